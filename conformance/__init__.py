@@ -1,0 +1,4 @@
+"""The conformance kit: replays concurrency and faults against any commit owner.
+
+Nothing here imports `refimpl`, except `conformance.adapters.reference`.
+"""

@@ -1,0 +1,25 @@
+"""The executable form of Delta's managed commits: owner, client and Spark pipeline.
+
+    import refimpl
+    warehouse = refimpl.open("/path/to/warehouse")
+
+Importing this package is cheap: Arrow and Spark are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refimpl.warehouse import Warehouse, open  # noqa: A004
+
+__version__ = "0.1.0"
+__all__ = ["Warehouse", "__version__", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("open", "Warehouse"):
+        from refimpl import warehouse
+
+        return getattr(warehouse, name)
+    raise AttributeError(f"module 'refimpl' has no attribute {name!r}")

@@ -1,0 +1,218 @@
+"""The protocol that every commit owner implements, with its messages.
+
+This is all that a client knows of an owner. The Delta client defines it, as managed-commits,
+"Commit Owner API", and catalog-managed, "Terminology: Delta Client", say it should.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from refimpl.commits import (
+    AttemptId,
+    AttemptOutcome,
+    CommitsAnswer,
+    DirectProposal,
+    Outcome,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+)
+from refimpl.log_path import Version
+from refimpl.table_feature import TableFeature, Way
+
+
+class Maintenance(Enum):
+    """Jobs that a client asks for before it runs them.
+
+    catalog-managed, "Maintenance Operations", as tightened since: the first three are always allowed,
+    all others only where the owner says so.
+    """
+
+    CHECKPOINT = "checkpoint"
+    LOG_COMPACTION = "log-compaction"
+    CHECKSUM = "checksum"
+    METADATA_CLEANUP = "metadata-cleanup"
+    VACUUM = "vacuum"
+    OPTIMIZE = "optimize"
+    REORG = "reorg"
+
+
+ALWAYS_ALLOWED = frozenset({Maintenance.CHECKPOINT, Maintenance.LOG_COMPACTION, Maintenance.CHECKSUM})
+
+
+class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the owner of a table lets clients do to it, and how often it publishes by itself."""
+
+    allowed: frozenset[Maintenance] = ALWAYS_ALLOWED
+    backfill_every: int | None = 1
+    """The owner backfills after every so many commits; None: only on request."""
+    backlog_limit: int = 1000
+    """At most so many unbackfilled commits; beyond it commits are refused until somebody backfills."""
+    hand_back: bool = True
+    """Whether the owner would agree to give the table back to the filesystem."""
+
+
+class TableState(Enum):
+    """Where a table is in its life with this owner."""
+
+    STAGING = "staging"
+    """Has a location; version 0 is not registered."""
+    TAKING_OVER = "taking-over"
+    """The owner promised to own it; the ownership change is not visible yet."""
+    ACTIVE = "active"
+    HANDED_BACK = "handed-back"
+    DROPPED = "dropped"
+
+
+class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a client needs before it knows the table's protocol.
+
+    catalog-managed, "Table Discovery" and "Getting Ratified Commits": the ratified commits are
+    part of the resolution.
+    """
+
+    table_id: str
+    name: str | None
+    location: Path
+    """Absolute; the log is in `<location>/_delta_log`."""
+    feature_name: str
+    way: Way
+    """How commits of this table are proposed."""
+    state: TableState
+    policy: MaintenancePolicy
+    commits: CommitsAnswer
+    halted: str | None = None
+    """Why commits are refused until somebody looks, if they are."""
+
+    @property
+    def feature(self) -> TableFeature:
+        from refimpl.table_feature import TABLE_FEATURES
+
+        return TABLE_FEATURES[self.feature_name]
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Version 0 is ratified under the name."""
+
+    table: ResolvedTable
+    commit: RatifiedCommit
+
+
+class NameTaken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Another creator registered the name first; `winner` is its table."""
+
+    winner: ResolvedTable
+
+
+class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the log is published: every version up to `through` is `<v>.json`, durably. None: nothing is."""
+
+    through: Version | None
+    published: int
+    """How many commits this request published."""
+
+
+class CommitOwner(Protocol):
+    """A commit owner, as its client side sees it. All methods are safe to call from several processes."""
+
+    name: str
+    """Stands in the table property that names the owner, where the dialect has one."""
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        """The live table of this name, id or absolute path, before its protocol is known.
+
+        Raises `TableNotFoundError`; a staging or handed-back table is found by id or path only.
+        """
+        ...
+
+    def tables(self) -> list[ResolvedTable]:
+        """All live tables, by name."""
+        ...
+
+    def stage_table(
+        self,
+        name: str,
+        feature: TableFeature,
+        *,
+        way: Way | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable:
+        """Phase 1 of creation: a storage location of its own for a table that shall get `name`.
+
+        catalog-managed, "Creating and Dropping". The name is not reserved: registration decides.
+        Raises `LocationError`, `InvalidRequestError` (name, or a way that the feature lacks).
+        """
+        ...
+
+    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        """Phase 3 of creation: version 0 stands at the location with the proposal's bytes; give it its name.
+
+        `Conflict`: other bytes stand there. `VersionGap(None)`: no version 0 stands there.
+        """
+        ...
+
+    def drop_table(self, table_id: str) -> None:
+        """Forget the name; files and history stay. catalog-managed, "Creating and Dropping": a soft delete."""
+        ...
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        """Atomically make `proposal` the version, or say why not.
+
+        managed-commits and catalog-managed, "Commit Protocol". A proposal that landed answers
+        `Ratified` for ever. Raises `OutcomeUnknown` when it cannot know.
+        """
+        ...
+
+    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        """What became of an attempt, finally: one that has not landed never will."""
+        ...
+
+    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+        """Commits the owner stores with start <= version <= end, and the latest ratified version."""
+        ...
+
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+        """Publish, in order, all commits up to `version` (None: the latest). More is never an error."""
+        ...
+
+    def take_over(
+        self,
+        location: Path,
+        name: str,
+        feature: TableFeature,
+        version: Version,
+        proposal: DirectProposal,
+        *,
+        way: Way | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> Outcome:
+        """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` if nobody
+        was first. managed-commits, "Converting an existing filesystem based table"."""
+        ...
+
+    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+        """Give a table back: publish everything, then `proposal`, which removes the feature.
+        managed-commits, "Converting a managed-commit table to filesystem table"."""
+        ...
+
+
+__all__ = [
+    "ALWAYS_ALLOWED",
+    "Backfilled",
+    "CommitOwner",
+    "Maintenance",
+    "MaintenancePolicy",
+    "NameTaken",
+    "Ratified",
+    "Registered",
+    "Rejected",
+    "ResolvedTable",
+    "TableState",
+]

@@ -1,0 +1,164 @@
+"""Proposals, ratified commits, and the closed set of outcomes.
+
+Outcomes are values: losing a race is ordinary. Only an unknown outcome is an exception.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from refimpl.log_path import Version
+from refimpl.table_feature import Way
+
+AttemptId = str
+"""One try to make one version: a lower-case uuid, new for every try; of a staged file, the uuid in its name."""
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    pass
+
+
+class StagedProposal(_Value, frozen=True, kw_only=True):
+    """The actions wait in `<staging folder>/<file_name>`, written and made durable by the proposer."""
+
+    attempt: AttemptId
+    file_name: str
+
+
+class InlineProposal(_Value, frozen=True, kw_only=True):
+    """The actions are in the message: newline-delimited JSON."""
+
+    attempt: AttemptId
+    content: bytes
+
+
+class DirectProposal(_Value, frozen=True, kw_only=True):
+    """The owner shall publish these bytes as `<v>.json` by put-if-absent."""
+
+    attempt: AttemptId
+    content: bytes
+
+
+Proposal = StagedProposal | InlineProposal | DirectProposal
+
+WAY_OF: Final[dict[type, Way]] = {
+    StagedProposal: Way.STAGED,
+    InlineProposal: Way.INLINE,
+    DirectProposal: Way.DIRECT,
+}
+
+
+class RatifiedCommit(_Value, frozen=True, kw_only=True):
+    """A commit that won. Exactly one of `file_name` and `content` is set while the owner still stores it;
+    neither is once it is published: then `<version>.json` is the commit."""
+
+    version: Version
+    attempt: AttemptId
+    way: Way
+    in_commit_timestamp: int
+    """ms since the epoch."""
+    size: int
+    """Bytes of newline-delimited JSON."""
+    ratified_at: int
+    """The owner's clock, ms since the epoch: for people, never for ordering."""
+    file_name: str | None = None
+    content: bytes | None = None
+
+
+class Ratified(_Value, frozen=True, kw_only=True):
+    """The proposal is the version. A replay of it gets this answer for ever."""
+
+    commit: RatifiedCommit
+    replayed: bool = False
+    """Whether this attempt had landed before this request."""
+
+
+class Conflict(_Value, frozen=True, kw_only=True):
+    """The version was already ratified. Rebase on `winners`, then propose anew with a new attempt id."""
+
+    latest_ratified_version: Version
+    winners: tuple[RatifiedCommit, ...] = ()
+    """From the proposed version to the latest, ascending and contiguous, at most `MAX_WINNERS`."""
+
+
+class VersionGap(_Value, frozen=True, kw_only=True):
+    """The version before the proposed one is not ratified. `None`: nothing is."""
+
+    latest_ratified_version: Version | None
+
+
+class RejectionReason(Enum):
+    """Why an owner refuses a proposal that raced with nobody. Stable: programs compare these."""
+
+    BAD_FILE_NAME = "bad-file-name"
+    STAGED_FILE_MISSING = "staged-file-missing"
+    MALFORMED_ACTIONS = "malformed-actions"
+    TOO_LARGE = "too-large"
+    COMMIT_INFO_NOT_FIRST = "commit-info-not-first"
+    IN_COMMIT_TIMESTAMP = "in-commit-timestamp"
+    TXN_ID_MISSING = "txn-id-missing"
+    INCONSISTENT_TABLE = "inconsistent-table"
+    SECRET_IN_CONF = "secret-in-conf"
+    WAY_NOT_ALLOWED = "way-not-allowed"
+    OWNERSHIP_CHANGE = "ownership-change"
+    OWNER_REFUSES = "owner-refuses"
+    ATTEMPT_REUSED = "attempt-reused"
+    ATTEMPT_RESOLVED = "attempt-resolved"
+    BACKLOG_FULL = "backlog-full"
+    NOT_ACTIVE = "not-active"
+    HALTED = "halted"
+
+
+class Rejected(_Value, frozen=True, kw_only=True):
+    """The owner refuses; nothing was changed. `detail` gives the fact, the numbers and the next step."""
+
+    reason: RejectionReason
+    detail: str
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same proposal may succeed later: after a backfill made room."""
+        return self.reason is RejectionReason.BACKLOG_FULL
+
+
+Outcome = Ratified | Conflict | VersionGap | Rejected
+
+MAX_WINNERS: Final = 100
+"""A conflict's payload is bounded; a client that is further behind asks `get_commits`."""
+
+
+class Landed(_Value, frozen=True, kw_only=True):
+    """The attempt is this commit."""
+
+    commit: RatifiedCommit
+
+
+class NotLanded(_Value, frozen=True, kw_only=True):
+    """The attempt is not in the table and never will be: from this answer on the owner refuses it."""
+
+
+AttemptOutcome = Landed | NotLanded
+
+
+class CommitsAnswer(_Value, frozen=True, kw_only=True):
+    """What `get_commits` knows, from one read state.
+
+    managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits".
+    """
+
+    commits: tuple[RatifiedCommit, ...]
+    """Ascending and contiguous; those that the owner still stores, within the range that was asked for."""
+    latest_ratified_version: Version | None
+    """None: nothing was ever ratified."""
+
+
+def is_attempt_id(text: str) -> bool:
+    """Whether `text` is a lower-case uuid of any version, as staged file names carry it."""
+    if len(text) != 36 or text != text.lower():
+        return False
+    head = (text[8], text[13], text[18], text[23])
+    digits = text.replace("-", "")
+    return head == ("-", "-", "-", "-") and len(digits) == 32 and all(c in "0123456789abcdef" for c in digits)

@@ -1,0 +1,77 @@
+"""One value that carries all effects of the owner and the client.
+
+Replace a field and the ordinary code runs on a simulated host, clock or store.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refimpl.files import Files, PosixFiles
+
+HostLock = Callable[[], AbstractContextManager[object]]
+"""Takes the lock for the length of a `with`; blocks until it is free, or raises `OwnerUnavailableError`."""
+
+LOCK_POLL_SECONDS = 0.002
+"""filelock waits so long, on average, between two looks at a taken lock. Its default of 50 ms starves:
+`spec_tests.benchmarks.contention` has the figures."""
+
+
+def host_lock(path: Path, *, timeout: float = 60.0) -> HostLock:
+    """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
+
+    Deleting the file would let two processes lock two different inodes. Not for network file systems.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=timeout, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
+
+    class Held:
+        def __enter__(self) -> None:
+            try:
+                lock.acquire()
+            except Timeout:
+                from refimpl.errors import OwnerUnavailableError
+
+                raise OwnerUnavailableError(
+                    f"the owner's lock {path} was held by another process for {timeout:g} s; try again",
+                    path=str(path),
+                ) from None
+
+        def __exit__(self, *error: object) -> None:
+            lock.release()
+
+    return Held
+
+
+def clock_ms() -> int:
+    """ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def random_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """All effects. The defaults are this host."""
+
+    files: Files = field(default_factory=PosixFiles)
+    host_lock: Callable[[Path], HostLock] = host_lock
+    now: Callable[[], int] = clock_ms
+    """The wall clock in ms since the epoch. It may go back; nothing is ordered by it alone."""
+    new_id: Callable[[], str] = random_uuid
+    """A random lower-case uuid."""
+    random: Callable[[], float] = random.random
+    pause: Callable[[float], None] = time.sleep
+    """Wait so many seconds: back-off after a lost race."""
+    connect: Callable[[Path], Any] | None = None
+    """Opens the ledger's database; None: as `refimpl.owner.ledger` does it on this host."""

@@ -1,0 +1,149 @@
+"""The effects that a log is made of, and their POSIX implementation.
+
+Every byte of a log goes through `Files`. Nothing else in this project opens, links or lists a
+file of a log, so a model of storage, a fault or a power cut can stand under the ordinary code.
+None of these calls is durable by itself; the two `fsync` calls are what makes things so.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """One directory entry: `size` in bytes, `modified` in ms since the epoch."""
+
+    name: str
+    size: int
+    modified: int
+    is_directory: bool
+
+
+class NewFile(Protocol):
+    """A file that did not exist before; a context manager that closes it."""
+
+    def write(self, content: bytes) -> None: ...
+    def fsync(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Files(Protocol):
+    """File-system effects. Errors are `OSError`s with their usual kinds."""
+
+    def create(self, path: Path) -> NewFile:
+        """Create exclusively; `FileExistsError` if the name is taken."""
+        ...
+
+    def fsync(self, path: Path) -> None:
+        """Make the content of an existing file durable."""
+        ...
+
+    def fsync_directory(self, path: Path) -> None:
+        """Make the entries of a directory durable."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create one directory; `FileExistsError` if the name is taken, by anything."""
+        ...
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, atomically; `FileExistsError` if the name is taken."""
+        ...
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename atomically over whatever `target` was."""
+        ...
+
+    def unlink(self, path: Path) -> None: ...
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        """The entries, in no order; `FileNotFoundError` for no such directory."""
+        ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def stat(self, path: Path) -> FileStatus | None:
+        """None if nothing has this name. Symbolic links are followed."""
+        ...
+
+
+class _PosixNewFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write(self, content: bytes) -> None:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._fd)
+
+
+class PosixFiles:
+    """The host's file system, by plain system calls."""
+
+    def create(self, path: Path) -> NewFile:
+        return _PosixNewFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+
+    def fsync(self, path: Path) -> None:
+        self._fsync(path, os.O_RDONLY)
+
+    def fsync_directory(self, path: Path) -> None:
+        self._fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def _fsync(self, path: Path, flags: int) -> None:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir()
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        entries: list[FileStatus] = []
+        with os.scandir(directory) as scan:
+            for entry in scan:
+                try:
+                    entries.append(_status(entry.name, entry.stat()))
+                except FileNotFoundError:  # it went away between the listing and the look
+                    continue
+        return entries
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def stat(self, path: Path) -> FileStatus | None:
+        try:
+            return _status(path.name, path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def _status(name: str, found: os.stat_result) -> FileStatus:
+    return FileStatus(name, found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))

@@ -1,0 +1,156 @@
+"""File names of a Delta log: what kind of file, of which version.
+
+delta-facts section 1, "File names"; managed-commits, "Commit Files"; catalog-managed,
+"Delta Log Entries". Names only: whether a file counts is for the log segment and the owner.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from refimpl.errors import InvalidRequestError
+
+Version = int
+"""A table version: 0, 1, 2, ... up to `MAX_VERSION`."""
+
+MAX_VERSION: Final = 2**63 - 1
+"""Versions are Delta `long`s, although file names would have room for twenty digits."""
+
+LOG_FOLDER: Final = "_delta_log"
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+SIDECAR_FOLDER: Final = "_sidecars"
+
+
+class FileKind(Enum):
+    """What a file of the log is, by its name."""
+
+    COMMIT = "commit"
+    STAGED_COMMIT = "staged commit"
+    CHECKSUM = "checksum"
+    COMPACTION = "log compaction"
+    CLASSIC_CHECKPOINT = "classic checkpoint"
+    CHECKPOINT_PART = "checkpoint part"
+    V2_CHECKPOINT = "V2 checkpoint"
+
+
+CHECKPOINT_KINDS: Final = frozenset({FileKind.CLASSIC_CHECKPOINT, FileKind.CHECKPOINT_PART, FileKind.V2_CHECKPOINT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPath:
+    """One file of a log. `size` in bytes and `modified` in ms since the epoch, where a listing told them."""
+
+    name: str
+    kind: FileKind
+    version: Version
+    """Of a compaction: the last version that it covers."""
+    start_version: Version | None = None
+    """Of a compaction only: the first version that it covers."""
+    uuid: str | None = None
+    part: int | None = None
+    parts: int | None = None
+    size: int = 0
+    modified: int = 0
+
+
+_V = r"(?P<version>\d{20})"
+_UUID = r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+_STAGED = re.compile(rf"{_V}\.{_UUID}\.json", re.IGNORECASE | re.ASCII)
+_PATTERNS: Final = (
+    (FileKind.COMMIT, re.compile(rf"{_V}\.json", re.ASCII)),
+    (FileKind.CHECKSUM, re.compile(rf"{_V}\.crc", re.ASCII)),
+    (FileKind.CLASSIC_CHECKPOINT, re.compile(rf"{_V}\.checkpoint\.parquet", re.ASCII)),
+    (
+        FileKind.CHECKPOINT_PART,
+        re.compile(rf"{_V}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet", re.ASCII),
+    ),
+    (
+        FileKind.V2_CHECKPOINT,
+        re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.IGNORECASE | re.ASCII),
+    ),
+    (FileKind.COMPACTION, re.compile(rf"(?P<start>\d{{20}})\.{_V}\.compacted\.json", re.ASCII)),
+)
+
+
+def parse(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
+    """The meaning of a name directly inside `_delta_log`, or None for a name that means nothing there."""
+    for kind, pattern in _PATTERNS:
+        match = pattern.fullmatch(name)
+        if match is None:
+            continue
+        found = match.groupdict()
+        path = LogPath(
+            name=name,
+            kind=kind,
+            version=int(found["version"]),
+            start_version=int(found["start"]) if "start" in found else None,
+            uuid=found["uuid"].lower() if "uuid" in found else None,
+            part=int(found["part"]) if "part" in found else None,
+            parts=int(found["parts"]) if "parts" in found else None,
+            size=size,
+            modified=modified,
+        )
+        return path if _makes_sense(path) else None
+    return None
+
+
+def parse_staged(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
+    """The meaning of a name inside a staging folder: `<version>.<uuid>.json`, or None."""
+    match = _STAGED.fullmatch(name)
+    if match is None or int(match["version"]) > MAX_VERSION:
+        return None
+    return LogPath(
+        name=name,
+        kind=FileKind.STAGED_COMMIT,
+        version=int(match["version"]),
+        uuid=match["uuid"].lower(),
+        size=size,
+        modified=modified,
+    )
+
+
+def _makes_sense(path: LogPath) -> bool:
+    if path.version > MAX_VERSION:
+        return False
+    if path.kind is FileKind.COMPACTION:
+        assert path.start_version is not None
+        return path.start_version <= path.version
+    if path.kind is FileKind.CHECKPOINT_PART:
+        assert path.part is not None
+        assert path.parts is not None
+        return 1 <= path.part <= path.parts
+    return True
+
+
+def commit(version: Version) -> str:
+    """`<version>.json`, version zero-padded to 20 digits."""
+    return f"{checked(version):020d}.json"
+
+
+def staged_commit(version: Version, uuid: str) -> str:
+    """`<version>.<uuid>.json`; the folder depends on the table feature."""
+    return f"{checked(version):020d}.{uuid}.json"
+
+
+def checksum(version: Version) -> str:
+    return f"{checked(version):020d}.crc"
+
+
+def classic_checkpoint(version: Version) -> str:
+    return f"{checked(version):020d}.checkpoint.parquet"
+
+
+def compaction(start: Version, end: Version) -> str:
+    return f"{checked(start):020d}.{checked(end):020d}.compacted.json"
+
+
+def checked(version: Version) -> Version:
+    """The version itself, or `InvalidRequestError` for one that no table can have."""
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:
+        raise InvalidRequestError(
+            f"{version!r} is not a table version: give an integer from 0 to {MAX_VERSION}", version=version
+        )
+    return version

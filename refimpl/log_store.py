@@ -1,0 +1,175 @@
+"""Staging, put-if-absent, listing and reading of one table's log, on top of `Files`.
+
+This is where durability is ordered; each function states its order. The rule behind all of them:
+a name that others may act upon appears only after the bytes behind it are durable, and it is
+reported only after the name itself is durable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from refimpl import log_path
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import LOG_FOLDER, LogPath, Version
+
+_TEMPORARY_PREFIX = ".tmp-"
+"""Names that no reader of a log takes for anything."""
+
+
+class LogStore:
+    """The log of the table at `location`."""
+
+    def __init__(self, location: Path, environment: Environment) -> None:
+        self.location = location
+        self.folder = location / LOG_FOLDER
+        self._files = environment.files
+        self._new_id = environment.new_id
+
+    def create_folders(self, staging_folder: str | None = None) -> None:
+        """Make table, log and staging directories, durably. Those that exist are fine.
+
+        Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
+        """
+        wanted = [self.location, self.folder]
+        if staging_folder is not None:
+            wanted.append(self.folder / staging_folder)
+        for directory in wanted:
+            with contextlib.suppress(FileExistsError):
+                self._files.make_directory(directory)
+            self._files.fsync_directory(directory.parent)
+
+    def stage(self, staging_folder: str, version: Version, attempt: str, content: bytes) -> str:
+        """Write `<version>.<attempt>.json` to the staging folder, durably; its name.
+
+        Order: create exclusively, write, fsync file, fsync directory. Only then may it be proposed.
+        A failed fsync ends this attempt: the next one has another name (a retried fsync may lie).
+        """
+        name = log_path.staged_commit(version, attempt)
+        folder = self.folder / staging_folder
+        try:
+            self._write_durably(folder / name, content)
+        except FileNotFoundError:
+            self.create_folders(staging_folder)
+            self._write_durably(folder / name, content)
+        self._files.fsync_directory(folder)
+        return name
+
+    def put_if_absent(self, name: str, content: bytes) -> bool:
+        """Make `<log>/<name>` visible with exactly these bytes; False if the name is taken.
+
+        Order: write a temporary file, fsync it, link it to the name (the atomic step), fsync the
+        directory, unlink the temporary. A name that is taken is made durable before it is reported,
+        because its creator may have died before that.
+        """
+        temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
+        target = self.folder / name
+        try:
+            self._write_durably(temporary, content)
+            try:
+                self._files.link(temporary, target)
+                created = True
+            except FileExistsError:
+                self._files.fsync(target)
+                created = False
+            self._files.fsync_directory(self.folder)
+        finally:
+            with contextlib.suppress(OSError):
+                self._files.unlink(temporary)
+        return created
+
+    def publish(self, version: Version, content: bytes) -> None:
+        """Make `<version>.json` exist with exactly these bytes, durably.
+
+        Equal bytes that are there already are success; others are `CorruptLogError`.
+        """
+        name = log_path.commit(version)
+        if self.put_if_absent(name, content):
+            return
+        if self._files.read(self.folder / name) != content:
+            raise CorruptLogError(
+                f"{self.folder / name} exists with other content than the ratified version {version}",
+                path=str(self.folder / name),
+                version=version,
+            )
+
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.
+
+        Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
+        """
+        temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
+        try:
+            self._write_durably(temporary, content)
+            self._files.replace(temporary, self.folder / name)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.unlink(temporary)
+            raise
+        self._files.fsync_directory(self.folder)
+
+    def _write_durably(self, path: Path, content: bytes) -> None:
+        try:
+            with self._files.create(path) as file:
+                file.write(content)
+                file.fsync()
+        except FileExistsError:
+            raise
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._files.unlink(path)
+            raise
+
+    def listing(self) -> list[LogPath]:
+        """The files of the log with a meaning, by version; never those of a staging folder. Empty without a log."""
+        try:
+            entries = self._files.list_directory(self.folder)
+        except FileNotFoundError:
+            return []
+        found = [
+            path
+            for entry in entries
+            if not entry.is_directory
+            and (path := log_path.parse(entry.name, size=entry.size, modified=entry.modified)) is not None
+        ]
+        return sorted(found, key=lambda path: (path.version, path.name))
+
+    def staged_listing(self, staging_folder: str) -> list[LogPath]:
+        """The staged files, by version: proposals of any fate. Never a source of commits."""
+        try:
+            entries = self._files.list_directory(self.folder / staging_folder)
+        except FileNotFoundError:
+            return []
+        found = [
+            path
+            for entry in entries
+            if (path := log_path.parse_staged(entry.name, size=entry.size, modified=entry.modified)) is not None
+        ]
+        return sorted(found, key=lambda path: (path.version, path.name))
+
+    def published(self, version: Version) -> bool:
+        """Whether `<version>.json` is visible."""
+        return self._files.stat(self.folder / log_path.commit(version)) is not None
+
+    def modified(self, name: str) -> int | None:
+        """Modification time in ms of a file of the log, None if it is not there."""
+        status = self._files.stat(self.folder / name)
+        return None if status is None else status.modified
+
+    def read(self, name: str) -> bytes:
+        """The bytes of `<log>/<name>`; `FileNotFoundError` if it is not there."""
+        return self._files.read(self.folder / name)
+
+    def read_staged(self, staging_folder: str, name: str) -> bytes:
+        return self._files.read(self.folder / staging_folder / name)
+
+    def delete(self, name: str) -> None:
+        """Remove `<log>/<name>` (or `<staging folder>/<name>`); fine if it is gone. Not durable by itself."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.unlink(self.folder / name)
+
+    def sync(self) -> None:
+        """Make deletions and creations of names in the log durable."""
+        self._files.fsync_directory(self.folder)
