@@ -170,6 +170,11 @@ class LogStore:
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self.folder / name)
 
+    def make_durable(self, name: str) -> None:
+        """Make a file that somebody else created, and its name, durable."""
+        self._files.fsync(self.folder / name)
+        self._files.fsync_directory(self.folder)
+
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""
         self._files.fsync_directory(self.folder)

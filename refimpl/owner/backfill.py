@@ -1,0 +1,104 @@
+"""Backfill: copy ratified commits to `<v>.json`, in order, and only then forget their bytes.
+
+managed-commits, "Commit Backfills": sequential. catalog-managed, "Publishing Commits": in order;
+the content of a ratified commit is immutable, so what is there already must be equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from refimpl import log_path
+from refimpl.commit_owner import Backfilled
+from refimpl.commits import RatifiedCommit
+from refimpl.errors import CorruptLogError, OwnerUnavailableError
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.owner.context import Context
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import Writer
+
+BATCH: Final = 64
+"""Commits published under one hold of the lock; in between others get their turn."""
+
+
+def backfill(context: Context, table_id: str, version: Version | None) -> Backfilled:
+    """Publish up to `version`, or to the latest; see `CommitOwner.backfill_to_version`.
+
+    Raises `CorruptLogError`, and halts the table, if a staged file is gone or altered or another
+    `<v>.json` is in the way. An interruption anywhere is continued by the next call.
+    """
+    published = 0
+    while True:
+        with context.lock():
+            through, count, done = _batch(context, table_id, version)
+        published += count
+        if done:
+            return Backfilled(through=through, published=published)
+
+
+def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
+    with context.changing(table_id) as (writer, table):
+        if table.latest is None:
+            return None, 0, True
+        target = table.latest if version is None else min(version, table.latest)
+        start = table.first_unbackfilled
+        if start > target:
+            return table.backfilled, 0, True
+        end = min(target, start + BATCH - 1)
+        # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next
+        # version starts after that, and the ledger forgets the bytes in the transaction that follows.
+        problem: CorruptLogError | OSError | None = None
+        through = table.backfilled
+        log = context.log(table)
+        for each in range(start, end + 1):
+            try:
+                log.publish(each, _content(writer, table, log, each))
+            except (CorruptLogError, OSError) as error:
+                problem = error
+                break
+            through = each
+        if through is not None and through >= start:
+            writer.mark_published(table, through, context.now)
+        if isinstance(problem, CorruptLogError):
+            writer.halt(table, f"backfill of version {problem.version} failed: {problem}")
+    if isinstance(problem, OSError):
+        raise OwnerUnavailableError(
+            f"backfill of {table.label} stopped after version {through}: {problem}; "
+            f"nothing is lost, and the next backfill goes on from there"
+        ) from problem
+    if problem is not None:
+        raise problem
+    return through, end - start + 1, end == target
+
+
+def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> bytes:
+    found = writer.commit_details(table, version)
+    assert found is not None, f"the ledger of {table.label} lacks version {version}"
+    commit, digest, _ = found
+    content = commit.content if commit.content is not None else _staged_bytes(table, log, commit)
+    if hashlib.sha256(content).digest() != digest:
+        raise CorruptLogError(
+            f"the bytes of version {version} of {table.label} are not those that were ratified "
+            f"(attempt {commit.attempt}, {commit.size} bytes then, {len(content)} now)",
+            path=commit.file_name,
+            version=version,
+        )
+    return content
+
+
+def _staged_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:
+    assert commit.file_name is not None
+    try:
+        return log.read_staged(table.feature.staging_folder, commit.file_name)
+    except FileNotFoundError:
+        pass
+    try:  # somebody published it already, and cleaned up
+        return log.read(log_path.commit(commit.version))
+    except FileNotFoundError:
+        raise CorruptLogError(
+            f"the staged file {commit.file_name} of {table.label} is gone and its version is not published",
+            path=commit.file_name,
+            version=commit.version,
+        ) from None

@@ -1,0 +1,322 @@
+"""Who may commit what: every rule in one place, in the order in which it is judged.
+
+    examine: (dialect, version, proposal, its bytes)     -> Examined       what the bytes say
+    decide:  (table, Examined, what is known of the attempt) -> Ratify | Outcome
+
+No I/O, no clock, no randomness. `Ratify` is a decision, not yet a fact: the ledger makes it one.
+
+The order of `decide`, and why it is this one:
+ 1. an attempt that landed is answered as it was, whatever happened since;
+ 2. an attempt that was resolved as not landed stays so;
+ 3. a table that takes no commits says why;
+ 4. the version: taken, or out of reach. Before the content: a loser's content was right when it
+    was written, and a rebase will change it;
+ 5. the content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo, Metadata, Protocol
+from refimpl.commit_owner import TableState
+from refimpl.commits import (
+    WAY_OF,
+    Conflict,
+    Outcome,
+    Proposal,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+    VersionGap,
+    is_attempt_id,
+)
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import Version
+from refimpl.owner import policy
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord
+from refimpl.table_feature import TableFeature, Way, inconsistencies, missing_provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratify:
+    """The proposal wins `version`."""
+
+    examined: Examined
+
+
+def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
+    """What is wrong with the message itself, before any table is looked at.
+
+    managed-commits, "Commit Files", and catalog-managed, "Staged commit": the name's pattern, its
+    version is authoritative, its uuid is the attempt.
+    """
+    if not is_attempt_id(proposal.attempt):
+        return _rejected(RejectionReason.BAD_FILE_NAME, f"the attempt id {proposal.attempt!r} is not a lower-case uuid")
+    if not isinstance(proposal, StagedProposal):
+        return None
+    expected = log_path.staged_commit(version, proposal.attempt)
+    if proposal.file_name != expected:
+        return _rejected(
+            RejectionReason.BAD_FILE_NAME,
+            f"the staged file of attempt {proposal.attempt} for version {version} must be called {expected}, "
+            f"not {proposal.file_name!r}",
+        )
+    return None
+
+
+def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes | None) -> Examined:
+    """Read what the proposed bytes say. `content` is None for a staged file that is not there."""
+    if content is None:
+        flaw = _rejected(
+            RejectionReason.STAGED_FILE_MISSING,
+            f"no staged file for version {version} of attempt {proposal.attempt} exists; write it, make it durable, "
+            f"then propose it",
+        )
+        return Examined(version=version, proposal=proposal, content=b"", digest=b"", flaw=flaw)
+    digest = hashlib.sha256(content).digest()
+    limit = policy.MAX_INLINE_BYTES if WAY_OF[type(proposal)] is Way.INLINE else policy.MAX_COMMIT_BYTES
+    if len(content) > limit:
+        flaw = _rejected(
+            RejectionReason.TOO_LARGE,
+            f"{len(content)} bytes of actions; the limit for {WAY_OF[type(proposal)].value} commits is {limit}",
+        )
+        return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
+    try:
+        found = actions.decode(content, source=f"the proposed version {version}")
+    except CorruptLogError as error:
+        flaw = _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
+        return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
+    first = found[0] if found else None
+    timestamp = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+    return Examined(
+        version=version,
+        proposal=proposal,
+        content=content,
+        digest=digest,
+        in_commit_timestamp=timestamp or 0,
+        protocol=next((a for a in found if isinstance(a, Protocol)), None),
+        metadata=next((a for a in found if isinstance(a, Metadata)), None),
+        flaw=_content_flaw(feature, version, found),
+    )
+
+
+def _content_flaw(feature: TableFeature, version: Version, found: list[actions.Action]) -> Rejected | None:
+    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information"; one of each at most."""
+    info = found[0] if found else None
+    if not isinstance(info, CommitInfo):
+        return _rejected(
+            RejectionReason.COMMIT_INFO_NOT_FIRST, f"the first action of version {version} must be its commitInfo"
+        )
+    if info.in_commit_timestamp is None or info.in_commit_timestamp < 0:
+        return _rejected(
+            RejectionReason.IN_COMMIT_TIMESTAMP,
+            f"commitInfo.inCommitTimestamp of version {version} must be a count of ms since the epoch, "
+            f"not {info.fields.get('inCommitTimestamp')!r}",
+        )
+    missing = missing_provenance(feature, info)
+    if missing is not None:
+        return _rejected(RejectionReason.TXN_ID_MISSING, missing)
+    for kind in (Protocol, Metadata, CommitInfo):
+        if sum(isinstance(action, kind) for action in found) > 1:
+            return _rejected(
+                RejectionReason.MALFORMED_ACTIONS, f"version {version} has more than one {kind.__name__} action"
+            )
+    return None
+
+
+def decide(
+    table: TableRecord,
+    examined: Examined,
+    attempt: AttemptRecord | None,
+    *,
+    stranger_published: bool,
+    current: tuple[Protocol, Metadata] | None,
+) -> Ratify | Outcome:
+    """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them.
+
+    `stranger_published`: `<version>.json` is visible although the owner never ratified that version.
+    managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
+    """
+    answered = replay(table, examined, attempt)
+    if answered is not None:
+        return answered
+    refused = not_accepting(table)
+    if refused is not None:
+        return refused
+    latest, version = table.latest, examined.version
+    if latest is not None and version <= latest:
+        return Conflict(latest_ratified_version=latest)
+    if version != table.next:
+        return VersionGap(latest_ratified_version=latest)
+    if stranger_published:
+        return _rejected(
+            RejectionReason.HALTED,
+            f"{log_path.commit(version)} of {table.label} exists although the owner's latest version is {latest}; "
+            f"run verify, then tell the owner what to believe with repair",
+        )
+    return (
+        _way_flaw(table, examined)
+        or examined.flaw
+        or _timestamp_flaw(table, examined)
+        or _table_flaw(table, examined, current)
+        or _backlog_flaw(table)
+        or Ratify(examined=examined)
+    )
+
+
+def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None) -> Outcome | None:
+    """The answer to an attempt that was decided before, or None for one that is new."""
+    if attempt is None:
+        return None
+    landed = attempt.landed
+    if landed is None:
+        return _rejected(
+            RejectionReason.ATTEMPT_RESOLVED,
+            f"attempt {examined.proposal.attempt} was resolved as not landed, finally; propose with a new attempt id",
+        )
+    same_bytes = not examined.digest or examined.digest == attempt.digest
+    if landed.version != examined.version or not (same_bytes or isinstance(examined.proposal, StagedProposal)):
+        return _rejected(
+            RejectionReason.ATTEMPT_REUSED,
+            f"attempt {landed.attempt} is version {landed.version} of {table.label} already, and this proposal differs "
+            f"from it; every try needs a new attempt id",
+        )
+    return Ratified(commit=landed, replayed=True)
+
+
+def not_accepting(table: TableRecord) -> Rejected | None:
+    """Why the table takes no commits at all, if it does not."""
+    if table.state is not TableState.ACTIVE:
+        return _rejected(
+            RejectionReason.NOT_ACTIVE, f"{table.label} is {table.state.value} and takes no commits from this owner"
+        )
+    if table.halted is not None:
+        return _rejected(
+            RejectionReason.HALTED, f"{table.label} takes no commits: {table.halted}; run verify, then repair"
+        )
+    return None
+
+
+def _way_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
+    way = WAY_OF[type(examined.proposal)]
+    accepted = policy.ways_accepted(table.way)
+    if way in accepted:
+        return None
+    return _rejected(
+        RejectionReason.WAY_NOT_ALLOWED,
+        f"{table.label} takes {' and '.join(sorted(w.value for w in accepted))} commits, not {way.value} ones",
+    )
+
+
+def _timestamp_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
+    """in-commit timestamps, rule 2: greater than the previous commit's."""
+    previous = table.in_commit_timestamp
+    if previous is None or examined.in_commit_timestamp > previous:
+        return None
+    return _rejected(
+        RejectionReason.IN_COMMIT_TIMESTAMP,
+        f"inCommitTimestamp {examined.in_commit_timestamp} of version {examined.version} is not greater than "
+        f"{previous} of version {table.latest}; use max(now, {previous + 1})",
+    )
+
+
+def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> Rejected | None:
+    """managed-commits and catalog-managed, "Enablement": the feature and its properties go together."""
+    if examined.protocol is None and examined.metadata is None:
+        return None
+    protocol = examined.protocol or (current and current[0])
+    metadata = examined.metadata or (current and current[1])
+    if protocol is None or metadata is None:
+        return _rejected(
+            RejectionReason.INCONSISTENT_TABLE, f"the first version of {table.label} needs a protocol and metaData"
+        )
+    if not table.feature.mentioned_in(protocol):
+        return _rejected(
+            RejectionReason.OWNERSHIP_CHANGE,
+            f"version {examined.version} would take {table.feature.name} from {table.label}; use hand-back for that",
+        )
+    owner = table.feature.owner_property
+    if owner is not None and current is not None:
+        before, after = current[1].configuration.get(owner), metadata.configuration.get(owner)
+        if before != after:
+            return _rejected(
+                RejectionReason.OWNERSHIP_CHANGE,
+                f"version {examined.version} would change {owner} of {table.label} from {before!r} to {after!r}; "
+                f"use hand-back and take-over for that",
+            )
+    return table_flaw(table.feature, protocol, metadata)
+
+
+def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
+    """What contradicts itself in a table that this owner shall own."""
+    found = inconsistencies(protocol, metadata)
+    if found:
+        return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found))
+    if not feature.enabled_in(protocol):
+        return _rejected(RejectionReason.INCONSISTENT_TABLE, f"the protocol does not enable {feature.name}")
+    conf = feature.owner_conf_property
+    return policy.conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
+
+
+def first_version_flaw(feature: TableFeature, examined: Examined, owner_name: str) -> Rejected | None:
+    """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change."""
+    if examined.flaw is not None:
+        return examined.flaw
+    if examined.protocol is None or examined.metadata is None:
+        return _rejected(
+            RejectionReason.INCONSISTENT_TABLE,
+            f"version {examined.version} makes {owner_name!r} the owner: it needs a protocol and a metaData action",
+        )
+    owner = feature.owner_property
+    named = examined.metadata.configuration.get(owner, owner_name) if owner is not None else owner_name
+    if named != owner_name:
+        return _rejected(
+            RejectionReason.INCONSISTENT_TABLE, f"{owner} names {named!r}, but this owner is {owner_name!r}"
+        )
+    return table_flaw(feature, examined.protocol, examined.metadata)
+
+
+def hand_back_flaw(
+    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
+) -> Rejected | None:
+    """What is wrong with a commit that shall give the table back to the filesystem.
+
+    managed-commits, "Converting a managed-commit table to filesystem table": it removes the owner
+    from the metadata and the feature from the protocol; the owner may refuse.
+    """
+    if not table.policy.hand_back:
+        return _rejected(
+            RejectionReason.OWNER_REFUSES, f"the policy of {table.label} does not let it go back to the filesystem"
+        )
+    if examined.flaw is not None:
+        return examined.flaw
+    protocol = examined.protocol
+    metadata = examined.metadata or (current and current[1])
+    if protocol is None or metadata is None or table.feature.mentioned_in(protocol):
+        return _rejected(
+            RejectionReason.INCONSISTENT_TABLE,
+            f"a hand-back of {table.label} must remove {table.feature.name} from the protocol",
+        )
+    found = inconsistencies(protocol, metadata)
+    if found:
+        return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found))
+    return _timestamp_flaw(table, examined)
+
+
+def _backlog_flaw(table: TableRecord) -> Rejected | None:
+    limit = table.policy.backlog_limit
+    if table.backlog < limit:
+        return None
+    return _rejected(
+        RejectionReason.BACKLOG_FULL,
+        f"{table.label} has {table.backlog} unbackfilled commits, the limit is {limit}; "
+        f"backfill to version {table.latest}, then propose the same again",
+    )
+
+
+def _rejected(reason: RejectionReason, detail: str) -> Rejected:
+    return Rejected(reason=reason, detail=detail)

@@ -1,0 +1,34 @@
+"""What kind of storage the owner stands on. A host lock on a network file system locks nobody out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {
+        "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs",
+        "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs",
+    }
+)  # fmt: skip
+"""File systems that several hosts share. Where the kernel does not tell (not Linux) nothing is detected."""
+
+MOUNTS: Final = Path("/proc/self/mounts")
+
+
+def network_file_system(directory: Path, mounts: str | None = None) -> str | None:
+    """The type of the network file system that holds `directory`, or None. `mounts`: as in /proc/self/mounts."""
+    if mounts is None:
+        try:
+            mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = Path(fields[1].encode().decode("unicode_escape"))
+        if directory.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), fields[2]
+    return kind if kind in NETWORK_FILE_SYSTEMS else None

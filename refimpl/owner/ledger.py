@@ -1,0 +1,236 @@
+"""The ledger: SQLite through apsw, its transactions, its durability and its errors.
+
+Durability: WAL with synchronous=FULL, so that a committed transaction survives a power cut. Every
+write and every checkpoint happens under the owner's lock; reads take no lock and see one snapshot.
+The write-ahead log is folded into the database by hand, also under the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from refimpl.environment import Environment, HostLock
+from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.owner.statements import View, Writer
+
+FILE_NAME: Final = "ledger.sqlite"
+FOLD_PAGES: Final = 2000
+"""Fold the write-ahead log into the database beyond so many pages: about 8 MB."""
+
+
+def connect(path: Path) -> apsw.Connection:
+    """A connection to an existing or new database, on this host."""
+    return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+
+
+class Ledger:
+    """The ledger in `folder`, of the warehouse around it. One connection per thread and process.
+
+    Connections are never carried across `fork`: a child opens its own.
+    """
+
+    def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
+        self.path = folder / FILE_NAME
+        self._warehouse = folder.parent
+        self._lock = lock
+        self._environment = environment
+        self._connect = environment.connect or connect
+        self._local = threading.local()
+        self._wal_pages = 0
+
+    def exists(self) -> bool:
+        return self._environment.files.stat(self.path) is not None
+
+    def create(self) -> None:
+        """Make an empty ledger unless there is one. Safe against another first start.
+
+        Order, under the lock: build it whole under another name, make it durable, rename it into
+        place, make the name durable. So a ledger that is empty or cut short is damage, never a start.
+        """
+        files = self._environment.files
+        with self._lock():
+            if self.exists():
+                return
+            unfinished = self.path.with_suffix(".new")
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                with contextlib.suppress(FileNotFoundError):
+                    files.unlink(unfinished.with_name(unfinished.name + suffix))
+            database = self._connect(unfinished)
+            with _errors(unfinished):
+                database.execute(f"PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}").fetchall()
+                _migrate(database, 0)
+            database.close()
+            files.fsync(unfinished)
+            files.replace(unfinished, self.path)
+            files.fsync_directory(self.path.parent)
+
+    def open(self) -> None:
+        """Check that the ledger is one and of a known schema; bring an older one up to date."""
+        with _errors(self.path):
+            database = self._database()
+            found = database.pragma("user_version")
+            if database.pragma("application_id") != APPLICATION_ID:
+                raise CorruptLedgerError(f"{self.path} is not the ledger of a commit owner", path=str(self.path))
+            if found > SCHEMA_VERSION:
+                raise InvalidRequestError(
+                    f"{self.path} has schema version {found}, this release knows up to {SCHEMA_VERSION}; "
+                    f"use the release that wrote it, or a newer one",
+                    found=found,
+                    known=SCHEMA_VERSION,
+                )
+            if found < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
+                with self._lock():
+                    database.pragma("journal_mode", "wal")
+                    _migrate(database, database.pragma("user_version"))
+
+    @contextmanager
+    def read(self) -> Iterator[View]:
+        """One read snapshot. Takes no lock; a writer neither waits for it nor disturbs it."""
+        with _errors(self.path):
+            database = self._database()
+            database.execute("BEGIN")
+            try:
+                yield View(database, self._warehouse)
+            finally:
+                database.execute("ROLLBACK")
+
+    @contextmanager
+    def write(self) -> Iterator[Writer]:
+        """One write transaction; the caller holds the owner's lock. The normal end commits, durably.
+
+        Raises `OutcomeUnknown` if the disk failed while it committed: only the ledger can tell, later.
+        """
+        with _errors(self.path):
+            database = self._database()
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield Writer(database, self._warehouse)
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            self._commit(database)
+            if self._wal_pages > FOLD_PAGES:
+                self.fold()
+
+    def _commit(self, database: apsw.Connection) -> None:
+        try:
+            database.execute("COMMIT")
+        except apsw.FullError:
+            _roll_back(database)
+            raise
+        except apsw.IOError as error:
+            _roll_back(database)
+            raise OutcomeUnknown(
+                f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
+            ) from error
+
+    def fold(self) -> None:
+        """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock."""
+        with contextlib.suppress(apsw.BusyError):
+            self._database().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._wal_pages = 0
+
+    def integrity_errors(self) -> list[str]:
+        """What SQLite's own check finds wrong; empty if nothing."""
+        with _errors(self.path):
+            found = [row[0] for row in self._database().execute("PRAGMA integrity_check")]
+        return [] if found == ["ok"] else found
+
+    def back_up(self, target: Path) -> None:
+        """Copy the ledger, consistently and durably, while others use it. `target` must not exist.
+
+        Order: copy under another name, fsync, link to the name, fsync the directory.
+        """
+        files = self._environment.files
+        if files.stat(target) is not None:
+            raise InvalidRequestError(f"{target} exists; name a file that does not", path=str(target))
+        unfinished = target.with_name(f".{target.name}.{self._environment.new_id()}")
+        try:
+            with _errors(self.path):
+                copy = self._connect(unfinished)
+                with copy.backup("main", self._database(), "main") as backup:
+                    backup.step(-1)
+                copy.pragma("journal_mode", "delete")
+                copy.close()
+            files.fsync(unfinished)
+            files.link(unfinished, target)
+            files.fsync_directory(target.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                files.unlink(unfinished)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        database: apsw.Connection | None = getattr(self._local, "database", None)
+        if database is not None and self._local.process == os.getpid():
+            database.close()
+        self._local.database = None
+
+    def _database(self) -> apsw.Connection:
+        database: apsw.Connection | None = getattr(self._local, "database", None)
+        if database is not None and self._local.process == os.getpid():
+            return database
+        database = self._connect(self.path)
+        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        database.set_busy_timeout(10_000)
+        database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
+        database.set_wal_hook(self._on_commit)
+        # A connection inherited by fork is abandoned, not closed: closing would touch the parent's locks.
+        self._local.abandoned = getattr(self._local, "database", None)
+        self._local.database = database
+        self._local.process = os.getpid()
+        return database
+
+    def _on_commit(self, _database: apsw.Connection, _schema: str, pages: int) -> int:
+        self._wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _migrate(database: apsw.Connection, found: int) -> None:
+    """Run the migrations that a ledger lacks, all or none."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        for migration in MIGRATIONS[found:]:
+            database.execute(migration).fetchall()
+        database.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        database.execute("COMMIT")
+    except BaseException:
+        _roll_back(database)
+        raise
+
+
+def _roll_back(database: apsw.Connection) -> None:
+    if database.in_transaction:
+        database.execute("ROLLBACK")
+
+
+@contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as the project's."""
+    try:
+        yield
+    except DeltaError:
+        raise
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+        raise CorruptLedgerError(
+            f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify", path=str(path)
+        ) from error
+    except apsw.CantOpenError as error:
+        raise OwnerUnavailableError(f"cannot open the ledger {path}: {error}", path=str(path)) from error
+    except apsw.ReadOnlyError as error:
+        raise OwnerUnavailableError(f"the ledger {path} cannot be written: {error}", path=str(path)) from error
+    except apsw.FullError as error:
+        raise OwnerUnavailableError(
+            f"no space left for the ledger {path}; nothing was committed: make room, then try again", path=str(path)
+        ) from error
+    except (apsw.IOError, apsw.BusyError, apsw.PermissionsError) as error:
+        raise OwnerUnavailableError(f"the ledger {path} did not answer: {error}", path=str(path)) from error

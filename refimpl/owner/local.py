@@ -1,0 +1,269 @@
+"""The commit owner of this host: decisions made durable, under one file lock.
+
+stage, read, hash, parse          outside the lock
+decide, one transaction           inside it: the commit point
+backfill, if the policy says so   in bounded holds of the lock; its failure is never a failed commit
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from refimpl import log_path
+from refimpl.commit_owner import (
+    Backfilled,
+    MaintenancePolicy,
+    NameTaken,
+    Registered,
+    ResolvedTable,
+    TableState,
+)
+from refimpl.commits import (
+    MAX_WINNERS,
+    WAY_OF,
+    AttemptId,
+    AttemptOutcome,
+    CommitsAnswer,
+    Conflict,
+    DirectProposal,
+    Landed,
+    NotLanded,
+    Outcome,
+    Proposal,
+    Ratified,
+    StagedProposal,
+    is_attempt_id,
+)
+from refimpl.environment import Environment
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.log_path import Version
+from refimpl.owner import creation, decide, ownership, policy
+from refimpl.owner.backfill import backfill
+from refimpl.owner.context import Context, stored_commits
+from refimpl.owner.ledger import Ledger
+from refimpl.owner.promises import promise_of
+from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
+from refimpl.owner.statements import View, Writer
+from refimpl.table_feature import TableFeature, Way
+
+OWNER_FOLDER = "_owner"
+LOCK_FILE = "lock"
+_LOST_KEPT = 1000
+
+logger = logging.getLogger(__name__)
+
+
+class LocalOwner:
+    """A `CommitOwner` for any number of processes on one host; see `CommitOwner` for the contracts.
+
+    Safe to share between threads, and across `fork`: a child opens connections of its own.
+    """
+
+    name = "refimpl"
+
+    def __init__(self, warehouse: Path, environment: Environment) -> None:
+        folder = warehouse / OWNER_FOLDER
+        lock = environment.host_lock(folder / LOCK_FILE)
+        self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
+        self._lost: list[tuple[int, Version, AttemptId, int]] = []
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._context.ledger
+
+    @property
+    def context(self) -> Context:
+        """The shared parts, for `verify`, `repair` and `explain`."""
+        return self._context
+
+    # Tables
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        return self._context.resolve(lambda view: self._find(view, reference))
+
+    def _find(self, view: View, reference: str | Path) -> TableRecord:
+        if isinstance(reference, Path) or "/" in reference:
+            found = view.table_at(Path(reference).resolve())
+        elif is_attempt_id(reference):
+            found = view.table(reference)
+        else:
+            found = view.table_named(policy.checked_name(reference))
+        if found is None:
+            known = ", ".join(t.name or t.table_id for t in view.tables() if t.state is TableState.ACTIVE)
+            raise TableNotFoundError(
+                f"this owner has no table {str(reference)!r}; it has {known or 'none'}", reference=str(reference)
+            )
+        return found
+
+    def tables(self) -> list[ResolvedTable]:
+        with self.ledger.read() as view:
+            live = [t for t in view.tables() if t.state is TableState.ACTIVE]
+            found = [(table, stored_commits(view, table, None, None)) for table in live]
+        return [self._context.resolved(table, answer) for table, answer in found]
+
+    def stage_table(
+        self,
+        name: str,
+        feature: TableFeature,
+        *,
+        way: Way | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable:
+        return creation.stage_table(self._context, name, feature, way, location, policy)
+
+    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        return creation.register_table(self._context, self.name, table_id, proposal)
+
+    def drop_table(self, table_id: str) -> None:
+        creation.drop_table(self._context, table_id)
+
+    def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
+        """Change what clients may do to a table and how it is backfilled."""
+        checked = policy.checked_policy(wanted)
+        with self._context.lock(), self._context.changing(table_id) as (writer, table):
+            writer.set_policy(table, checked)
+
+    # Commits
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        flaw = decide.message_flaw(log_path.checked(version), proposal)
+        if flaw is not None:
+            return flaw
+        place = self._context.place(table_id)
+        examined = decide.examine(place.feature, version, proposal, self._content(place, proposal))
+        try:
+            with self._context.lock():
+                outcome, due = self._decided(place, examined)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(str(error), table_id=table_id, version=version, attempt=proposal.attempt) from error
+        if due:
+            self._backfill_by_policy(place)
+        return outcome
+
+    def _content(self, place: TableRecord, proposal: Proposal) -> bytes | None:
+        if not isinstance(proposal, StagedProposal):
+            return proposal.content
+        try:
+            return self._context.log(place).read_staged(place.feature.staging_folder, proposal.file_name)
+        except FileNotFoundError:
+            return None
+
+    def _decided(self, place: TableRecord, examined: Examined) -> tuple[Outcome, bool]:
+        """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill."""
+        context = self._context
+        promise: Promise | None = None
+        with context.changing(place.table_id) as (writer, table):
+            verdict = self._judge(writer, table, examined)
+            if isinstance(verdict, Conflict):
+                verdict = self._lost_race(writer, table, examined, verdict)
+            if not isinstance(verdict, decide.Ratify):
+                return verdict, False
+            way = WAY_OF[type(examined.proposal)]
+            if way is Way.DIRECT:
+                promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
+                writer.add_promise(table, promise)
+            else:
+                self._record_lost(writer)
+                commit = writer.ratify(table, examined, way, context.now, published=False)
+        if promise is None:
+            every = table.policy.backfill_every
+            return Ratified(commit=commit), every is not None and table.backlog + 1 >= every
+        published = context.keep(table, promise)
+        if published is not None:
+            return Ratified(commit=published), False
+        with context.changing(place.table_id) as (writer, table):
+            verdict = self._judge(writer, table, examined)
+        if isinstance(verdict, decide.Ratify):
+            raise OwnerUnavailableError(f"the log of {place.label} changed under the owner; propose again")
+        return verdict, False
+
+    def _judge(self, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | Outcome:
+        changes_table = examined.protocol is not None or examined.metadata is not None
+        return decide.decide(
+            table,
+            examined,
+            writer.attempt(table, examined.proposal.attempt),
+            stranger_published=examined.version == table.next and self._context.log(table).published(table.next),
+            current=writer.protocol_and_metadata(table.key) if changes_table else None,
+        )
+
+    def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
+        """The conflict with the commits that won. Who lost is told to those who ask `explain` later."""
+        if len(self._lost) < _LOST_KEPT:
+            self._lost.append((table.key, examined.version, examined.proposal.attempt, self._context.now))
+        winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
+        if winners and winners[0].version != examined.version:  # before this owner's time
+            winners = ()
+        return Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
+
+    def _record_lost(self, writer: Writer) -> None:
+        """Lost races go into the next transaction of this process: they cost no transaction of their own."""
+        lost, self._lost = self._lost, []
+        for key, version, attempt, lost_at in lost:
+            writer.add_lost(key, version, attempt, lost_at)
+
+    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        if not is_attempt_id(attempt):
+            raise InvalidRequestError(f"{attempt!r} is not an attempt id: give a lower-case uuid", attempt=attempt)
+        with self.ledger.read() as view:
+            seen = view.attempt(self._context.required(view, table_id), attempt)
+        if seen is None:
+            with self._context.lock(), self._context.changing(table_id) as (writer, table):
+                seen = writer.attempt(table, attempt)
+                if seen is None:
+                    writer.add_tombstone(table_id, attempt, self._context.now)
+        return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)
+
+    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+        for bound in (start, end):
+            if bound is not None:
+                log_path.checked(bound)
+        if start is not None and end is not None and start > end:
+            raise InvalidRequestError(f"the range from {start} to {end} is empty; give start <= end")
+        return self._context.answer(table_id, start, end)
+
+    # Backfill and ownership
+
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+        if version is not None:
+            log_path.checked(version)
+        return backfill(self._context, table_id, version)
+
+    def _backfill_by_policy(self, place: TableRecord) -> None:
+        try:
+            backfill(self._context, place.table_id, None)
+        except (DeltaError, OSError) as error:
+            # The commit landed: a backfill that did not is no reason to say otherwise.
+            logger.warning("backfill of %s after a commit failed, the next one goes on: %s", place.label, error)
+
+    def take_over(
+        self,
+        location: Path,
+        name: str,
+        feature: TableFeature,
+        version: Version,
+        proposal: DirectProposal,
+        *,
+        way: Way | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> Outcome:
+        log_path.checked(version)
+        return ownership.take_over(self._context, self.name, location, name, feature, version, proposal, way, policy)
+
+    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+        log_path.checked(version)
+        return ownership.hand_back(self._context, table_id, version, proposal)
+
+    def add_roots(self, roots: list[Path]) -> None:
+        """Allow take-overs below these directories too."""
+        with self._context.lock(), self.ledger.write() as writer:
+            writer.set_roots(tuple(dict.fromkeys((*writer.roots(), *roots))))
+
+    def close(self) -> None:
+        """Store what is known of lost races and close this thread's connection."""
+        if self._lost:
+            with self._context.lock(), self.ledger.write() as writer:
+                self._record_lost(writer)
+        self.ledger.close()

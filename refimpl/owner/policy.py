@@ -1,0 +1,140 @@
+"""Limits, names and secrets: the owner's own rules, beside those of the documents."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from refimpl.commit_owner import ALWAYS_ALLOWED, MaintenancePolicy
+from refimpl.commits import Rejected, RejectionReason
+from refimpl.errors import InvalidRequestError
+from refimpl.table_feature import TableFeature, Way
+
+MAX_INLINE_BYTES: Final = 16 * 2**20
+"""An inline commit is held in the ledger and sent to every reader until it is published."""
+
+MAX_COMMIT_BYTES: Final = 512 * 2**20
+"""Any other commit: the owner reads it whole, to check and to publish it."""
+
+MAX_BACKLOG_LIMIT: Final = 100_000
+
+SECRET_KEYS: Final = frozenset(
+    {
+        "accesskey",
+        "accesskeyid",
+        "accesstoken",
+        "accountkey",
+        "apikey",
+        "authorization",
+        "authtoken",
+        "bearer",
+        "bearertoken",
+        "clientsecret",
+        "connectionstring",
+        "credential",
+        "credentials",
+        "keyfile",
+        "oauthtoken",
+        "passphrase",
+        "password",
+        "passwd",
+        "personalaccesstoken",
+        "privatekey",
+        "pwd",
+        "refreshtoken",
+        "sastoken",
+        "secret",
+        "secretaccesskey",
+        "secretkey",
+        "sessiontoken",
+        "sharedaccesssignature",
+        "token",
+    }
+)
+"""The closed list of keys that `commitOwnerConf` must not have, compared without case and without
+anything that is not a letter or digit, each also as the last part of a dotted key.
+
+managed-commits, "Enablement": everybody who can read the table's storage sees this property.
+"""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,2}", re.ASCII)
+MAX_NAME_LENGTH: Final = 255
+
+_WAYS_ACCEPTED: Final = {
+    Way.STAGED: frozenset({Way.STAGED}),
+    Way.INLINE: frozenset({Way.INLINE, Way.STAGED}),
+    Way.DIRECT: frozenset({Way.DIRECT}),
+}
+
+
+def ways_accepted(way: Way) -> frozenset[Way]:
+    """How commits may be proposed to a table that was created for `way`.
+
+    A table of inline commits takes staged files too: some commits are too large to be held inline.
+    """
+    return _WAYS_ACCEPTED[way]
+
+
+def checked_name(name: str) -> str:
+    """The name itself, or `InvalidRequestError`: one to three identifiers joined by dots."""
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"{name!r} is not a table name: use one to three identifiers of letters, digits and _, joined by dots, "
+            f"at most {MAX_NAME_LENGTH} characters",
+            name=name,
+        )
+    return name
+
+
+def checked_way(feature: TableFeature, way: Way | None) -> Way:
+    """The way to commit, staged by default; `InvalidRequestError` where the dialect has no such way."""
+    chosen = way or Way.STAGED
+    if chosen not in feature.ways:
+        known = ", ".join(sorted(w.value for w in feature.ways))
+        raise InvalidRequestError(
+            f"{feature.name} has no {chosen.value} commits; choose one of: {known}", way=chosen.value
+        )
+    return chosen
+
+
+def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
+    """The policy with what is always allowed; `InvalidRequestError` for limits out of range."""
+    policy = policy or MaintenancePolicy()
+    if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
+        raise InvalidRequestError(
+            f"a backlog limit of {policy.backlog_limit} is out of range: give 1 to {MAX_BACKLOG_LIMIT}"
+        )
+    if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
+        raise InvalidRequestError(
+            f"backfilling every {policy.backfill_every} commits does not fit a limit of {policy.backlog_limit}: "
+            f"give 1 to {policy.backlog_limit}, or none for backfill on request only"
+        )
+    return msgspec.structs.replace(policy, allowed=policy.allowed | ALWAYS_ALLOWED)
+
+
+def conf_flaw(conf: str | None) -> Rejected | None:
+    """What is wrong with a `commitOwnerConf`: not a JSON map of strings, or a key that names a secret."""
+    if conf is None:
+        return None
+    try:
+        entries = msgspec.json.decode(conf, type=dict[str, str])
+    except msgspec.DecodeError as error:
+        return Rejected(
+            reason=RejectionReason.INCONSISTENT_TABLE,
+            detail=f"commitOwnerConf is not a JSON map of strings to strings: {error}",
+        )
+    secrets = sorted(key for key in entries if _names_a_secret(key))
+    if secrets:
+        return Rejected(
+            reason=RejectionReason.SECRET_IN_CONF,
+            detail=f"commitOwnerConf is readable by everybody who can read the table; remove {', '.join(secrets)}",
+        )
+    return None
+
+
+def _names_a_secret(key: str) -> bool:
+    whole = re.sub(r"[^a-z0-9]", "", key.lower())
+    last = re.sub(r"[^a-z0-9]", "", key.lower().rsplit(".", 1)[-1])
+    return whole in SECRET_KEYS or last in SECRET_KEYS

@@ -1,0 +1,103 @@
+"""What the ledger stores, as values. Loaded and saved by `ledger`, judged by `decide`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commits import AttemptId, Proposal, RatifiedCommit, Rejected
+from refimpl.log_path import Version
+from refimpl.table_feature import TableFeature, Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """One table, at one moment."""
+
+    key: int
+    """The ledger's own number for the table."""
+    table_id: str
+    name: str | None
+    location: Path
+    feature: TableFeature
+    way: Way
+    state: TableState
+    latest: Version | None
+    """The latest ratified version: never forgotten, never lower than before."""
+    backfilled: Version | None
+    """Every version up to here is published, durably."""
+    in_commit_timestamp: int | None
+    """Of the latest version; ms since the epoch."""
+    policy: MaintenancePolicy
+    halted: str | None
+    created_at: int
+
+    @property
+    def next(self) -> Version:
+        """The only version that may be ratified now."""
+        return 0 if self.latest is None else self.latest + 1
+
+    @property
+    def first_unbackfilled(self) -> Version:
+        return 0 if self.backfilled is None else self.backfilled + 1
+
+    @property
+    def backlog(self) -> int:
+        """How many ratified commits are not published yet."""
+        return self.next - self.first_unbackfilled
+
+    @property
+    def label(self) -> str:
+        """How messages call the table."""
+        return f"'{self.name}'" if self.name else f"table {self.table_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """A proposal with what its bytes say, read before the lock is taken."""
+
+    version: Version
+    proposal: Proposal
+    content: bytes
+    digest: bytes
+    """SHA-256 of `content`."""
+    in_commit_timestamp: int = 0
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    flaw: Rejected | None = None
+    """What is wrong with the content by itself, if anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """What the ledger remembers of an attempt: `landed`, or resolved as never to land."""
+
+    landed: RatifiedCommit | None
+    digest: bytes | None
+
+
+class PromiseKind(Enum):
+    """What an owner may promise before it makes a file visible."""
+
+    PUBLISH = "publish"
+    TAKE_OVER = "take-over"
+    HAND_BACK = "hand-back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A commit whose commit point is a link: durable before the link, gone after it is recorded.
+
+    managed-commits, "Converting an existing filesystem based table": a two-phase commit.
+    """
+
+    kind: PromiseKind
+    version: Version
+    attempt: AttemptId
+    content: bytes
+    digest: bytes
+    in_commit_timestamp: int
+    promised_at: int

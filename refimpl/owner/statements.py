@@ -1,0 +1,312 @@
+"""What is read and written inside one transaction of the ledger, statement by statement.
+
+Each statement is a named constant that says what it decides; each method loads or stores values of
+`records`. No method judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+from typing import Protocol as Interface
+
+import msgspec
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commits import AttemptId, RatifiedCommit
+from refimpl.log_path import Version, staged_commit
+from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
+from refimpl.table_feature import TABLE_FEATURES, Way
+
+_TABLE = """
+    SELECT key, table_id, name, location, feature, way, state, latest, backfilled, in_commit_timestamp,
+           policy, halted, created_at FROM tables
+"""
+_LIVE = "state IN ('taking-over', 'active')"
+TABLE_BY_KEY: Final = _TABLE + "WHERE key = ?"
+TABLE_BY_ID: Final = _TABLE + "WHERE table_id = ?"
+TABLE_BY_NAME: Final = _TABLE + f"WHERE name = ? AND {_LIVE}"
+TABLE_BY_LOCATION: Final = (
+    _TABLE + "WHERE location = ? AND state <> 'dropped' ORDER BY state = 'handed-back', key DESC LIMIT 1"
+)
+TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
+
+_COMMIT = """
+    SELECT c.version, c.attempt, c.way, c.digest, c.size, c.in_commit_timestamp, c.ratified_at, c.published_at,
+           b.content
+    FROM commits c LEFT JOIN contents b ON b.table_key = c.table_key AND b.version = c.version
+    WHERE c.table_key = ?
+"""
+COMMIT_BY_ATTEMPT: Final = _COMMIT + " AND c.attempt = ?"
+COMMITS_BETWEEN: Final = _COMMIT + " AND c.version BETWEEN ? AND ? ORDER BY c.version LIMIT ?"
+TOMBSTONE: Final = "SELECT 1 FROM tombstones WHERE table_id = ? AND attempt = ?"
+PROMISE: Final = """
+    SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
+    FROM promises WHERE table_key = ?
+"""
+
+ADVANCE: Final = """
+    UPDATE tables SET latest = :version, in_commit_timestamp = :timestamp,
+        protocol = coalesce(:protocol, protocol), metadata = coalesce(:metadata, metadata)
+    WHERE key = :key AND coalesce(latest, :version - 1) = :version - 1
+"""  # one row: the version is this one's; none: the caller judged on something else than what is stored
+RECORD_COMMIT: Final = "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+MARK_PUBLISHED: Final = """
+    UPDATE commits SET published_at = ? WHERE table_key = ? AND version BETWEEN ? AND ? AND published_at IS NULL
+"""
+
+
+class Cursor(Interface):
+    def fetchone(self) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Interface):
+    """What is used of a connection to SQLite."""
+
+    def execute(self, statement: str, values: Any = None, /) -> Cursor: ...
+    def changes(self) -> int: ...
+    def last_insert_rowid(self) -> int: ...
+
+
+class View:
+    """What can be read inside one transaction."""
+
+    def __init__(self, database: Connection, warehouse: Path) -> None:
+        self._db = database
+        self._warehouse = warehouse
+
+    def table(self, table_id: str) -> TableRecord | None:
+        return self._table(TABLE_BY_ID, table_id)
+
+    def table_by_key(self, key: int) -> TableRecord | None:
+        return self._table(TABLE_BY_KEY, key)
+
+    def table_named(self, name: str) -> TableRecord | None:
+        """The live table of this name."""
+        return self._table(TABLE_BY_NAME, name)
+
+    def table_at(self, location: Path) -> TableRecord | None:
+        """The newest table at this place that was not dropped; one that is owned before one handed back."""
+        return self._table(TABLE_BY_LOCATION, self.stored_location(location))
+
+    def tables(self) -> list[TableRecord]:
+        """Every table that ever was, by name."""
+        return [self._table_record(row) for row in self._db.execute(TABLES_ALL)]
+
+    def _table(self, query: str, value: str | int) -> TableRecord | None:
+        row = self._db.execute(query, (value,)).fetchone()
+        return None if row is None else self._table_record(row)
+
+    def _table_record(self, row: Any) -> TableRecord:
+        return TableRecord(
+            key=row[0],
+            table_id=row[1],
+            name=row[2],
+            location=self._warehouse / row[3],
+            feature=TABLE_FEATURES[row[4]],
+            way=Way(row[5]),
+            state=TableState(row[6]),
+            latest=row[7],
+            backfilled=row[8],
+            in_commit_timestamp=row[9],
+            policy=msgspec.json.decode(row[10], type=MaintenancePolicy),
+            halted=row[11],
+            created_at=row[12],
+        )
+
+    def stored_location(self, location: Path) -> str:
+        """Relative inside the warehouse, so that the whole directory can be moved."""
+        if location.is_relative_to(self._warehouse):
+            return location.relative_to(self._warehouse).as_posix()
+        return location.as_posix()
+
+    def protocol_and_metadata(self, key: int) -> tuple[Protocol, Metadata] | None:
+        row = self._db.execute("SELECT protocol, metadata FROM tables WHERE key = ?", (key,)).fetchone()
+        if row is None or row[0] is None or row[1] is None:
+            return None
+        return msgspec.json.decode(row[0], type=Protocol), msgspec.json.decode(row[1], type=Metadata)
+
+    def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
+        """What became of an attempt that was decided, or None."""
+        row = self._db.execute(COMMIT_BY_ATTEMPT, (table.key, attempt)).fetchone()
+        if row is not None:
+            return AttemptRecord(landed=_ratified(row), digest=row[3])
+        if self._db.execute(TOMBSTONE, (table.table_id, attempt)).fetchone() is not None:
+            return AttemptRecord(landed=None, digest=None)
+        return None
+
+    def commits(
+        self, table: TableRecord, start: Version, end: Version, *, limit: int = -1
+    ) -> tuple[RatifiedCommit, ...]:
+        """Ratified commits with start <= version <= end, ascending."""
+        return tuple(_ratified(row) for row in self._db.execute(COMMITS_BETWEEN, (table.key, start, end, limit)))
+
+    def commit_details(self, table: TableRecord, version: Version) -> tuple[RatifiedCommit, bytes, int | None] | None:
+        """A ratified commit, the SHA-256 of its bytes, and when it was published."""
+        row = self._db.execute(COMMITS_BETWEEN, (table.key, version, version, 1)).fetchone()
+        return None if row is None else (_ratified(row), row[3], row[7])
+
+    def lost_attempts(self, table: TableRecord, version: Version) -> list[tuple[AttemptId, int]]:
+        query = "SELECT attempt, lost_at FROM lost WHERE table_key = ? AND version = ? ORDER BY lost_at, attempt"
+        return [(row[0], row[1]) for row in self._db.execute(query, (table.key, version))]
+
+    def promise(self, key: int) -> Promise | None:
+        row = self._db.execute(PROMISE, (key,)).fetchone()
+        if row is None:
+            return None
+        return Promise(
+            kind=PromiseKind(row[0]),
+            version=row[1],
+            attempt=row[2],
+            content=row[3],
+            digest=row[4],
+            in_commit_timestamp=row[5],
+            promised_at=row[6],
+        )
+
+    def roots(self) -> tuple[Path, ...]:
+        """Directories outside the warehouse below which tables may be taken over."""
+        row = self._db.execute("SELECT roots FROM owner").fetchone()
+        assert row is not None
+        return tuple(Path(root) for root in msgspec.json.decode(row[0], type=list[str]))
+
+
+class Writer(View):
+    """What can be changed inside one write transaction, under the owner's lock."""
+
+    def add_table(self, table: TableRecord) -> TableRecord:
+        """Store a new table (`key` is given here)."""
+        self._db.execute(
+            "INSERT INTO tables(table_id, name, location, feature, way, state, policy, created_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                table.table_id,
+                table.name,
+                self.stored_location(table.location),
+                table.feature.name,
+                table.way.value,
+                table.state.value,
+                _policy_text(table.policy),
+                table.created_at,
+            ),
+        )
+        return replace(table, key=self._db.last_insert_rowid())
+
+    def set_state(self, table: TableRecord, state: TableState) -> None:
+        self._db.execute("UPDATE tables SET state = ? WHERE key = ?", (state.value, table.key))
+
+    def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
+        self._db.execute("UPDATE tables SET policy = ? WHERE key = ?", (_policy_text(policy), table.key))
+
+    def halt(self, table: TableRecord, why: str | None) -> None:
+        """Refuse commits from now on, or (None) take them again."""
+        self._db.execute("UPDATE tables SET halted = ? WHERE key = ?", (why, table.key))
+
+    def forget_table(self, table: TableRecord) -> None:
+        """Remove every trace of a table that never came to be."""
+        self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
+        self._db.execute("DELETE FROM tables WHERE key = ?", (table.key,))
+
+    def ratify(self, table: TableRecord, examined: Examined, way: Way, now: int, *, published: bool) -> RatifiedCommit:
+        """Make the proposal the version. With the end of the transaction this is the commit point."""
+        version, proposal = examined.version, examined.proposal
+        protocol, metadata = examined.protocol, examined.metadata
+        self._db.execute(
+            ADVANCE,
+            {
+                "key": table.key,
+                "version": version,
+                "timestamp": examined.in_commit_timestamp,
+                "protocol": None if protocol is None else msgspec.json.encode(protocol).decode(),
+                "metadata": None if metadata is None else msgspec.json.encode(metadata).decode(),
+            },
+        )
+        assert self._db.changes() == 1, f"version {version} of {table.label} was decided on a stale record"
+        self._db.execute(
+            RECORD_COMMIT,
+            (
+                table.key,
+                version,
+                proposal.attempt,
+                way.value,
+                examined.digest,
+                len(examined.content),
+                examined.in_commit_timestamp,
+                now,
+                now if published else None,
+            ),
+        )
+        inline = way is Way.INLINE and not published
+        if inline:
+            self._db.execute("INSERT INTO contents VALUES (?, ?, ?)", (table.key, version, examined.content))
+        if published:
+            self._db.execute("UPDATE tables SET backfilled = ? WHERE key = ?", (version, table.key))
+        return RatifiedCommit(
+            version=version,
+            attempt=proposal.attempt,
+            way=way,
+            in_commit_timestamp=examined.in_commit_timestamp,
+            size=len(examined.content),
+            ratified_at=now,
+            file_name=staged_commit(version, proposal.attempt) if way is Way.STAGED and not published else None,
+            content=examined.content if inline else None,
+        )
+
+    def mark_published(self, table: TableRecord, through: Version, now: int) -> None:
+        """Forget the bytes of everything up to `through`: it is published, durably."""
+        start = table.first_unbackfilled
+        self._db.execute(MARK_PUBLISHED, (now, table.key, start, through))
+        self._db.execute("DELETE FROM contents WHERE table_key = ? AND version <= ?", (table.key, through))
+        self._db.execute("UPDATE tables SET backfilled = ? WHERE key = ?", (through, table.key))
+
+    def add_tombstone(self, table_id: str, attempt: AttemptId, now: int) -> None:
+        self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
+
+    def add_lost(self, key: int, version: Version, attempt: AttemptId, now: int) -> None:
+        self._db.execute("INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?)", (key, version, attempt, now))
+
+    def add_promise(self, table: TableRecord, promise: Promise) -> None:
+        self._db.execute(
+            "INSERT INTO promises VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                table.key,
+                promise.kind.value,
+                promise.version,
+                promise.attempt,
+                promise.content,
+                promise.digest,
+                promise.in_commit_timestamp,
+                promise.promised_at,
+            ),
+        )
+
+    def forget_promise(self, table: TableRecord) -> None:
+        self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
+
+    def set_roots(self, roots: tuple[Path, ...]) -> None:
+        self._db.execute("UPDATE owner SET roots = ?", (msgspec.json.encode([str(r) for r in roots]).decode(),))
+
+
+def _policy_text(policy: MaintenancePolicy) -> str:
+    fields = msgspec.to_builtins(policy)
+    fields["allowed"] = sorted(fields["allowed"])
+    return msgspec.json.encode(fields).decode()
+
+
+def _ratified(row: Any) -> RatifiedCommit:
+    version, attempt, way, _, size, timestamp, ratified_at, published_at, content = row
+    stored = published_at is None
+    return RatifiedCommit(
+        version=version,
+        attempt=attempt,
+        way=Way(way),
+        in_commit_timestamp=timestamp,
+        size=size,
+        ratified_at=ratified_at,
+        file_name=staged_commit(version, attempt) if stored and way == Way.STAGED.value else None,
+        content=content if stored else None,
+    )
