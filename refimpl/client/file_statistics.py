@@ -1,0 +1,199 @@
+"""Column statistics of one data file, from its Parquet footer, as an add action's `stats`.
+
+Delta's protocol, "Per-file Statistics". Footers cost nothing, whoever wrote the file, but they have
+traps (all of them only ever cost a bound, never a wrong one):
+
+- a NaN is left out of the bounds (Arrow), or is the upper one (Spark): columns with NaN get no bounds;
+- columns under an array or a map have no per-row meaning: no bounds, no counts;
+- values of more than 4096 bytes, and Spark's INT96 timestamps, have no bounds.
+
+Bounds of strings are cut to a prefix, those of timestamps widened to whole milliseconds, because that
+is how readers expect them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+Leaf = tuple[str, ...]
+"""The names from a top-level column down to a primitive."""
+
+INDEXED_COLUMNS: Final = 32
+"""How many leaf columns get statistics unless `delta.dataSkippingNumIndexedCols` says otherwise."""
+PREFIX_CHARACTERS: Final = 32
+"""Bounds of strings are cut to so many characters."""
+_LAST_CHARACTER: Final = "\U0010ffff"
+_NO_BOUNDS: Final = (Primitive(name="boolean"), Primitive(name="binary"))
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
+
+
+def leaves(schema: Struct) -> list[tuple[Leaf, DataType] | None]:
+    """Every leaf of a file with this schema, in the order of its footer; None for those in arrays and maps."""
+    found: list[tuple[Leaf, DataType] | None] = []
+    for column in schema.fields:
+        found += _leaves((column.name,), column.type)
+    return found
+
+
+def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
+    match kind:
+        case Struct(fields=fields):
+            return [leaf for item in fields for leaf in _leaves((*path, item.name), item.type)]
+        case Array(element=element):
+            return [None for _ in _leaves(path, element)]
+        case Map(key=key, value=value):
+            return [None for inner in (key, value) for _ in _leaves(path, inner)]
+        case _:
+            return [(path, kind)]
+
+
+@dataclass(slots=True)
+class _Column:
+    """What the row groups seen so far tell about one leaf."""
+
+    nulls: int | None = 0
+    bounded: bool = True
+    low: Any = None
+    high: Any = None
+
+    def merge(self, chunk: Any) -> None:
+        statistics = chunk.statistics
+        if statistics is None:
+            self.nulls, self.bounded = None, False
+            return
+        if self.nulls is not None:
+            self.nulls = self.nulls + statistics.null_count if statistics.has_null_count else None
+        if not statistics.has_min_max:
+            all_null = statistics.has_null_count and statistics.null_count == chunk.num_values
+            self.bounded = self.bounded and all_null
+            return
+        try:
+            low, high = statistics.min, statistics.max
+        except (ValueError, OverflowError, UnicodeDecodeError):  # no such date in Python, or not UTF-8
+            self.bounded = False
+            return
+        if _is_nan(low) or _is_nan(high):
+            self.bounded = False
+            return
+        self.low = low if self.low is None else min(self.low, low)
+        self.high = high if self.high is None else max(self.high, high)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def from_footer(
+    footer: pq.FileMetaData,
+    schema: Struct,
+    *,
+    with_nan: Collection[Leaf] = (),
+    null_counts: Mapping[Leaf, int] | None = None,
+    indexed_columns: int = INDEXED_COLUMNS,
+) -> str:
+    """The `stats` JSON of a file that was written with `schema` (without partition columns).
+
+    `with_nan` names floating-point leaves that hold a NaN, which a footer written by Arrow does not tell;
+    `null_counts` adds counts that footers lack (arrays and maps). `indexed_columns` of -1 means all.
+    """
+    columns = leaves(schema)
+    if footer.num_columns != len(columns):
+        raise ValueError(f"the file has {footer.num_columns} leaf columns, its schema {len(columns)}")
+    indexed = list(_first(columns, indexed_columns))
+    seen = {leaf: _Column() for _, leaf, _ in indexed}
+    for group in range(footer.num_row_groups):
+        row_group = footer.row_group(group)
+        for position, leaf, _ in indexed:
+            seen[leaf].merge(row_group.column(position))
+    lows: dict[str, Any] = {}
+    highs: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for _, leaf, kind in indexed:
+        column = seen[leaf]
+        if column.nulls is not None:
+            _put(nulls, leaf, column.nulls)
+        if column.bounded and column.low is not None and leaf not in with_nan and kind not in _NO_BOUNDS:
+            low, high = lower_bound(column.low), upper_bound(column.high)
+            if low is not None and high is not None:
+                _put(lows, leaf, low)
+                _put(highs, leaf, high)
+    for leaf, count in (null_counts or {}).items():
+        _put(nulls, leaf, count)
+    document = {"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
+    return _ENCODER.encode(document).decode()
+
+
+def _first(columns: list[tuple[Leaf, DataType] | None], count: int) -> Iterator[tuple[int, Leaf, DataType]]:
+    taken = 0
+    for position, column in enumerate(columns):
+        if column is not None and (count < 0 or taken < count):
+            taken += 1
+            yield position, *column
+
+
+def _put(tree: dict[str, Any], leaf: Leaf, value: Any) -> None:
+    for name in leaf[:-1]:
+        tree = tree.setdefault(name, {})
+    tree[leaf[-1]] = value
+
+
+def lower_bound(value: Any) -> Any:
+    """A value as `minValues` holds it: never greater than the value; None if JSON has no such thing."""
+    match value:
+        case str():
+            return value[:PREFIX_CHARACTERS]
+        case datetime.datetime():
+            return _milliseconds(value.replace(microsecond=value.microsecond // 1000 * 1000))
+        case _:
+            return _scalar(value)
+
+
+def upper_bound(value: Any) -> Any:
+    """A value as `maxValues` holds it: never less than the value; None if JSON has no such thing."""
+    match value:
+        case str():
+            return _upper_prefix(value)
+        case datetime.datetime():
+            excess = -value.microsecond % 1000
+            try:
+                return _milliseconds(value + datetime.timedelta(microseconds=excess))
+            except OverflowError:
+                return None
+        case _:
+            return _scalar(value)
+
+
+def _upper_prefix(text: str) -> str:
+    length = PREFIX_CHARACTERS
+    while text[length : length + 1] == _LAST_CHARACTER:  # nothing can be appended that is greater
+        length += 1
+    return text if len(text) <= length else text[:length] + _LAST_CHARACTER
+
+
+def _milliseconds(moment: datetime.datetime) -> str:
+    text = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
+    return f"{text}Z" if moment.tzinfo else text
+
+
+def _scalar(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case datetime.date():
+            return value.isoformat()
+        case int() | decimal.Decimal():
+            return value
+        case _:
+            return None

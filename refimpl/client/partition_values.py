@@ -1,0 +1,144 @@
+"""Partition values as the log spells them, the folders named after them, and paths in actions.
+
+Three spellings that must not be mixed up, for the string value `a:b c`:
+
+=====================  =========================  ============================================
+in `partitionValues`   `a:b c`                    the value itself, as text
+on disk                `p=a%3Ab c/part-...`       Hive's escaping of characters that a folder
+                                                  name cannot hold
+in an action's path    `p=a%253Ab%20c/part-...`   the disk path as a URL-encoded URI, so that
+                                                  Hive's percent signs are encoded once more
+=====================  =========================  ============================================
+
+Delta's protocol, "Partition Value Serialization"; delta-facts section 1, "Actions": an empty string and
+null both mean null. `_metadata.file_path` of Spark is spelled like an action's path, but absolute.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from refimpl.client.schema import DataType, Decimal, Primitive
+from refimpl.errors import CorruptLogError, UnsupportedFeatureError
+
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows whose partition value is null or the empty string."""
+
+_ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
+"""What Hive, and therefore Spark, escapes in the folder of a partition."""
+
+
+def to_text(value: Any, kind: DataType) -> str | None:
+    """A partition value as the log spells it; None for null and for the empty string.
+
+    Timestamps are written in UTC with a `Z`, so that no reader's time zone can move them.
+    """
+    if value is None or value == "":
+        return None
+    match kind:
+        case Primitive(name="boolean"):
+            return "true" if value else "false"
+        case Primitive(name="timestamp"):
+            moment = value.astimezone(datetime.UTC) if value.tzinfo else value
+            return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}".rjust(27, "0")
+        case Primitive(name="timestamp_ntz"):
+            return f"{value:%Y-%m-%d %H:%M:%S.%f}".rjust(26, "0")
+        case Primitive(name="date"):
+            return str(value.isoformat())
+        case Primitive(name="float" | "double"):
+            return _float_text(value)
+        case Decimal():
+            return f"{value:f}"
+        case Primitive(name="binary"):
+            return bytes(value).decode()
+        case _:
+            return str(value)
+
+
+def _float_text(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def from_text(text: str | None, kind: DataType) -> Any:
+    """The Python value of a partition value in the log; None for null and for the empty string.
+
+    A timestamp without a zone is taken as UTC. Raises `CorruptLogError` for text that is no such value.
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _from_text(text, kind)
+    except (ValueError, KeyError, ArithmeticError) as error:
+        raise CorruptLogError(f"the partition value {text!r} is not a {kind}", value=text, type=str(kind)) from error
+
+
+def _from_text(text: str, kind: DataType) -> Any:
+    match kind:
+        case Primitive(name="string"):
+            return text
+        case Primitive(name="long" | "integer" | "short" | "byte"):
+            return int(text)
+        case Primitive(name="float" | "double"):
+            return float(text)
+        case Primitive(name="boolean"):
+            return _BOOLEANS[text.lower()]
+        case Primitive(name="date"):
+            return datetime.date.fromisoformat(text[:10])
+        case Primitive(name="timestamp"):
+            moment = datetime.datetime.fromisoformat(text)
+            return moment.astimezone(datetime.UTC) if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        case Primitive(name="timestamp_ntz"):
+            return datetime.datetime.fromisoformat(text).replace(tzinfo=None)
+        case Primitive(name="binary"):
+            return text.encode()
+        case Decimal(scale=scale):
+            return decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-scale), context=_WIDE)
+        case _:
+            raise ValueError(text)
+
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_WIDE: Final = decimal.Context(prec=76, traps=[decimal.InvalidOperation])
+
+
+def folder(values: Iterable[tuple[str, str | None]]) -> str:
+    """The folder on disk, relative to the table, for (column, text) pairs in partition order; '' without any."""
+    return "/".join(
+        f"{escape(column)}={NULL_FOLDER if text is None or text == '' else escape(text)}" for column, text in values
+    )
+
+
+def escape(text: str) -> str:
+    """Hive's escaping of one column name or value in a folder's name."""
+    return "".join(f"%{ord(character):02X}" if character in _ESCAPED else character for character in text)
+
+
+def encode_path(relative: str) -> str:
+    """A path on disk, relative to the table, as an action's `path`."""
+    return urllib.parse.quote(relative, safe="/=-_.~!$&'()*+,;@")
+
+
+def decode_path(path: str) -> str:
+    """The path on disk that an action's relative `path` means."""
+    return urllib.parse.unquote(path)
+
+
+def local_path(location: Path, path: str) -> Path:
+    """Where the data file of an action is: relative to the table, or absolute (`/...` or `file:...`).
+
+    Raises `UnsupportedFeatureError` for another scheme: this client reads the host's file systems only.
+    """
+    parts = urllib.parse.urlsplit(path)
+    if parts.scheme and parts.scheme != "file":
+        raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
+    target = urllib.parse.unquote(parts.path if parts.scheme else path)
+    return location / target

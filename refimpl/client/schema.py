@@ -1,0 +1,385 @@
+"""The schema of a table: Delta's JSON, a small typed form of it, and Arrow's.
+
+Delta's protocol, "Schema Serialization Format" and "Primitive Types". Spark writes the same JSON, so
+`parse` and `Struct.to_json` serve Spark too. What Delta cannot hold is refused by the column's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PRIMITIVES: Final = frozenset(
+    {
+        "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date",
+        "timestamp", "timestamp_ntz",
+    }
+)  # fmt: skip
+"""By Delta's names; decimals have a class of their own."""
+
+TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
+FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
+"""Characters that a column's name may hold only under column mapping, which is not written here."""
+
+_METADATA_KEY: Final = b"delta.metadata"
+"""Where an Arrow field carries the Delta field's metadata, as JSON."""
+_NAME: Final = "element"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Primitive:
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decimal:
+    """`precision` digits in all (1 to 38), `scale` of them after the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision},{self.scale})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    element: DataType
+    contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"array<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map:
+    key: DataType
+    value: DataType
+    value_contains_null: bool = True
+
+    def __str__(self) -> str:
+        return f"map<{self.key},{self.value}>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One column, or one member of a struct."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Struct:
+    """Columns in order. A table's schema is a struct."""
+
+    fields: tuple[Field, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.fields)
+
+    def __getitem__(self, name: str) -> Field:
+        """The column of exactly this name; `InvalidRequestError` lists those there are."""
+        for column in self.fields:
+            if column.name == name:
+                return column
+        raise InvalidRequestError(f"there is no column {name!r}; the columns are {', '.join(self.names)}", column=name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def without(self, names: Sequence[str]) -> Struct:
+        """The other columns: what data files hold when `names` are the partition columns."""
+        return Struct(fields=tuple(column for column in self.fields if column.name not in names))
+
+    def to_json(self) -> str:
+        """The `schemaString` of a metaData action."""
+        return json.dumps(_type_to_json(self), separators=(",", ":"), ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return f"struct<{','.join(f'{column.name}:{column.type}' for column in self.fields)}>"
+
+
+DataType = Primitive | Decimal | Array | Map | Struct
+
+
+def parse(schema_string: str) -> Struct:
+    """The schema in a metaData action, or in the JSON of a Spark schema.
+
+    Raises `InvalidTableError` for what is not a schema, `UnsupportedFeatureError` for a type that Delta, or
+    this client, does not know; it names the column.
+    """
+    try:
+        document = json.loads(schema_string)
+        parsed = _type_from_json(document, "schema")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidTableError(f"the schema is not Delta's JSON of a struct: {schema_string[:200]!r}") from error
+    if not isinstance(parsed, Struct):
+        raise InvalidTableError(f"the schema is a {parsed}, not a struct")
+    return parsed
+
+
+def _type_from_json(document: Any, where: str) -> DataType:
+    if isinstance(document, str):
+        return _primitive(document, where)
+    match document["type"]:
+        case "struct":
+            return Struct(fields=tuple(_field_from_json(item, where) for item in document["fields"]))
+        case "array":
+            return Array(
+                element=_type_from_json(document["elementType"], where), contains_null=bool(document["containsNull"])
+            )
+        case "map":
+            return Map(
+                key=_type_from_json(document["keyType"], where),
+                value=_type_from_json(document["valueType"], where),
+                value_contains_null=bool(document["valueContainsNull"]),
+            )
+        case other:
+            raise _unknown(str(other), where)
+
+
+def _field_from_json(item: Any, where: str) -> Field:
+    name = item["name"]
+    if not isinstance(name, str):
+        raise TypeError(name)
+    path = name if where == "schema" else f"{where}.{name}"
+    return Field(
+        name=name,
+        type=_type_from_json(item["type"], path),
+        nullable=bool(item["nullable"]),
+        metadata=dict(item.get("metadata") or {}),
+    )
+
+
+def _primitive(name: str, where: str) -> DataType:
+    if name in PRIMITIVES:
+        return Primitive(name=name)
+    if name == "decimal":
+        return Decimal(precision=10, scale=0)
+    if name.startswith("decimal(") and name.endswith(")"):
+        precision, scale = (int(part) for part in name[8:-1].split(","))
+        if 1 <= precision <= 38 and 0 <= scale <= precision:
+            return Decimal(precision=precision, scale=scale)
+    raise _unknown(name, where)
+
+
+def _unknown(name: str, where: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"column {where!r} has the type {name}, which is not written or read here; cast it or leave it out",
+        column=where,
+        type=name,
+    )
+
+
+def _type_to_json(kind: DataType) -> Any:
+    match kind:
+        case Struct(fields=fields):
+            return {"type": "struct", "fields": [_field_to_json(column) for column in fields]}
+        case Array(element=element, contains_null=contains_null):
+            return {"type": "array", "elementType": _type_to_json(element), "containsNull": contains_null}
+        case Map(key=key, value=value, value_contains_null=value_contains_null):
+            return {
+                "type": "map",
+                "keyType": _type_to_json(key),
+                "valueType": _type_to_json(value),
+                "valueContainsNull": value_contains_null,
+            }
+        case _:
+            return str(kind)
+
+
+def _field_to_json(column: Field) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "type": _type_to_json(column.type),
+        "nullable": column.nullable,
+        "metadata": dict(column.metadata),
+    }
+
+
+def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None:
+    """Refuse a schema that no table may get: `InvalidRequestError` names the column and the reason.
+
+    Names must be free of `FORBIDDEN_IN_NAMES` and differ in more than case; partition columns must exist,
+    be primitive and not binary, and leave at least one column for the data files.
+    """
+    if not schema.fields:
+        raise InvalidRequestError("a table needs at least one column")
+    _check_names(schema, "")
+    for name in partition_columns:
+        kind = schema[name].type
+        if not isinstance(kind, Primitive | Decimal) or kind == Primitive(name="binary"):
+            raise InvalidRequestError(f"the table cannot be partitioned by {name!r}: it is a {kind}", column=name)
+    if len(set(partition_columns)) != len(partition_columns):
+        raise InvalidRequestError(f"a partition column is named twice: {', '.join(partition_columns)}")
+    if len(partition_columns) == len(schema.fields):
+        raise InvalidRequestError("every column is a partition column; the data files need at least one of their own")
+
+
+def _check_names(kind: DataType, where: str) -> None:
+    match kind:
+        case Array(element=element):
+            _check_names(element, f"{where}{_NAME}.")
+        case Map(key=key, value=value):
+            _check_names(key, f"{where}key.")
+            _check_names(value, f"{where}value.")
+        case Struct(fields=fields):
+            seen: dict[str, str] = {}
+            for column in fields:
+                bad = sorted(set(column.name) & set(FORBIDDEN_IN_NAMES))
+                if not column.name or bad:
+                    found = f"holds {''.join(bad)!r}" if bad else "is empty"
+                    raise InvalidRequestError(f"the column name {where + column.name!r} {found}; rename it")
+                twin = seen.setdefault(column.name.lower(), column.name)
+                if twin != column.name or sum(other.name == column.name for other in fields) > 1:
+                    raise InvalidRequestError(
+                        f"the column names {where + twin!r} and {where + column.name!r} differ in nothing but case"
+                    )
+                _check_names(column.type, f"{where}{column.name}.")
+
+
+def required_features(schema: Struct) -> frozenset[str]:
+    """Table features, reader and writer both, that the protocol must list because of column types."""
+    ntz = any(kind == Primitive(name="timestamp_ntz") for kind in _types(schema))
+    return frozenset({TIMESTAMP_NTZ_FEATURE}) if ntz else frozenset()
+
+
+def _types(kind: DataType) -> Iterator[DataType]:
+    yield kind
+    match kind:
+        case Struct(fields=fields):
+            for column in fields:
+                yield from _types(column.type)
+        case Array(element=element):
+            yield from _types(element)
+        case Map(key=key, value=value):
+            yield from _types(key)
+            yield from _types(value)
+
+
+def as_struct(schema: Struct | str | pa.Schema) -> Struct:
+    """Any of the three forms that callers have: ours, Delta's JSON, Arrow's."""
+    if isinstance(schema, Struct):
+        return schema
+    if isinstance(schema, str):
+        return parse(schema)
+    return from_arrow(schema)
+
+
+def to_arrow(schema: Struct) -> pa.Schema:
+    """The Arrow schema of a snapshot's rows. Timestamps are in microseconds; with a zone, UTC."""
+    import pyarrow as pa
+
+    return pa.schema([_arrow_field(column) for column in schema.fields])
+
+
+def _arrow_field(column: Field) -> pa.Field:
+    import pyarrow as pa
+
+    carried = {_METADATA_KEY: json.dumps(dict(column.metadata)).encode()} if column.metadata else None
+    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=carried)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type of a Delta type."""
+    import pyarrow as pa
+
+    match kind:
+        case Primitive(name=name):
+            return _arrow_primitives()[name]
+        case Decimal(precision=precision, scale=scale):
+            return pa.decimal128(precision, scale)
+        case Array(element=element, contains_null=contains_null):
+            return pa.list_(pa.field(_NAME, arrow_type(element), nullable=contains_null))
+        case Map(key=key, value=value, value_contains_null=value_contains_null):
+            return pa.map_(arrow_type(key), pa.field("value", arrow_type(value), nullable=value_contains_null))
+        case Struct(fields=fields):
+            return pa.struct([_arrow_field(column) for column in fields])
+
+
+def _arrow_primitives() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "string": pa.string(),
+        "long": pa.int64(),
+        "integer": pa.int32(),
+        "short": pa.int16(),
+        "byte": pa.int8(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+def from_arrow(schema: pa.Schema) -> Struct:
+    """The Delta schema that holds every value of an Arrow schema exactly.
+
+    Views, large and dictionary-encoded types become their plain form; timestamps of any unit become
+    microseconds (a value that would lose digits is refused when it is written). Types without a Delta
+    counterpart raise `UnsupportedFeatureError` with the column's name.
+    """
+    return Struct(fields=tuple(_field_from_arrow(item, "") for item in schema))
+
+
+def _field_from_arrow(item: pa.Field, where: str) -> Field:
+    metadata: dict[str, Any] = {}
+    for key, value in (item.metadata or {}).items():
+        if key == _METADATA_KEY:
+            metadata |= json.loads(value)
+        elif not key.startswith((b"PARQUET:", b"ARROW:")):
+            metadata[key.decode(errors="replace")] = value.decode(errors="replace")
+    path = where + item.name
+    return Field(name=item.name, type=_type_from_arrow(item.type, path), nullable=item.nullable, metadata=metadata)
+
+
+def _type_from_arrow(kind: pa.DataType, where: str) -> DataType:
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return _type_from_arrow(kind.value_type, where)
+    if is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind):
+        return Primitive(name="string")
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind) or is_.is_fixed_size_binary(kind):
+        return Primitive(name="binary")
+    if is_.is_timestamp(kind):
+        return Primitive(name="timestamp" if kind.tz else "timestamp_ntz")
+    if is_.is_date(kind):
+        return Primitive(name="date")
+    if is_.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return Decimal(precision=kind.precision, scale=kind.scale)
+    if is_.is_struct(kind):
+        return Struct(fields=tuple(_field_from_arrow(kind.field(i), f"{where}.") for i in range(kind.num_fields)))
+    if is_.is_map(kind):
+        return Map(
+            key=_type_from_arrow(kind.key_type, f"{where}.key"),
+            value=_type_from_arrow(kind.item_type, f"{where}.value"),
+            value_contains_null=kind.item_field.nullable,
+        )
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        return Array(
+            element=_type_from_arrow(kind.value_type, f"{where}.{_NAME}"), contains_null=kind.value_field.nullable
+        )
+    for name, arrow in _arrow_primitives().items():
+        if kind == arrow:
+            return Primitive(name=name)
+    raise _unknown(str(kind), where)
