@@ -149,6 +149,14 @@ class LogStore:
         ]
         return sorted(found, key=lambda path: (path.version, path.name))
 
+    def temporaries(self) -> list[tuple[str, int]]:
+        """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""
+        return [
+            (entry.name, entry.modified)
+            for entry in self._files.list_directory(self.folder)
+            if entry.name.startswith(_TEMPORARY_PREFIX) and not entry.is_directory
+        ]
+
     def published(self, version: Version) -> bool:
         """Whether `<version>.json` is visible."""
         return self._files.stat(self.folder / log_path.commit(version)) is not None

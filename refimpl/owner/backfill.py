@@ -6,6 +6,7 @@ the content of a ratified commit is immutable, so what is there already must be 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from typing import Final
 
@@ -50,6 +51,7 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next
         # version starts after that, and the ledger forgets the bytes in the transaction that follows.
         problem: CorruptLogError | OSError | None = None
+        visible_in_doubt = False
         through = table.backfilled
         log = context.log(table)
         for each in range(start, end + 1):
@@ -57,12 +59,14 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
                 log.publish(each, _content(writer, table, log, each))
             except (CorruptLogError, OSError) as error:
                 problem = error
+                # A name whose fsync failed may be gone after a power cut, and a second fsync may lie.
+                visible_in_doubt = isinstance(error, OSError) and log.published(each)
                 break
             through = each
         if through is not None and through >= start:
             writer.mark_published(table, through, context.now)
-        if isinstance(problem, CorruptLogError):
-            writer.halt(table, f"backfill of version {problem.version} failed: {problem}")
+        if isinstance(problem, CorruptLogError) or visible_in_doubt:
+            writer.halt(table, f"backfill of version {each} failed: {problem}")
     if isinstance(problem, OSError):
         raise OwnerUnavailableError(
             f"backfill of {table.label} stopped after version {through}: {problem}; "
@@ -77,7 +81,7 @@ def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version
     found = writer.commit_details(table, version)
     assert found is not None, f"the ledger of {table.label} lacks version {version}"
     commit, digest, _ = found
-    content = commit.content if commit.content is not None else _staged_bytes(table, log, commit)
+    content = commit.content if commit.content is not None else _stored_bytes(table, log, commit)
     if hashlib.sha256(content).digest() != digest:
         raise CorruptLogError(
             f"the bytes of version {version} of {table.label} are not those that were ratified "
@@ -88,13 +92,11 @@ def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version
     return content
 
 
-def _staged_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:
-    assert commit.file_name is not None
-    try:
-        return log.read_staged(table.feature.staging_folder, commit.file_name)
-    except FileNotFoundError:
-        pass
-    try:  # somebody published it already, and cleaned up
+def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:
+    if commit.file_name is not None:
+        with contextlib.suppress(FileNotFoundError):
+            return log.read_staged(table.feature.staging_folder, commit.file_name)
+    try:  # adopted, or published by somebody who cleaned up
         return log.read(log_path.commit(commit.version))
     except FileNotFoundError:
         raise CorruptLogError(

@@ -36,7 +36,14 @@ from refimpl.commits import (
     is_attempt_id,
 )
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import (
+    CorruptionError,
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.log_path import Version
 from refimpl.owner import creation, decide, ownership, policy
 from refimpl.owner.backfill import backfill
@@ -212,6 +219,12 @@ class LocalOwner:
         if seen is None:
             with self._context.lock(), self._context.changing(table_id) as (writer, table):
                 seen = writer.attempt(table, attempt)
+                if seen is None and self._context.log(table).published(table.next):
+                    raise CorruptionError(
+                        f"version {table.next} of {table.label} is published, but the ledger's latest is {table.latest}: "
+                        f"the ledger cannot tell what became of {attempt}; run verify, then repair",
+                        attempt=attempt,
+                    )
                 if seen is None:
                     writer.add_tombstone(table_id, attempt, self._context.now)
         return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)

@@ -17,7 +17,7 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import AttemptId, RatifiedCommit
-from refimpl.log_path import Version, staged_commit
+from refimpl.log_path import MAX_VERSION, Version, staged_commit
 from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
 from refimpl.table_feature import TABLE_FEATURES, Way
 
@@ -153,6 +153,11 @@ class View:
     def lost_attempts(self, table: TableRecord, version: Version) -> list[tuple[AttemptId, int]]:
         query = "SELECT attempt, lost_at FROM lost WHERE table_key = ? AND version = ? ORDER BY lost_at, attempt"
         return [(row[0], row[1]) for row in self._db.execute(query, (table.key, version))]
+
+    def digests(self, table: TableRecord) -> Iterator[tuple[RatifiedCommit, bytes, int | None]]:
+        """Every recorded commit with the SHA-256 of its bytes and its time of publication, ascending."""
+        for row in self._db.execute(COMMITS_BETWEEN, (table.key, 0, MAX_VERSION, -1)):
+            yield _ratified(row), row[3], row[7]
 
     def promise(self, key: int) -> Promise | None:
         row = self._db.execute(PROMISE, (key,)).fetchone()

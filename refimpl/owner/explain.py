@@ -1,0 +1,190 @@
+"""Why a version is what it is: each step of its life, with the rule behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo
+from refimpl.commits import AttemptId, RatifiedCommit
+from refimpl.errors import InvalidRequestError
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.records import TableRecord
+from refimpl.table_feature import Way
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step: what happened, the numbers, and the passage of the documents that asks for it."""
+
+    title: str
+    facts: dict[str, Any]
+    why: str
+    source: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The life of one version; times are ms since the epoch."""
+
+    table: str
+    version: Version
+    attempt: AttemptId
+    way: str
+    in_commit_timestamp: int
+    ratified_at: int
+    published_at: int | None
+    lost_attempts: list[AttemptId]
+    commit_info: dict[str, Any]
+    steps: list[Step]
+
+
+_PROPOSED = {
+    Way.STAGED: "The bytes are in a file of its own, durable before it was proposed; the owner stores its name.",
+    Way.INLINE: "The bytes were sent to the owner, which stores them until they are published.",
+    Way.DIRECT: "The owner promised it durably, then linked the file: the link is the commit.",
+}
+_PROPOSED_SOURCE = {
+    Way.STAGED: "catalog-managed, Commit Protocol, option 1; managed-commits, Commit Protocol, choice 1",
+    Way.INLINE: "catalog-managed, Commit Protocol, option 2",
+    Way.DIRECT: "catalog-managed, Commit Protocol, option 3; managed-commits, Commit Protocol, choice 2",
+}
+
+
+def explain(owner: LocalOwner, reference: str, version: Version) -> Explanation:
+    """The explanation of one ratified version. Raises `InvalidRequestError` for one that is not."""
+    context = owner.context
+    log_path.checked(version)
+    table_id = owner.resolve(reference).table_id
+    with context.ledger.read() as view:
+        table = context.required(view, table_id)
+        details = view.commit_details(table, version)
+        before = view.commit_details(table, version - 1) if version > 0 else None
+        lost = dict(view.lost_attempts(table, version))
+    if details is None:
+        raise InvalidRequestError(_no_such_version(table, version), version=version, latest=table.latest)
+    commit, digest, published_at = details
+    log = context.log(table)
+    lost |= _staged_losers(log, table, commit)
+    info = _commit_info(log, table, commit)
+    return Explanation(
+        table=table.name or table.table_id,
+        version=version,
+        attempt=commit.attempt,
+        way=commit.way.value,
+        in_commit_timestamp=commit.in_commit_timestamp,
+        ratified_at=commit.ratified_at,
+        published_at=published_at,
+        lost_attempts=sorted(lost, key=lambda attempt: (lost[attempt], attempt)),
+        commit_info=info,
+        steps=[
+            _proposed(commit, digest, info),
+            _timestamped(commit, None if before is None else before[0], info),
+            _judged(commit, lost),
+            _ratified(commit),
+            _published(table, commit, published_at),
+        ],
+    )
+
+
+def _no_such_version(table: TableRecord, version: Version) -> str:
+    if table.latest is None or version > table.latest:
+        return f"version {version} of {table.label} is not ratified; the latest is {table.latest}"
+    return f"version {version} of {table.label} was committed before this owner took the table over"
+
+
+def _staged_losers(log: LogStore, table: TableRecord, commit: RatifiedCommit) -> dict[AttemptId, int]:
+    """Staged files for the version that are not the commit: proposals that lost, or never were made."""
+    return {
+        path.uuid: path.modified
+        for path in log.staged_listing(table.feature.staging_folder)
+        if path.version == commit.version and path.uuid is not None and path.uuid != commit.attempt
+    }
+
+
+def _commit_info(log: LogStore, table: TableRecord, commit: RatifiedCommit) -> dict[str, Any]:
+    try:
+        if commit.content is not None:
+            content = commit.content
+        elif commit.file_name is not None:
+            content = log.read_staged(table.feature.staging_folder, commit.file_name)
+        else:
+            content = log.read(log_path.commit(commit.version))
+    except FileNotFoundError:  # removed by metadata cleanup
+        return {}
+    found = actions.decode(content, source=f"version {commit.version}")
+    return found[0].fields if found and isinstance(found[0], CommitInfo) else {}
+
+
+def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> Step:
+    facts = {
+        "attempt": commit.attempt,
+        "way": commit.way.value,
+        "bytes": commit.size,
+        "sha256": digest.hex(),
+        "operation": info.get("operation"),
+        "by": info.get("engineInfo"),
+        "txnId": info.get("txnId"),
+    }
+    return Step(
+        title="proposed",
+        facts={key: value for key, value in facts.items() if value is not None},
+        why=_PROPOSED[commit.way],
+        source=_PROPOSED_SOURCE[commit.way],
+    )
+
+
+def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: dict[str, Any]) -> Step:
+    previous = None if before is None else before.in_commit_timestamp
+    if previous is None:
+        why = "No earlier commit of this owner bounds it: the writer's clock."
+    elif commit.in_commit_timestamp == previous + 1 and info.get("timestamp") != commit.in_commit_timestamp:
+        why = "The writer's clock was not ahead of the previous commit: its timestamp plus one."
+    else:
+        why = "The writer's clock was ahead of the previous commit: the clock."
+    facts = {"inCommitTimestamp": commit.in_commit_timestamp, "previous": previous, "clock": info.get("timestamp")}
+    return Step(
+        title="in-commit timestamp",
+        facts={key: value for key, value in facts.items() if value is not None},
+        why=why,
+        source="in-commit timestamps: the larger of now and the previous commit's plus one",
+    )
+
+
+def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
+    others = "nobody else proposed it" if not lost else f"{len(lost)} other proposals did not become it"
+    return Step(
+        title="judged",
+        facts={"previous version": commit.version - 1 if commit.version else None, "lost attempts": sorted(lost)},
+        why=f"The version before it was ratified and it was not; {others}.",
+        source="managed-commits and catalog-managed, Commit Protocol",
+    )
+
+
+def _ratified(commit: RatifiedCommit) -> Step:
+    return Step(
+        title="ratified",
+        facts={"at": commit.ratified_at, "version": commit.version},
+        why="One transaction recorded it, or (published directly) its file became visible: now it is the version.",
+        source="managed-commits and catalog-managed, Commit Protocol",
+    )
+
+
+def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
+    if published_at is not None:
+        why, facts = (
+            "Copied to the log in order, durably; the owner keeps its attempt id for ever.",
+            {"at": published_at},
+        )
+    else:
+        every = table.policy.backfill_every
+        rule = "on request only" if every is None else f"after every {every} commits"
+        why, facts = f"Not yet: this owner backfills {rule}. Readers get it from the owner.", {}
+    return Step(
+        title="backfilled",
+        facts=facts | {"file": log_path.commit(commit.version)},
+        why=why,
+        source="managed-commits, Commit Backfills; catalog-managed, Publishing Commits",
+    )

@@ -1,0 +1,172 @@
+"""Repair what is provably safe to repair, and nothing else.
+
+- complete or forget a promise, by what is visible;
+- finish a backfill, and with it lift a halt whose cause is gone;
+- if told to believe the files: adopt versions that are published above the ledger's latest, which
+  happens when an older ledger was restored. `<v>.json` proves that version v is ratified. Commits that
+  were ratified after the backup and never published are not recoverable from anything;
+- remove staged files of decided versions, and temporary files, that are older than an age.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from refimpl import log_path
+from refimpl.commit_owner import TableState
+from refimpl.commits import DirectProposal
+from refimpl.errors import CorruptionError, DeltaError
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.owner import decide, promises
+from refimpl.owner.backfill import backfill
+from refimpl.owner.context import Context
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.records import TableRecord
+from refimpl.owner.verify import orphaned
+from refimpl.table_feature import Way
+
+ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
+"""By default staged files younger than a day stay: a reader may hold their names."""
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that repair did, or (`done` false) could not do."""
+
+    table: str
+    code: str
+    message: str
+    done: bool = True
+
+
+def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
+    """Repair every table; what was done. Run `verify` before and after."""
+    context = owner.context
+    with context.ledger.read() as view:
+        tables = [t for t in view.tables() if t.state in (TableState.ACTIVE, TableState.TAKING_OVER)]
+    found: list[Action] = []
+    for table in tables:
+        found += _repair_table(context, table, orphan_age_ms, adopt_published)
+    return found
+
+
+def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adopt_published: bool) -> list[Action]:
+    label = table.name or table.table_id
+    found: list[Action] = []
+    steps = [_settle_promise, _adopt if adopt_published else None, _finish_backfill]
+    for step in steps:
+        if step is None:
+            continue
+        try:
+            message = step(context, table.table_id)
+        except DeltaError as error:
+            found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=str(error), done=False))
+            return found
+        if message is not None:
+            found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=message))
+        with context.ledger.read() as view:
+            if view.table(table.table_id) is None:  # a take-over that was forgotten
+                return found
+    removed = _remove_leftovers(context, table.table_id, orphan_age_ms)
+    if removed:
+        found.append(Action(table=label, code="remove-leftovers", message=f"removed {removed} old files"))
+    return found
+
+
+def _settle_promise(context: Context, table_id: str) -> str | None:
+    with context.lock(), context.ledger.write() as writer:
+        table = context.required(writer, table_id)
+        promise = writer.promise(table.key)
+        if promise is None:
+            return None
+        log, name = context.log(table), log_path.commit(promise.version)
+        if table.halted is not None and log.published(promise.version) and log.read(name) == promise.content:
+            # Its fsync failed once, and a second one may lie: the same bytes, written anew.
+            log.overwrite(name, promise.content)
+        promises.settle(writer, table, log, context.now)
+        after = writer.table(table_id)
+    kept = after is not None and after.latest == promise.version
+    return f"{'completed' if kept else 'forgot'} the {promise.kind.value} of version {promise.version}"
+
+
+def _adopt(context: Context, table_id: str) -> str | None:
+    """Record published versions above the latest, in order, as the commits that they are."""
+    with context.lock(), context.changing(table_id) as (writer, table):
+        log, first = context.log(table), table.next
+        version = first
+        while log.published(version):
+            content = log.read(log_path.commit(version))
+            log.make_durable(log_path.commit(version))
+            attempt = _attempt_of(log, table, version, content) or context.environment.new_id()
+            proposal = DirectProposal(attempt=attempt, content=content)
+            examined = decide.examine(table.feature, version, proposal, content)
+            if examined.flaw is not None:
+                raise CorruptionError(f"{log_path.commit(version)} cannot be adopted: {examined.flaw.detail}")
+            writer.ratify(table, examined, Way.DIRECT, context.now, published=False)
+            version += 1
+        if version == first:
+            return None
+        writer.halt(table, None)
+    return f"adopted the published versions {first} to {version - 1}"
+
+
+def _attempt_of(log: LogStore, table: TableRecord, version: Version, content: bytes) -> str | None:
+    """The attempt id of a published commit that was staged: its staged file has the same bytes."""
+    folder = table.feature.staging_folder
+    for path in log.staged_listing(folder):
+        if path.version == version and path.size == len(content) and log.read_staged(folder, path.name) == content:
+            return path.uuid
+    return None
+
+
+def _finish_backfill(context: Context, table_id: str) -> str | None:
+    with context.ledger.read() as view:
+        halted = context.required(view, table_id).halted
+        first = context.required(view, table_id).first_unbackfilled
+    if halted is not None:
+        _rewrite_in_doubt(context, table_id, first)
+    published = backfill(context, table_id, None).published
+    if halted is not None and _strangers(context, table_id) is None:
+        with context.lock(), context.changing(table_id) as (writer, table):
+            writer.halt(table, None)
+        return f"published {published} commits and lifted the halt"
+    return f"published {published} commits" if published else None
+
+
+def _rewrite_in_doubt(context: Context, table_id: str, version: Version) -> None:
+    """A version whose publication failed and that is visible: the same bytes, written anew.
+
+    `backfill` compares them with what was ratified, so a stranger's bytes stay a stranger's.
+    """
+    with context.lock():
+        log = context.log(context.place(table_id))
+        if log.published(version):
+            log.overwrite(log_path.commit(version), log.read(log_path.commit(version)))
+
+
+def _strangers(context: Context, table_id: str) -> Version | None:
+    with context.ledger.read() as view:
+        following = context.required(view, table_id).next
+    return following if context.log(context.place(table_id)).published(following) else None
+
+
+def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> int:
+    with context.lock():
+        with context.ledger.read() as view:
+            table = context.required(view, table_id)
+            commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
+        log, oldest = context.log(table), context.now - age_ms
+        names = [
+            f"{table.feature.staging_folder}/{path.name}"
+            for path in orphaned(log, table, commits)
+            if path.modified < oldest
+        ]
+        names += [name for name, modified in log.temporaries() if modified < oldest]
+        for name in names:
+            log.delete(name)
+        with contextlib.suppress(FileNotFoundError):
+            log.sync()
+        return len(names)

@@ -1,0 +1,226 @@
+"""Check a whole owner directory and its tables against every invariant. Reads only.
+
+What must hold of a table: the recorded versions are contiguous up to the latest; their in-commit
+timestamps increase; every version is either stored (inline bytes, or its staged file, unaltered) or
+published with the ratified bytes; published files have no gap and none is above the latest; no
+promise is open. Published versions from before this owner's time, or removed by metadata cleanup
+from the old end, are fine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from enum import Enum
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from refimpl import log_path
+from refimpl.commit_owner import TableState
+from refimpl.commits import RatifiedCommit
+from refimpl.log_path import FileKind, LogPath, Version
+from refimpl.log_store import LogStore
+from refimpl.owner import decide
+from refimpl.owner.context import Context
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.records import TableRecord
+
+STAGING_AGE_MS: Final = 24 * 3600 * 1000
+"""A table that was staged so long ago and never registered is worth a note."""
+
+
+class Severity(Enum):
+    ERROR = "error"
+    """An invariant is broken."""
+    WARNING = "warning"
+    """Something is unfinished; the next call, or repair, finishes it."""
+    NOTE = "note"
+    """Harmless leftovers."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that verify saw. `code` is stable; `repairable`: repair knows a provably safe remedy."""
+
+    table: str | None
+    severity: Severity
+    code: str
+    message: str
+    repairable: bool = False
+
+
+def verify(owner: LocalOwner) -> list[Finding]:
+    """All findings, the ledger's first, then table by table. Empty: nothing is wrong."""
+    context = owner.context
+    found = [
+        Finding(table=None, severity=Severity.ERROR, code="ledger-integrity", message=f"SQLite says: {message}")
+        for message in context.ledger.integrity_errors()
+    ]
+    with context.ledger.read() as view:
+        tables = view.tables()
+    for table in tables:
+        found.extend(_Check(context, table.table_id).findings())
+    return found
+
+
+class _Check:
+    """The checks of one table, on one read state of the ledger."""
+
+    def __init__(self, context: Context, table_id: str) -> None:
+        self._context = context
+        with context.ledger.read() as view:
+            self._table = context.required(view, table_id)
+            self._promise = view.promise(self._table.key)
+            self._commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(self._table)}
+            self._state = view.protocol_and_metadata(self._table.key)
+        # Listed after the ledger was read: what is published meanwhile is above what is judged here.
+        self._log: LogStore = context.log(self._table)
+        self._published = {p.version: p for p in self._log.listing() if p.kind is FileKind.COMMIT}
+
+    def findings(self) -> Iterator[Finding]:
+        table = self._table
+        if table.state is TableState.DROPPED:
+            return
+        if self._context.environment.files.stat(table.location) is None:
+            yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
+            return
+        if table.state is TableState.STAGING:
+            if self._context.now - table.created_at > STAGING_AGE_MS:
+                yield self._finding(Severity.NOTE, "never-registered", "was staged but never registered")
+            return
+        if self._promise is not None:
+            yield self._finding(
+                Severity.WARNING,
+                "open-promise",
+                f"a {self._promise.kind.value} of version {self._promise.version} was interrupted",
+                repairable=True,
+            )
+        if table.halted is not None:
+            yield self._finding(Severity.ERROR, "halted", f"takes no commits: {table.halted}", repairable=True)
+        yield from self._history()
+        yield from self._bytes()
+        yield from self._listing()
+        yield from self._state_of_table()
+        yield from self._staging_folder()
+
+    def _finding(self, severity: Severity, code: str, message: str, *, repairable: bool = False) -> Finding:
+        label = self._table.name or self._table.table_id
+        return Finding(table=label, severity=severity, code=code, message=message, repairable=repairable)
+
+    def _history(self) -> Iterator[Finding]:
+        """Contiguous versions up to the latest, timestamps that increase."""
+        versions = sorted(self._commits)
+        latest = self._table.latest
+        if (versions[-1] if versions else None) != latest:
+            yield self._finding(
+                Severity.ERROR,
+                "latest-mismatch",
+                f"the latest version is {latest}, the last recorded one {versions[-1:]}",
+            )
+        for before, after in pairwise(versions):
+            if after != before + 1:
+                yield self._finding(
+                    Severity.ERROR, "ledger-gap", f"no record of the versions after {before}, before {after}"
+                )
+            earlier, later = (self._commits[v][0].in_commit_timestamp for v in (before, after))
+            if later <= earlier:
+                yield self._finding(
+                    Severity.ERROR,
+                    "timestamp-order",
+                    f"in-commit timestamp {later} of version {after} is not greater than {earlier} of {before}",
+                )
+
+    def _bytes(self) -> Iterator[Finding]:
+        """Every version is stored or published, with the bytes that were ratified."""
+        first_kept = min(self._published, default=0)
+        for version, (commit, digest) in self._commits.items():
+            if version in self._published:
+                content = self._log.read(log_path.commit(version))
+                if hashlib.sha256(content).digest() != digest:
+                    yield self._finding(
+                        Severity.ERROR, "published-altered", f"{log_path.commit(version)} is not what was ratified"
+                    )
+            elif version >= self._table.first_unbackfilled:
+                yield from self._stored(commit, digest)
+            elif version >= first_kept:
+                yield self._finding(Severity.ERROR, "published-missing", f"{log_path.commit(version)} is gone")
+        if self._published and self._table.backlog and not self._table.halted:
+            yield self._finding(
+                Severity.NOTE, "backlog", f"{self._table.backlog} commits are not published yet", repairable=True
+            )
+
+    def _stored(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
+        content = commit.content
+        if content is None and commit.file_name is not None:
+            try:
+                content = self._log.read_staged(self._table.feature.staging_folder, commit.file_name)
+            except FileNotFoundError:
+                yield self._finding(Severity.ERROR, "staged-missing", f"{commit.file_name} is ratified and gone")
+                return
+        if content is None:
+            yield self._finding(Severity.ERROR, "inline-missing", f"the bytes of version {commit.version} are gone")
+        elif hashlib.sha256(content).digest() != digest:
+            yield self._finding(
+                Severity.ERROR, "stored-altered", f"the bytes of version {commit.version} are not what was ratified"
+            )
+
+    def _listing(self) -> Iterator[Finding]:
+        """Published versions: no gap, and none above the latest."""
+        versions = sorted(self._published)
+        for before, after in pairwise(versions):
+            if after != before + 1:
+                yield self._finding(
+                    Severity.ERROR, "published-gap", f"published versions jump from {before} to {after}"
+                )
+        strangers = self._above_latest(versions)
+        if strangers and self._table.state is TableState.ACTIVE and self._promise is None:
+            yield self._finding(
+                Severity.ERROR,
+                "published-above-latest",
+                f"versions {strangers[0]} to {strangers[-1]} are published, but the ledger's latest version is "
+                f"{self._table.latest}: was an older ledger restored? Repair with --adopt-published believes the files",
+                repairable=True,
+            )
+
+    def _above_latest(self, versions: list[Version]) -> list[Version]:
+        """Published above the latest version, as it is now: commits go on while verify runs."""
+        with self._context.ledger.read() as view:
+            latest = self._context.required(view, self._table.table_id).latest
+        return [version for version in versions if latest is None or version > latest]
+
+    def _state_of_table(self) -> Iterator[Finding]:
+        if self._table.state is not TableState.ACTIVE:
+            return
+        if self._state is None:
+            yield self._finding(Severity.ERROR, "no-protocol", "the ledger holds no protocol and metadata")
+            return
+        flaw = decide.table_flaw(self._table.feature, *self._state)
+        if flaw is not None:
+            yield self._finding(Severity.ERROR, flaw.reason.value, flaw.detail)
+
+    def _staging_folder(self) -> Iterator[Finding]:
+        orphans = list(orphaned(self._log, self._table, self._commits))
+        if orphans:
+            yield self._finding(
+                Severity.NOTE,
+                "orphaned-staged-files",
+                f"{len(orphans)} staged files of decided versions, {sum(p.size for p in orphans)} bytes",
+                repairable=True,
+            )
+
+
+def orphaned(
+    log: LogStore, table: TableRecord, commits: dict[Version, tuple[RatifiedCommit, bytes]]
+) -> Iterator[LogPath]:
+    """Staged files that can never be read as a commit again: losers of a decided version, and published winners.
+
+    Files for versions that are not decided yet may be about to be proposed: they are spared.
+    """
+    for path in log.staged_listing(table.feature.staging_folder):
+        if table.latest is None or path.version > table.latest:
+            continue
+        entry = commits.get(path.version)
+        needed = path.version >= table.first_unbackfilled and entry is not None and entry[0].file_name == path.name
+        if not needed:
+            yield path
