@@ -161,6 +161,11 @@ class LogStore:
         """Whether `<version>.json` is visible."""
         return self._files.stat(self.folder / log_path.commit(version)) is not None
 
+    def find(self, name: str) -> LogPath | None:
+        """One file of the log as a listing would show it; None if it is not there, or means nothing."""
+        status = self._files.stat(self.folder / name)
+        return None if status is None else log_path.parse(name, size=status.size, modified=status.modified)
+
     def modified(self, name: str) -> int | None:
         """Modification time in ms of a file of the log, None if it is not there."""
         status = self._files.stat(self.folder / name)

@@ -1,0 +1,179 @@
+"""The time of a commit, stored in the commit: pure rules for writers, readers and time travel.
+
+in-commit timestamps; delta-facts section 1, "In-commit timestamps", rules 1 to 7. All times are in ms
+since the epoch. What the document leaves open follows Delta: exactly one enablement property is an
+error, modification times are made monotonic, a time outside the history is an error.
+
+=============================  ================================================
+a writer asks                  function
+=============================  ================================================
+when is my commit?             `next_timestamp`, rule 2
+I lost the race; and now?      `after_lost_race`, rule 4
+do I enable the feature?       `is_enabled_by`, then `stamp_enablement`, rule 3
+do I replace the metadata?     `keep_enablement`, rule 7
+=============================  ================================================
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.errors import InvalidTableError, NotFoundInHistoryError
+from refimpl.log_path import Version
+from refimpl.table_feature import in_commit_timestamps_enabled
+
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enablement:
+    """From `version` on, commits carry their time. `timestamp`: of the enabling commit; None: since version 0."""
+
+    version: Version
+    timestamp: int | None
+
+
+def next_timestamp(now: int, previous: int | None) -> int:
+    """The time of a commit that is attempted `now`, after one whose time is `previous` (None: it is the first).
+
+    Rule 2: the clock may stand still or go back; the history does not. For the commit that enables the
+    feature, `previous` is the modification time of the commit before it (rule 3).
+    """
+    return now if previous is None else max(now, previous + 1)
+
+
+def after_lost_race(mine: int, winner: int) -> int:
+    """My commit's time after `winner` (the last commit that was first) took its version. Rule 4."""
+    return max(mine, winner + 1)
+
+
+def is_enabled_by(before: tuple[Protocol, Metadata] | None, after: tuple[Protocol, Metadata]) -> bool:
+    """Whether a commit that makes `after` of `before` (None: creates the table) turns the feature on."""
+    was = before is not None and in_commit_timestamps_enabled(*before)
+    return in_commit_timestamps_enabled(*after) and not was
+
+
+def stamp_enablement(metadata: Metadata, *, version: Version, timestamp: int) -> Metadata:
+    """The metadata of the enabling commit with its version and time; call it again after a lost race.
+
+    Rules 3 and 4. At version 0 neither is written: every commit has its time then.
+    """
+    kept = _without_enablement(metadata.configuration)
+    if version > 0:
+        kept |= {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
+    return msgspec.structs.replace(metadata, configuration=kept)
+
+
+def keep_enablement(replaced: Metadata, replacement: Metadata) -> Metadata:
+    """A replacement of the whole metadata that still knows since when commits carry their time. Rule 7."""
+    kept = {k: v for k, v in replaced.configuration.items() if k in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
+    configuration = _without_enablement(replacement.configuration) | kept
+    return msgspec.structs.replace(replacement, configuration=configuration)
+
+
+def _without_enablement(configuration: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in configuration.items() if k not in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
+
+
+def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
+    """Since when commits carry their time, as the latest snapshot tells; None where the feature is off.
+
+    Rules 1, 3 and 7. Raises `InvalidTableError` for one enablement property without the other, or for a
+    property that is no number.
+    """
+    if not in_commit_timestamps_enabled(protocol, metadata):
+        return None
+    version, timestamp = (metadata.configuration.get(name) for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP))
+    if version is None and timestamp is None:
+        return Enablement(version=0, timestamp=None)
+    if version is None or timestamp is None:
+        there, absent = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)[:: 1 if timestamp is None else -1]
+        raise InvalidTableError(f"the table has the property {there}, but not {absent}; set both or neither")
+    try:
+        return Enablement(version=int(version), timestamp=int(timestamp))
+    except ValueError:
+        raise InvalidTableError(
+            f"{ENABLEMENT_VERSION}={version!r} and {ENABLEMENT_TIMESTAMP}={timestamp!r} must be integers"
+        ) from None
+
+
+def monotonic(modification_times: Iterable[int]) -> list[int]:
+    """Modification times of successive commits, each at least one more than the one before. Rule 5."""
+    adjusted: list[int] = []
+    for modified in modification_times:
+        adjusted.append(next_timestamp(modified, adjusted[-1] if adjusted else None))
+    return adjusted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTimes:
+    """When each version that is still in the history was committed: rules 5 and 6.
+
+    `first` and `last` delimit the history. `enabled`: None if the latest snapshot has the feature off.
+    `modified`: modification times of the versions from `first` up to where commits carry their time.
+    `stored`: reads the in-commit timestamp of one such version; `version_at` calls it a logarithmic number of times.
+    """
+
+    first: Version
+    last: Version
+    enabled: Enablement | None
+    modified: Sequence[int]
+    """Monotonic; one for each version from `first` up to before the enablement, or to `last`."""
+    stored: Callable[[Version], int]
+
+    def __post_init__(self) -> None:
+        if len(self.modified) != self._first_stored() - self.first:
+            raise ValueError(
+                f"{len(self.modified)} modification times for {self._first_stored() - self.first} versions"
+            )
+
+    def _first_stored(self) -> Version:
+        """The first version of the history that carries its time; `last` + 1 if none does."""
+        if self.enabled is None:
+            return self.last + 1
+        return min(max(self.enabled.version, self.first), self.last + 1)
+
+    def of(self, version: Version) -> int:
+        """The time of a version. Rule 5."""
+        if not self.first <= version <= self.last:
+            raise NotFoundInHistoryError(
+                f"version {version} has no commit in the history, which holds {self.first} to {self.last}",
+                version=version,
+            )
+        if version < self._first_stored():
+            return self.modified[version - self.first]
+        return self.stored(version)
+
+    def version_at(self, timestamp: int) -> Version:
+        """The latest version that was committed at or before `timestamp`. Rule 6.
+
+        Raises `NotFoundInHistoryError` for a time before the first commit or after the last one.
+        """
+        newest = self.of(self.last)
+        if timestamp > newest:
+            raise self._outside(timestamp, f"after the last commit (version {self.last} at {newest})")
+        boundary = self._first_stored()
+        stored_first = self.enabled is not None and self.enabled.timestamp is None
+        enabled_at = None if self.enabled is None else self.enabled.timestamp
+        if boundary <= self.last and (stored_first or (enabled_at is not None and timestamp >= enabled_at)):
+            found = bisect_right(range(boundary, self.last + 1), timestamp, key=self.stored) + boundary - 1
+            oldest = boundary
+        else:
+            found = bisect_right(self.modified, timestamp) + self.first - 1
+            oldest = self.first
+        if found < oldest:
+            raise self._outside(timestamp, f"before the first commit that it could mean (version {oldest})")
+        return found
+
+    def _outside(self, timestamp: int, where: str) -> NotFoundInHistoryError:
+        return NotFoundInHistoryError(
+            f"the time {timestamp} is {where}; the history holds versions {self.first} to {self.last}",
+            timestamp=timestamp,
+        )
