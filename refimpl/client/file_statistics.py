@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
+from refimpl.errors import InvalidTableError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -31,7 +32,9 @@ Leaf = tuple[str, ...]
 """The names from a top-level column down to a primitive."""
 
 INDEXED_COLUMNS: Final = 32
-"""How many leaf columns get statistics unless `delta.dataSkippingNumIndexedCols` says otherwise."""
+"""How many columns, members of structs counted one by one, get statistics unless the table says otherwise."""
+INDEXED_NUMBER_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
+INDEXED_NAMES_PROPERTY: Final = "delta.dataSkippingStatsColumns"
 PREFIX_CHARACTERS: Final = 32
 """Bounds of strings are cut to so many characters."""
 _LAST_CHARACTER: Final = "\U0010ffff"
@@ -57,6 +60,35 @@ def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
             return [None for inner in (key, value) for _ in _leaves(path, inner)]
         case _:
             return [(path, kind)]
+
+
+def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> frozenset[Leaf]:
+    """The columns that get statistics in a table with these properties; `schema` without partition columns.
+
+    `delta.dataSkippingStatsColumns` names them (a struct stands for its members); else
+    `delta.dataSkippingNumIndexedCols` counts them from the left, -1 for all; else they are the first 32.
+    Raises `InvalidTableError` for a count that is no number.
+    """
+    known = list(_indexable((), schema))
+    properties = properties or {}
+    names = properties.get(INDEXED_NAMES_PROPERTY)
+    if names is not None:
+        wanted = [tuple(part.strip("` ") for part in name.split(".")) for name in names.split(",")]
+        return frozenset(leaf for leaf in known if any(leaf[: len(path)] == path for path in wanted))
+    number = properties.get(INDEXED_NUMBER_PROPERTY, str(INDEXED_COLUMNS))
+    try:
+        count = int(number)
+    except ValueError:
+        raise InvalidTableError(f"the property {INDEXED_NUMBER_PROPERTY} is {number!r}, not a number") from None
+    return frozenset(known if count < 0 else known[:count])
+
+
+def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:
+    if isinstance(kind, Struct):
+        for item in kind.fields:
+            yield from _indexable((*path, item.name), item.type)
+    else:
+        yield path
 
 
 @dataclass(slots=True)
@@ -98,29 +130,29 @@ def _is_nan(value: Any) -> bool:
 def from_footer(
     footer: pq.FileMetaData,
     schema: Struct,
+    columns: Collection[Leaf],
     *,
     with_nan: Collection[Leaf] = (),
     null_counts: Mapping[Leaf, int] | None = None,
-    indexed_columns: int = INDEXED_COLUMNS,
 ) -> str:
-    """The `stats` JSON of a file that was written with `schema` (without partition columns).
+    """The `stats` JSON of a file that was written with `schema` (without partition columns), for `columns`.
 
     `with_nan` names floating-point leaves that hold a NaN, which a footer written by Arrow does not tell;
-    `null_counts` adds counts that footers lack (arrays and maps). `indexed_columns` of -1 means all.
+    `null_counts` adds counts that footers lack (arrays and maps).
     """
-    columns = leaves(schema)
-    if footer.num_columns != len(columns):
-        raise ValueError(f"the file has {footer.num_columns} leaf columns, its schema {len(columns)}")
-    indexed = list(_first(columns, indexed_columns))
-    seen = {leaf: _Column() for _, leaf, _ in indexed}
+    known = leaves(schema)
+    if footer.num_columns != len(known):
+        raise ValueError(f"the file has {footer.num_columns} leaf columns, its schema {len(known)}")
+    wanted = [(position, *leaf) for position, leaf in enumerate(known) if leaf is not None and leaf[0] in columns]
+    seen = {leaf: _Column() for _, leaf, _ in wanted}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)
-        for position, leaf, _ in indexed:
+        for position, leaf, _ in wanted:
             seen[leaf].merge(row_group.column(position))
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
-    for _, leaf, kind in indexed:
+    for _, leaf, kind in wanted:
         column = seen[leaf]
         if column.nulls is not None:
             _put(nulls, leaf, column.nulls)
@@ -130,17 +162,10 @@ def from_footer(
                 _put(lows, leaf, low)
                 _put(highs, leaf, high)
     for leaf, count in (null_counts or {}).items():
-        _put(nulls, leaf, count)
+        if leaf in columns:
+            _put(nulls, leaf, count)
     document = {"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
     return _ENCODER.encode(document).decode()
-
-
-def _first(columns: list[tuple[Leaf, DataType] | None], count: int) -> Iterator[tuple[int, Leaf, DataType]]:
-    taken = 0
-    for position, column in enumerate(columns):
-        if column is not None and (count < 0 or taken < count):
-            taken += 1
-            yield position, *column
 
 
 def _put(tree: dict[str, Any], leaf: Leaf, value: Any) -> None:

@@ -1,0 +1,249 @@
+"""What a data-file writer asks of Arrow columns: fit, split by partition, nulls, NaN, repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from refimpl.client.file_statistics import Leaf
+from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SAMPLE_ROWS: Final = 10_000
+REPETITIVE: Final = 0.1
+"""A column is dictionary-encoded where a sample has at most this share of distinct values. For others the
+dictionary is built in vain and written twice: unconditionally, it costs two and a half times as much."""
+
+
+def all_nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema of the files: as Spark's, every column is optional; nulls are checked before they get there."""
+    import pyarrow as pa
+
+    return pa.schema([_nullable(item) for item in schema])
+
+
+def _nullable(item: pa.Field) -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(item.name, _nullable_type(item.type), nullable=True)
+
+
+def _nullable_type(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(kind.field(i)) for i in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable_type(kind.key_type), _nullable(kind.item_field))
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    return kind
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns of `schema`, in its order and types, all of them nullable.
+
+    A nullable column that the batch lacks is null. Raises `InvalidRequestError` with the column's name for any
+    other difference, and for a value that the wanted type cannot hold.
+    """
+    import pyarrow as pa
+
+    surplus = sorted(set(batch.schema.names) - set(schema.names))
+    if surplus or len(set(batch.schema.names)) != len(batch.schema.names):
+        raise InvalidRequestError(
+            f"the table has no column {', '.join(map(repr, surplus)) or 'twice'}; its columns are "
+            f"{', '.join(schema.names)}"
+        )
+    target = all_nullable(schema)
+    columns = []
+    for wanted, given in zip(target, schema, strict=True):
+        if wanted.name in batch.schema.names:
+            columns.append(_cast(batch.column(wanted.name), wanted))
+        elif given.nullable:
+            columns.append(pa.nulls(batch.num_rows, wanted.type))
+        else:
+            raise InvalidRequestError(f"the column {wanted.name!r} must not be null, and the rows do not have it")
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    import pyarrow as pa
+
+    if column.type == wanted.type:
+        return column
+    try:
+        return column.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRequestError(
+            f"the column {wanted.name!r} is {column.type} and does not fit the table's {wanted.type}: {error}",
+            column=wanted.name,
+        ) from error
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """All rows as one batch; a table whose text does not fit into one (2 GB) is refused."""
+    batches = table.combine_chunks().to_batches()
+    if len(batches) != 1:
+        raise InvalidRequestError(f"{table.num_rows} rows hold more than 2 GB in one column; write fewer rows at once")
+    return batches[0]
+
+
+def split(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """The rows grouped by the values of the partition columns, without those columns; order kept in a group."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rest = rows.drop_columns(list(columns)) if columns else rows
+    if not columns:
+        yield (), rest
+        return
+    codes = _group_codes(rows, columns)
+    order = pc.sort_indices(codes)
+    ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
+    if len(ends) == 1:
+        yield _values(rows, columns, 0), rest
+        return
+    start = 0
+    for end in ends:
+        picked = order.slice(start, end - start)
+        first = picked[0].as_py()
+        yield (
+            _values(rows, columns, first),
+            pa.RecordBatch.from_arrays([column.take(picked) for column in rest.columns], schema=rest.schema),
+        )
+        start = end
+
+
+def _group_codes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    """One small integer per row, equal exactly where all partition values are equal."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    codes: pa.Array | None = None
+    for name in columns:
+        encoded = rows.column(name).dictionary_encode(null_encoding="encode")
+        own = encoded.indices.cast(pa.int64())
+        if codes is None:
+            codes = own
+        else:
+            combined = pc.add(pc.multiply(codes, len(encoded.dictionary)), own)
+            codes = combined.dictionary_encode().indices.cast(pa.int64())
+    return codes
+
+
+def _values(rows: pa.RecordBatch, columns: Sequence[str], row: int) -> tuple[Any, ...]:
+    return tuple(rows.column(name)[row].as_py() for name in columns)
+
+
+def check_nulls(rows: pa.RecordBatch, schema: Struct) -> None:
+    """Refuse nulls, at any depth, where the schema allows none: `InvalidRequestError` names the column."""
+    for column in schema.fields:
+        if not _holds_required(column.nullable, column.type):
+            continue
+        _check_nulls(rows.column(column.name), column.name, column.type, nullable=column.nullable)
+
+
+def _holds_required(nullable: bool, kind: DataType) -> bool:
+    if not nullable:
+        return True
+    match kind:
+        case Struct(fields=fields):
+            return any(_holds_required(item.nullable, item.type) for item in fields)
+        case Array(element=element, contains_null=contains_null):
+            return _holds_required(contains_null, element)
+        case Map(key=key, value=value, value_contains_null=value_contains_null):
+            return _holds_required(True, key) or _holds_required(value_contains_null, value)
+        case _:
+            return False
+
+
+def _check_nulls(values: pa.Array, where: str, kind: DataType, *, nullable: bool) -> None:
+    """`values` are those whose parents are all present."""
+    if not nullable and values.null_count:
+        raise InvalidRequestError(
+            f"the column {where!r} must not be null, but {values.null_count} of {len(values)} values are", column=where
+        )
+    present = values.drop_null() if values.null_count else values
+    match kind:
+        case Struct(fields=fields):
+            for item, member in zip(fields, present.flatten(), strict=True):
+                _check_nulls(member, f"{where}.{item.name}", item.type, nullable=item.nullable)
+        case Array(element=element, contains_null=contains_null):
+            _check_nulls(present.flatten(), f"{where}.element", element, nullable=contains_null)
+        case Map(key=key, value=value, value_contains_null=value_contains_null):
+            entries = present.cast(_entries_type(present.type)).flatten()
+            names, members = entries.flatten()
+            _check_nulls(names, f"{where}.key", key, nullable=False)
+            _check_nulls(members, f"{where}.value", value, nullable=value_contains_null)
+        case _:
+            pass
+
+
+def _entries_type(kind: Any) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
+
+
+def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:
+    """Floating-point leaves, not under arrays or maps, that hold a NaN."""
+    import pyarrow.compute as pc
+
+    found: set[Leaf] = set()
+    for leaf, kind, values in _members(table, schema):
+        if kind in (Primitive(name="float"), Primitive(name="double")) and pc.any(pc.is_nan(values)).as_py():
+            found.add(leaf)
+    return found
+
+
+def collection_null_counts(table: pa.Table, schema: Struct) -> dict[Leaf, int]:
+    """How many rows have no value in each array and map that is not itself under one."""
+    return {leaf: values.null_count for leaf, kind, values in _members(table, schema) if isinstance(kind, Array | Map)}
+
+
+def _members(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, DataType, pa.ChunkedArray]]:
+    for column in schema.fields:
+        yield from _members_of((column.name,), column.type, table.column(column.name))
+
+
+def _members_of(leaf: Leaf, kind: DataType, values: pa.ChunkedArray) -> Iterator[tuple[Leaf, DataType, Any]]:
+    if not isinstance(kind, Struct):
+        yield leaf, kind, values
+        return
+    for item, member in zip(kind.fields, values.flatten(), strict=True):
+        yield from _members_of((*leaf, item.name), item.type, member)
+
+
+def repetitive_leaves(table: pa.Table) -> list[str]:
+    """The Parquet paths of the leaves that a dictionary makes smaller, judged by a sample of the first rows."""
+    sample = table.slice(0, SAMPLE_ROWS)
+    found: list[str] = []
+    for name in sample.schema.names:
+        found += _repetitive(name, sample.column(name).combine_chunks())
+    return found
+
+
+def _repetitive(path: str, values: Any) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_struct(kind):
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        return [
+            leaf
+            for name, member in zip(names, values.flatten(), strict=True)
+            for leaf in _repetitive(f"{path}.{name}", member)
+        ]
+    if pa.types.is_map(kind):
+        return [
+            *_repetitive(f"{path}.key_value.key", values.keys),
+            *_repetitive(f"{path}.key_value.value", values.items),
+        ]
+    if pa.types.is_list(kind):
+        return _repetitive(f"{path}.list.element", values.flatten())
+    distinct = pc.count_distinct(values, mode="only_valid").as_py()
+    return [path] if distinct <= max(1, len(values) * REPETITIVE) else []

@@ -1,0 +1,318 @@
+"""Data files: Arrow batches become Parquet files in their final place, durable, as add actions.
+
+delta-facts section 3: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
+the start; it joins the table only when a transaction commits its action. So nothing here is visible to
+a reader, and a writer that dies leaves nothing but files that no log names.
+
+    writer = DataFileWriter(location, schema, ["month"])
+    writer.write(batch)
+    adds = writer.finish()
+
+This serves the plain client and Spark's tasks. It never sees a log or an owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from refimpl.actions import Add, Cdc
+from refimpl.client import arrow_columns, file_statistics, partition_values
+from refimpl.client.file_statistics import Leaf
+from refimpl.client.schema import Struct, to_arrow
+from refimpl.environment import random_uuid
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS: Final = 131_072
+"""Rows gathered before they are split by partition: small batches are not worth the work one by one."""
+GROUP_ROWS: Final = 1_048_576
+"""Rows of a row group."""
+BUFFER_BYTES: Final = 384 * 1024 * 1024
+"""Memory for rows that wait, in all partitions together; when it is full, all of them are written."""
+OPEN_FILES: Final = 200
+"""Files kept open at once. A table with more partitions gets further files for some of them."""
+
+EXTENSION: Final = ".snappy.parquet"
+CHANGE_COLUMN: Final = "__is_cdc"
+"""A virtual partition column: `true` marks rows of the change data feed."""
+CHANGE_FOLDER: Final = "_change_data"
+
+PartitionKey = tuple[str | None, ...]
+"""The partition values of one file as the log spells them, in the order of the partition columns."""
+
+
+def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool = False) -> str:
+    """`part-<split, 5 digits>-<uuid><extension>`; `cdc-...` for change data. delta-facts section 3."""
+    return f"{'cdc' if change else 'part'}-{split:05d}-{uuid}{extension}"
+
+
+def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
+    """The folder for these partition values, relative to the table, and whether it is for change data.
+
+    delta-facts section 3: the virtual column makes no folder of its own; change data go below `_change_data`.
+    """
+    change = (CHANGE_COLUMN, "true") in values
+    inner = partition_values.folder(pair for pair in values if pair[0] != CHANGE_COLUMN)
+    return ("/".join(filter(None, (CHANGE_FOLDER, inner))) if change else inner), change
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """One Parquet file while it is written, and what its footer will not tell."""
+
+    path: Path
+    relative: str
+    key: PartitionKey
+    parquet: Any
+    footers: list[Any]
+    with_nan: set[Leaf] = field(default_factory=set)
+    null_counts: dict[Leaf, int] = field(default_factory=dict)
+
+
+class DataFileWriter:
+    """Writes the rows of one task. Single use: `write` any number of times, then `finish` or `abort`.
+
+    `schema` is the table's, partition columns included; `split` is the task's number; `indexed` the columns that
+    get statistics (None: as in a table without properties). Columns are matched by name and cast only where no
+    value changes. Raises `InvalidRequestError`, naming the column, for a missing or surplus column, a value that
+    does not fit, and a null where the schema allows none.
+    """
+
+    def __init__(
+        self,
+        location: Path,
+        schema: Struct,
+        partition_columns: Sequence[str] = (),
+        *,
+        split: int = 0,
+        new_id: Callable[[], str] = random_uuid,
+        indexed: Collection[Leaf] | None = None,
+        group_rows: int = GROUP_ROWS,
+        buffer_bytes: int = BUFFER_BYTES,
+        open_files: int = OPEN_FILES,
+    ) -> None:
+        self._location = location
+        self._schema = schema
+        self._partition_columns = tuple(partition_columns)
+        self._data_schema = schema.without(partition_columns)
+        self._arrow = to_arrow(schema)
+        self._file_arrow = arrow_columns.all_nullable(to_arrow(self._data_schema))
+        self._split = split
+        self._new_id = new_id
+        self._indexed = file_statistics.indexed(self._data_schema) if indexed is None else indexed
+        self._group_rows = group_rows
+        self._buffer_bytes = buffer_bytes
+        self._open_limit = open_files
+        self._incoming: list[pa.RecordBatch] = []
+        self._incoming_rows = 0
+        self._waiting: dict[PartitionKey, list[pa.RecordBatch]] = {}
+        self._waiting_bytes = 0
+        self._open: dict[PartitionKey, _OpenFile] = {}
+        self._made: list[Path] = []
+        self._folders: set[str] = set()
+        self._dictionary: list[str] | None = None
+        self._actions: list[Add | Cdc] = []
+
+    def write(self, data: pa.RecordBatch | pa.Table) -> None:
+        """Take rows; they are on disk at the latest when `finish` returns."""
+        import pyarrow as pa
+
+        batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+        for batch in batches:
+            if batch.num_rows:
+                self._incoming.append(arrow_columns.conform(batch, self._arrow))
+                self._incoming_rows += batch.num_rows
+                if self._incoming_rows >= BATCH_ROWS:
+                    self._split_by_partition()
+
+    def finish(self) -> list[Add | Cdc]:
+        """Write what waits, make every file and folder durable, and return their actions.
+
+        Order: fsync each file, then the folders from the deepest up to the table's, whose entry the creation
+        of the table made durable. Only then may a transaction name the files.
+        """
+        self._split_by_partition()
+        for key in list(self._waiting):
+            self._write_group(key)
+        for key in list(self._open):
+            self._close(key)
+        sync_folders(self._location, self._folders)
+        return self._actions
+
+    def abort(self) -> None:
+        """Delete every file that this writer made. Only for a caller that never told anybody their names."""
+        for file in self._open.values():
+            with contextlib.suppress(Exception):
+                file.parquet.close()
+        self._open.clear()
+        for path in self._made:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _split_by_partition(self) -> None:
+        import pyarrow as pa
+
+        if not self._incoming:
+            return
+        rows = arrow_columns.one_batch(pa.Table.from_batches(self._incoming))
+        self._incoming, self._incoming_rows = [], 0
+        arrow_columns.check_nulls(rows, self._schema)
+        for values, part in arrow_columns.split(rows, self._partition_columns):
+            key = tuple(
+                partition_values.to_text(value, self._schema[name].type)
+                for name, value in zip(self._partition_columns, values, strict=True)
+            )
+            waiting = self._waiting.setdefault(key, [])
+            waiting.append(part)
+            self._waiting_bytes += part.nbytes
+            if sum(batch.num_rows for batch in waiting) >= self._group_rows:
+                self._write_group(key)
+        if self._waiting_bytes >= self._buffer_bytes:
+            for key in list(self._waiting):
+                self._write_group(key)
+
+    def _write_group(self, key: PartitionKey) -> None:
+        import pyarrow as pa
+
+        batches = self._waiting.pop(key)
+        self._waiting_bytes -= sum(batch.nbytes for batch in batches)
+        table = pa.Table.from_batches(batches)
+        file = self._open.get(key) or self._create(key, table)
+        file.with_nan |= arrow_columns.leaves_with_nan(table, self._data_schema)
+        for leaf, count in arrow_columns.collection_null_counts(table, self._data_schema).items():
+            file.null_counts[leaf] = file.null_counts.get(leaf, 0) + count
+        file.parquet.write_table(table, row_group_size=self._group_rows)
+
+    def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
+        import pyarrow.parquet as pq
+
+        if len(self._open) >= self._open_limit:
+            self._close(next(iter(self._open)))
+        folder, change = file_folder(list(zip(self._partition_columns, key, strict=True)))
+        name = file_name(self._split, self._new_id(), change=change)
+        relative = f"{folder}/{name}" if folder else name
+        path = self._location / relative
+        make_folder(self._location, folder)
+        if self._dictionary is None:
+            self._dictionary = arrow_columns.repetitive_leaves(sample)
+        footers: list[Any] = []
+        self._made.append(path)
+        parquet = pq.ParquetWriter(
+            path,
+            self._file_arrow,
+            use_dictionary=self._dictionary,
+            compression="snappy",
+            store_schema=False,
+            metadata_collector=footers,
+        )
+        self._folders.add(folder)
+        file = _OpenFile(path, relative, key, parquet, footers)
+        self._open[key] = file
+        return file
+
+    def _close(self, key: PartitionKey) -> None:
+        file = self._open.pop(key)
+        file.parquet.close()
+        sync_file(file.path)
+        stats = file_statistics.from_footer(
+            file.footers[0], self._data_schema, self._indexed, with_nan=file.with_nan, null_counts=file.null_counts
+        )
+        values = dict(zip(self._partition_columns, key, strict=True))
+        self._actions.append(file_action(file.path, file.relative, values, stats))
+
+
+def file_action(path: Path, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
+    """The action for a file that is written and durable, after a look at its size and time.
+
+    delta-facts section 3: the virtual column of the change data feed decides the kind and is no partition value.
+    """
+    found = path.stat()
+    encoded = partition_values.encode_path(relative)
+    change = values.pop(CHANGE_COLUMN, None) == "true"
+    if change:
+        return Cdc(path=encoded, partition_values=values, size=found.st_size, data_change=False)
+    return Add(
+        path=encoded,
+        partition_values=values,
+        size=found.st_size,
+        modification_time=found.st_mtime_ns // 1_000_000,
+        data_change=True,
+        stats=stats,
+    )
+
+
+def make_folder(location: Path, folder: str) -> None:
+    """Create a partition's folder; `InvalidRequestError` if a value is too long to name one."""
+    try:
+        (location / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise InvalidRequestError(
+            f"a partition value makes a folder name of more than 255 bytes: {folder[:100]}...; partition by "
+            "something shorter"
+        ) from error
+
+
+def sync_file(path: Path) -> None:
+    """Make a closed data file durable."""
+    _fsync(path, os.O_RDONLY)
+
+
+def sync_folders(location: Path, folders: set[str]) -> None:
+    """Make the entries of these folders, and of all folders between them and the table, durable."""
+    wanted = {location}
+    for folder in folders:
+        path = location / folder
+        while path != location:
+            wanted.add(path)
+            path = path.parent
+    for path in sorted(wanted, key=lambda item: len(item.parts), reverse=True):
+        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write(
+    location: Path,
+    schema: Struct,
+    partition_columns: Sequence[str],
+    data: pa.Table | pa.RecordBatchReader,
+    *,
+    new_id: Callable[[], str] = random_uuid,
+    indexed: Collection[Leaf] | None = None,
+) -> list[Add]:
+    """Write a whole Arrow table or stream as data files of the table at `location`; its add actions.
+
+    Nothing is left behind if it fails. The caller commits the actions, or deletes the files with `delete`.
+    """
+    writer = DataFileWriter(location, schema, partition_columns, new_id=new_id, indexed=indexed)
+    try:
+        for batch in data.to_batches() if hasattr(data, "to_batches") else data:
+            writer.write(batch)
+        actions = writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    return [action for action in actions if isinstance(action, Add)]
+
+
+def delete(location: Path, adds: Sequence[Add]) -> None:
+    """Delete data files that were written but certainly not committed. Those that are gone are fine."""
+    for add in adds:
+        with contextlib.suppress(OSError):
+            partition_values.local_path(location, add.path).unlink()

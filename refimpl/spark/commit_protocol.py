@@ -1,0 +1,171 @@
+"""The delayed commit protocol: tasks write, the driver commits.
+
+delta-facts section 3 and the document "DelayedCommitProtocol", whose parts are here:
+
+=======================  ==============================================================================
+in the document          here
+=======================  ==============================================================================
+set up job, set up task  nothing: a task's record of added files is its `DataFileWriter`, born empty
+new task temp file       `data_files.file_folder` and `file_name`: the final place from the start
+commit task              `WriteTask`: one message row for each file that it wrote and made durable
+commit job               `gather`: the messages become added files and change files, once
+abort task, abort job    nothing that anybody relies on: an attempt's files are in no message, so in no
+                         log. (A task that fails in good order deletes its own; one that is killed cannot.)
+absolute path            refused where messages arrive
+=======================  ==============================================================================
+
+A task knows a folder and a schema. It never sees a log, a transaction or an owner. Spark delivers the
+rows of exactly one successful attempt of each task, so `gather` needs no other arbiter; but the rows must
+be collected exactly once, because a second collection would run, and write, everything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from refimpl import actions, errors
+from refimpl.actions import Add, Cdc
+from refimpl.client.data_files import DataFileWriter
+from refimpl.client.file_statistics import Leaf
+from refimpl.client.schema import Struct, parse
+from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string"
+"""One row for each file of a task. A task that refuses its rows sends one row with `error` instead of failing:
+Spark would try in vain again, and would lose the kind of the error."""
+
+
+class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTask:
+    """The task side: what `DataFrame.mapInArrow` runs. Small and picklable."""
+
+    location: str
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    indexed: frozenset[Leaf]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of one task; one message row for each file, after all of them are durable."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
+        yield self.run(batches, split=split, attempt=attempt)
+
+    def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
+        """The same for attempt `attempt` of task `split`, wherever it runs."""
+        writer = DataFileWriter(
+            Path(self.location),
+            parse(self.schema_string),
+            self.partition_columns,
+            split=split,
+            indexed=self.indexed,
+        )
+        try:
+            for batch in batches:
+                writer.write(batch)
+            files = writer.finish()
+        except DeltaError as error:
+            writer.abort()
+            return _messages(split, attempt, [], error)
+        except BaseException:
+            writer.abort()
+            raise
+        return _messages(split, attempt, files, None)
+
+
+def _messages(split: int, attempt: int, files: list[Add | Cdc], error: DeltaError | None) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    told: list[tuple[str | None, str | None]] = [(actions.encode([file]).decode(), None) for file in files]
+    if error is not None:
+        told = [(None, msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode())]
+    return pa.RecordBatch.from_pydict(
+        {
+            "split": pa.array([split] * len(told), pa.int32()),
+            "attempt": pa.array([attempt] * len(told), pa.int64()),
+            "action": pa.array([action for action, _ in told], pa.string()),
+            "error": pa.array([text for _, text in told], pa.string()),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFiles:
+    """What the tasks of one job wrote: the input of one transaction."""
+
+    added: tuple[Add, ...]
+    changes: tuple[Cdc, ...] = ()
+
+
+def gather(messages: pa.Table) -> JobFiles:
+    """Commit the job: the files of all task messages, in the order of the tasks.
+
+    Raises the error of the first task that refused its rows; `InvalidRequestError` for a file outside the
+    table's folder; `CorruptionError` if two attempts of one task both report, which Spark never lets happen.
+    """
+    attempts: dict[int, int] = {}
+    found: list[Add | Cdc] = []
+    for message in messages.sort_by("split").to_pylist():
+        if message["error"] is not None:
+            raise _rebuilt(message["error"])
+        split, attempt = message["split"], message["attempt"]
+        if attempts.setdefault(split, attempt) != attempt:
+            raise CorruptionError(
+                f"task {split} reports files of two attempts, {attempts[split]} and {attempt}; nothing is committed",
+                split=split,
+            )
+        for action in actions.decode(message["action"].encode(), source=f"the message of task {split}"):
+            if isinstance(action, Add | Cdc):
+                _check_relative(action.path)
+                found.append(action)
+    return JobFiles(
+        added=tuple(action for action in found if isinstance(action, Add)),
+        changes=tuple(action for action in found if isinstance(action, Cdc)),
+    )
+
+
+def _rebuilt(text: str) -> DeltaError:
+    told = msgspec.json.decode(text, type=_TaskError)
+    kind: Callable[[str], DeltaError] = getattr(errors, told.kind, InvalidRequestError)
+    return kind(told.message)
+
+
+def _check_relative(path: str) -> None:
+    first, *rest = path.split("/")
+    if not first or ":" in first or ".." in (first, *rest):
+        raise InvalidRequestError(
+            f"a task reports the file {path}: files with an absolute path, or outside the table's folder, cannot be "
+            "added",
+            path=path,
+        )
+
+
+def write(
+    frame: DataFrame, location: Path, schema: Struct, partition_columns: tuple[str, ...], *, indexed: frozenset[Leaf]
+) -> JobFiles:
+    """Run one write job of the protocol; its files, durable and in no log.
+
+    `frame` has the columns of `schema`. The job runs once: its messages are collected here and nowhere else.
+    """
+    task = WriteTask(
+        location=str(location),
+        schema_string=schema.to_json(),
+        partition_columns=partition_columns,
+        indexed=indexed,
+    )
+    return gather(frame.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow())
