@@ -1,0 +1,288 @@
+"""Whether a commit that landed first invalidates a transaction: pure checks, one winner at a time.
+
+    basis = check(work, winner, basis)      for each winning commit, oldest first
+
+delta-facts section 2, "Order of checks", and delta-commits-and-conflicts. Step 8, the new in-commit
+timestamp, is no check: the commit loop stamps it. No I/O, clock or randomness here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NoReturn
+
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.client.supported import check_writable
+from refimpl.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentModificationError,
+    ConcurrentTransactionError,
+    InvalidRequestError,
+    MetadataChangedError,
+    ProtocolChangedError,
+)
+from refimpl.log_path import Version
+from refimpl.table_feature import feature_of
+
+
+class IsolationLevel(Enum):
+    """What a transaction may miss of the files that others added. The values are Delta's names."""
+
+    SERIALIZABLE = "Serializable"
+    """Nothing: as if all transactions had run one after another in the order of their versions."""
+    WRITE_SERIALIZABLE = "WriteSerializable"
+    """Blind appends: as if those that landed meanwhile had come later."""
+    SNAPSHOT_ISOLATION = "SnapshotIsolation"
+    """All files added since its snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPredicate:
+    """A condition by which a transaction read. `may_match` may say yes too often, never too seldom."""
+
+    text: str
+    may_match: Callable[[Add], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What a transaction looked at, and would have to look at again."""
+
+    whole_table: bool = False
+    predicates: tuple[ReadPredicate, ...] = ()
+    files: frozenset[FileKey] = frozenset()
+    app_ids: frozenset[str] = frozenset()
+
+    @property
+    def any_file(self) -> bool:
+        """Whether the transaction depends on files at all."""
+        return self.whole_table or bool(self.predicates) or bool(self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A transaction as its winners see it."""
+
+    reads: Reads
+    isolation: IsolationLevel
+    changes_protocol: bool = False
+    changes_metadata: bool = False
+    domains: frozenset[str] = frozenset()
+    removed: frozenset[FileKey] = frozenset()
+
+    @classmethod
+    def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> Work:
+        """`isolation` is the level that was asked for; it is downgraded here where that changes nothing."""
+        return cls(
+            reads=reads,
+            isolation=effective_isolation(isolation, actions),
+            changes_protocol=any(isinstance(action, Protocol) for action in actions),
+            changes_metadata=any(isinstance(action, Metadata) for action in actions),
+            domains=frozenset(action.domain for action in actions if isinstance(action, DomainMetadata)),
+            removed=frozenset(action.key for action in actions if isinstance(action, Remove)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """A commit that landed first. `actions` as in its bytes, commitInfo included where it has one."""
+
+    version: Version
+    actions: Sequence[Action]
+
+    @property
+    def info(self) -> CommitInfo | None:
+        return next((action for action in self.actions if isinstance(action, CommitInfo)), None)
+
+    @property
+    def blind_append(self) -> bool:
+        """What the winner said of itself; without a word it was none."""
+        return self.info is not None and self.info.fields.get("isBlindAppend") is True
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        return None if self.info is None else self.info.in_commit_timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """Protocol and metadata of the version below the one that is checked."""
+
+    protocol: Protocol
+    metadata: Metadata
+
+    def after(self, winner: Winner) -> Basis:
+        changed = self
+        for action in winner.actions:
+            if isinstance(action, Protocol):
+                changed = replace(changed, protocol=action)
+            elif isinstance(action, Metadata):
+                changed = replace(changed, metadata=action)
+        return changed
+
+
+def effective_isolation(asked: IsolationLevel, actions: Sequence[Action]) -> IsolationLevel:
+    """The level that a transaction with these actions runs at.
+
+    delta-facts section 2, "Isolation": without a change of data the order among others does not
+    matter, so SnapshotIsolation serves. Only file actions are considered harmless. An empty transaction at
+    WriteSerializable stays there: it was meant to change data, and its emptiness depends on what it read.
+    """
+    files = [action for action in actions if isinstance(action, Add | Remove)]
+    if len(files) != len(actions) or any(action.data_change for action in files):
+        return asked
+    if asked is IsolationLevel.WRITE_SERIALIZABLE and not files:
+        return asked
+    return IsolationLevel.SNAPSHOT_ISOLATION
+
+
+def is_blind_append(reads: Reads, actions: Sequence[Action]) -> bool:
+    """delta-facts section 2, "Blind append": it read no predicate and no file, and of files only adds."""
+    return not reads.any_file and not any(isinstance(action, Remove) for action in actions)
+
+
+def check(work: Work, winner: Winner, basis: Basis) -> Basis:
+    """The basis for what comes after `winner`, or the kind of `ConcurrentModificationError` that it causes.
+
+    Raises `UnsupportedFeatureError` where the winner made the table one that this client cannot write.
+    """
+    after = basis.after(winner)
+    _protocol(work, winner, basis, after)
+    _metadata(work, winner, basis, after)
+    _domains(work, winner)
+    _application_transactions(work, winner)
+    _added_files(work, winner, basis)
+    _removed_files_read(work, winner)
+    _removed_files_removed(work, winner)
+    return after
+
+
+def _protocol(work: Work, winner: Winner, basis: Basis, after: Basis) -> None:
+    """Step 1. A change of the owner counts too: managed-commits, "Converting an existing filesystem based
+    table", has filesystem writers abort, and a table that was handed back lost a feature."""
+    if not any(isinstance(action, Protocol) for action in winner.actions):
+        return
+    old_owner, new_owner = feature_of(basis.protocol), feature_of(after.protocol)
+    if old_owner is not new_owner:
+        names = [feature.name if feature else "filesystem" for feature in (old_owner, new_owner)]
+        _conflict(
+            ProtocolChangedError, winner, f"made the {names[0]} table a {names[1]} table", "resolve the table again"
+        )
+    check_writable(after.protocol, after.metadata)
+    if work.changes_protocol:
+        _conflict(ProtocolChangedError, winner, "changed the protocol, as this transaction does")
+    dropped = _features(basis.protocol) - _features(after.protocol)
+    if dropped:
+        _conflict(ProtocolChangedError, winner, f"dropped the table feature {', '.join(sorted(dropped))}")
+
+
+def _features(protocol: Protocol) -> set[str]:
+    return {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+
+
+def _metadata(work: Work, winner: Winner, basis: Basis, after: Basis) -> None:
+    """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
+    files and statistics were made by them. Names, comments and users' own properties bind nobody."""
+    if not any(isinstance(action, Metadata) for action in winner.actions):
+        return
+    if work.changes_metadata:
+        _conflict(MetadataChangedError, winner, "changed the metadata, as this transaction does")
+    changed = changed_foundations(basis.metadata, after.metadata)
+    if changed:
+        _conflict(MetadataChangedError, winner, f"changed {', '.join(changed)}")
+
+
+def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
+    """What differs of the metadata that every transaction relies on, in words."""
+    parts = {
+        "the table's id": (before.id, after.id),
+        "the schema": (before.schema_string, after.schema_string),
+        "the partitioning": (before.partition_columns, after.partition_columns),
+        "the file format": (before.format, after.format),
+    }
+    changed = [name for name, (old, new) in parts.items() if old != new]
+    keys = sorted(before.configuration.keys() | after.configuration.keys())
+    return changed + [
+        f"the property {key}"
+        for key in keys
+        if key.lower().startswith("delta.") and before.configuration.get(key) != after.configuration.get(key)
+    ]
+
+
+def _domains(work: Work, winner: Winner) -> None:
+    """Step 3."""
+    for action in winner.actions:
+        if isinstance(action, DomainMetadata) and action.domain in work.domains:
+            _conflict(
+                ConcurrentTransactionError, winner, f"wrote the metadata domain {action.domain!r}, as this one does"
+            )
+
+
+def _application_transactions(work: Work, winner: Winner) -> None:
+    """Step 4."""
+    for action in winner.actions:
+        if isinstance(action, Txn) and action.app_id in work.reads.app_ids:
+            _conflict(
+                ConcurrentTransactionError,
+                winner,
+                f"recorded version {action.version} of application {action.app_id!r}, which this one read",
+            )
+
+
+def _added_files(work: Work, winner: Winner, basis: Basis) -> None:
+    """Step 5, the only one that depends on the isolation level."""
+    if work.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
+        return
+    forgiving = work.isolation is IsolationLevel.WRITE_SERIALIZABLE and not work.changes_metadata
+    if forgiving and winner.blind_append:
+        return
+    for action in winner.actions:
+        if not isinstance(action, Add):
+            continue
+        why = _why_it_would_have_been_read(work.reads, action, basis.metadata)
+        if why is not None:
+            _conflict(ConcurrentAppendError, winner, f"added {action.path}, and this transaction read {why}")
+
+
+def _why_it_would_have_been_read(reads: Reads, add: Add, metadata: Metadata) -> str | None:
+    """delta-facts section 2, "Pruning"."""
+    if reads.whole_table:
+        return "the whole table"
+    if reads.predicates and not metadata.partition_columns:
+        return "by a condition from a table without partitions"
+    return next((predicate.text for predicate in reads.predicates if predicate.may_match(add)), None)
+
+
+def _removed_files_read(work: Work, winner: Winner) -> None:
+    """Step 6."""
+    for action in winner.actions:
+        if isinstance(action, Remove) and (work.reads.whole_table or action.key in work.reads.files):
+            _conflict(ConcurrentDeleteReadError, winner, f"removed {action.path}, which this transaction read")
+
+
+def _removed_files_removed(work: Work, winner: Winner) -> None:
+    """Step 7."""
+    for action in winner.actions:
+        if isinstance(action, Remove) and action.key in work.removed:
+            _conflict(ConcurrentDeleteDeleteError, winner, f"removed {action.path}, as this transaction does")
+
+
+def _conflict(
+    kind: type[ConcurrentModificationError], winner: Winner, what: str, next_step: str = "read again, then redo it"
+) -> NoReturn:
+    who = winner.info.fields.get("operation") if winner.info is not None else None
+    named = f" ({who})" if isinstance(who, str) else ""
+    raise kind(f"version {winner.version}{named} landed first and {what}; {next_step}", version=winner.version)
+
+
+def isolation_level(name: str) -> IsolationLevel:
+    """The level of this name, as tables spell it; `InvalidRequestError` otherwise."""
+    for level in IsolationLevel:
+        if level.value.lower() == name.lower():
+            return level
+    known = ", ".join(level.value for level in IsolationLevel)
+    raise InvalidRequestError(f"{name!r} is no isolation level; use one of: {known}", name=name)

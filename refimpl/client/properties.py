@@ -1,0 +1,88 @@
+"""Table properties: which ones may be set by hand, which ones belong to the machinery.
+
+Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
+hand-back alone. An edit that drops or changes them would leave a table that its owner must refuse,
+or commits whose time nobody knows (delta-facts section 1, "In-commit timestamps", rule 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from refimpl.actions import Metadata
+from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from refimpl.errors import InvalidRequestError
+from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES
+
+OWNER_PROPERTIES: Final = frozenset(
+    name
+    for feature in TABLE_FEATURES.values()
+    for name in (feature.owner_property, feature.owner_conf_property)
+    if name is not None
+)
+PROTECTED: Final = OWNER_PROPERTIES | {
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    ENABLEMENT_VERSION,
+    ENABLEMENT_TIMESTAMP,
+}
+"""Never edited by hand; an edit of the rest carries them over."""
+
+KNOWN: Final = frozenset(
+    {
+        "delta.appendOnly",
+        "delta.checkpointInterval",
+        "delta.dataSkippingNumIndexedCols",
+        "delta.dataSkippingStatsColumns",
+        "delta.deletedFileRetentionDuration",
+        "delta.isolationLevel",
+        "delta.logRetentionDuration",
+    }
+)
+"""The closed list of Delta's own properties that may be set here. Others enable what this client does not write."""
+
+_RESERVED_PREFIX: Final = "delta."
+
+
+def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties themselves; `InvalidRequestError` names one that users may not set."""
+    for key, value in properties.items():
+        if not isinstance(key, str) or not key or not isinstance(value, str):
+            raise InvalidRequestError(f"a table property is a string by a name, not {key!r}: {value!r}")
+        _check_key(key)
+    return dict(properties)
+
+
+def _check_key(key: str) -> None:
+    folded = key.lower()
+    if folded in {name.lower() for name in PROTECTED}:
+        raise InvalidRequestError(
+            f"the property {key} is not edited by hand: creation, take-over and hand-back write it", property=key
+        )
+    if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN:
+        raise InvalidRequestError(
+            f"the property {key} is none of Delta's that can be set here: {', '.join(sorted(KNOWN))}", property=key
+        )
+
+
+def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[str] = ()) -> Metadata:
+    """The metadata with some of the users' properties set and others removed; a property that is not there is fine."""
+    configuration = {**metadata.configuration, **checked_for_users(changes)}
+    for key in removals:
+        _check_key(key)
+        configuration.pop(key, None)
+    return msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def carried_over(before: Metadata, after: Metadata) -> Metadata:
+    """`after`, a replacement of `before` by somebody who knows nothing of the protected properties.
+
+    Where it lacks one, it is kept; where it sets one otherwise, that is an `InvalidRequestError`.
+    """
+    kept = {key: value for key, value in before.configuration.items() if key in PROTECTED}
+    for key, value in after.configuration.items():
+        if before.configuration.get(key) != value:
+            _check_key(key)
+    return msgspec.structs.replace(after, configuration={**after.configuration, **kept})

@@ -1,0 +1,389 @@
+"""The checks between a transaction and the commits that landed first: delta-facts section 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
+from refimpl.client.conflicts import (
+    Basis,
+    IsolationLevel,
+    ReadPredicate,
+    Reads,
+    Winner,
+    Work,
+    check,
+    effective_isolation,
+    is_blind_append,
+    isolation_level,
+)
+from refimpl.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentModificationError,
+    ConcurrentTransactionError,
+    DeltaError,
+    InvalidRequestError,
+    MetadataChangedError,
+    ProtocolChangedError,
+    UnsupportedFeatureError,
+)
+
+SCHEMA = (
+    '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"month","type":"string","nullable":true,"metadata":{}}]}'
+)
+WIDER = SCHEMA.replace('"id"', '"identity"')
+PARTITIONED = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1"})
+UNPARTITIONED = Metadata(id="t", schema_string=SCHEMA, configuration={"delta.x": "1"})
+PROTOCOL = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata"))
+DROPPED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("domainMetadata",))
+EXTENDED = Protocol(
+    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "inCommitTimestamp")
+)
+FOREIGN = Protocol(
+    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "rowTracking")
+)
+OWNED = Protocol(
+    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "managedCommit")
+)
+
+SERIALIZABLE = IsolationLevel.SERIALIZABLE
+WRITE_SERIALIZABLE = IsolationLevel.WRITE_SERIALIZABLE
+SNAPSHOT_ISOLATION = IsolationLevel.SNAPSHOT_ISOLATION
+
+
+def adding(path: str, month: str = "01", *, data_change: bool = True) -> Add:
+    return Add(path=path, partition_values={"month": month}, size=1, modification_time=0, data_change=data_change)
+
+
+def removing(path: str, *, data_change: bool = True) -> Remove:
+    return Remove(path=path, data_change=data_change, deletion_timestamp=0)
+
+
+def info(*, blind: bool) -> CommitInfo:
+    return CommitInfo({"operation": "WRITE", "isBlindAppend": blind})
+
+
+JANUARY = ReadPredicate(text="month = '01'", may_match=lambda add: add.partition_values["month"] == "01")
+NOTHING = Reads()
+WHOLE = Reads(whole_table=True)
+SOME = Reads(predicates=(JANUARY,), files=frozenset({("a", None)}))
+OVERWRITE = (removing("a"), adding("new"))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the rules: `winner` makes `kind`, `twin` differs in one thing and makes nothing."""
+
+    says: str
+    kind: type[DeltaError]
+    winner: Sequence[Action]
+    twin: Sequence[Action]
+    reads: Reads = NOTHING
+    actions: Sequence[Action] = (adding("new"),)
+    isolation: IsolationLevel = SERIALIZABLE
+    metadata: Metadata = PARTITIONED
+
+
+OTHER_COMMENT = Metadata(
+    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1"}, description="hello"
+)
+OTHER_USER_PROPERTY = Metadata(
+    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1", "team": "a"}
+)
+OTHER_SCHEMA = Metadata(id="t", schema_string=WIDER, partition_columns=("month",), configuration={"delta.x": "1"})
+OTHER_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "2"})
+
+ROWS = [
+    Row("1: an unsupported winner", UnsupportedFeatureError, [FOREIGN], [EXTENDED]),
+    Row("1: both change the protocol", ProtocolChangedError, [EXTENDED], [OTHER_COMMENT], actions=(EXTENDED,)),
+    Row("1: the winner drops a feature", ProtocolChangedError, [DROPPED], [EXTENDED]),
+    Row("1: the winner gives the table to an owner", ProtocolChangedError, [OWNED], [EXTENDED]),
+    Row("2: both change the metadata", MetadataChangedError, [OTHER_COMMENT], [EXTENDED], actions=(OTHER_COMMENT,)),
+    Row("2: the winner changes the schema", MetadataChangedError, [OTHER_SCHEMA], [OTHER_COMMENT]),
+    Row("2: the winner changes the partitioning", MetadataChangedError, [UNPARTITIONED], [OTHER_COMMENT]),
+    Row("2: the winner changes a property of Delta's", MetadataChangedError, [OTHER_PROPERTY], [OTHER_USER_PROPERTY]),
+    Row(
+        "3: the same domain",
+        ConcurrentTransactionError,
+        [DomainMetadata(domain="d", configuration="1", removed=False)],
+        [DomainMetadata(domain="e", configuration="1", removed=False)],
+        actions=(DomainMetadata(domain="d", configuration="2", removed=False),),
+    ),
+    Row(
+        "4: an application that was read",
+        ConcurrentTransactionError,
+        [Txn(app_id="stream", version=7)],
+        [Txn(app_id="other", version=7)],
+        reads=Reads(app_ids=frozenset({"stream"})),
+    ),
+    Row(
+        "5: an added file after a whole-table read",
+        ConcurrentAppendError,
+        [adding("b", "02")],
+        [Txn(app_id="other", version=7)],
+        reads=WHOLE,
+    ),
+    Row(
+        "5: an added file in a partition that was read",
+        ConcurrentAppendError,
+        [adding("b", "01")],
+        [adding("b", "02")],
+        reads=SOME,
+        actions=OVERWRITE,
+    ),
+    Row(
+        "5: any added file where nothing is partitioned",
+        ConcurrentAppendError,
+        [adding("b", "02")],
+        [removing("b")],
+        reads=SOME,
+        actions=OVERWRITE,
+        metadata=UNPARTITIONED,
+    ),
+    Row(
+        "6: a removed file that was read",
+        ConcurrentDeleteReadError,
+        [removing("a")],
+        [removing("b")],
+        reads=SOME,
+        actions=(adding("new"),),
+    ),
+    Row(
+        "6: any removal after a whole-table read",
+        ConcurrentDeleteReadError,
+        [removing("b")],
+        [Txn(app_id="other", version=7)],
+        reads=WHOLE,
+    ),
+    Row("7: a file that both remove", ConcurrentDeleteDeleteError, [removing("a")], [removing("b")], actions=OVERWRITE),
+    Row(
+        "isolation: Serializable sees a blind append",
+        ConcurrentAppendError,
+        [info(blind=True), adding("b")],
+        [info(blind=True), adding("b", "02")],
+        reads=SOME,
+        actions=OVERWRITE,
+    ),
+    Row(
+        "isolation: WriteSerializable sees what is no blind append",
+        ConcurrentAppendError,
+        [info(blind=False), adding("b")],
+        [info(blind=True), adding("b")],
+        reads=SOME,
+        actions=OVERWRITE,
+        isolation=WRITE_SERIALIZABLE,
+    ),
+    Row(
+        "isolation: WriteSerializable with a change of metadata sees blind appends too",
+        ConcurrentAppendError,
+        [info(blind=True), adding("b")],
+        [info(blind=True), adding("b", "02")],
+        reads=SOME,
+        actions=(*OVERWRITE, OTHER_COMMENT),
+        isolation=WRITE_SERIALIZABLE,
+    ),
+    Row(
+        "isolation: SnapshotIsolation still sees removals",
+        ConcurrentDeleteReadError,
+        [removing("a")],
+        [adding("b")],
+        reads=SOME,
+        isolation=SNAPSHOT_ISOLATION,
+    ),
+]
+
+
+def outcome(row: Row, winner: Sequence[Action]) -> Basis:
+    work = Work.of(row.actions, row.reads, row.isolation)
+    basis = Basis(protocol=PROTOCOL, metadata=row.metadata)
+    return check(work, Winner(version=5, actions=winner), basis)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.says)
+def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> None:
+    """delta-facts 2, "Order of checks" 1 to 7, "Isolation" and "Pruning"."""
+    with pytest.raises(row.kind) as caught:
+        outcome(row, row.winner)
+    assert type(caught.value) is row.kind
+    if issubclass(row.kind, ConcurrentModificationError):
+        assert caught.value.version == 5
+    expected = Basis(protocol=PROTOCOL, metadata=row.metadata).after(Winner(version=5, actions=row.twin))
+    assert outcome(row, row.twin) == expected
+
+
+def test_the_checks_run_in_their_order() -> None:
+    """delta-facts 2: a winner that offends several rules is reported by the first of them."""
+    reads = Reads(whole_table=True, files=frozenset({("a", None)}), app_ids=frozenset({"stream"}))
+    domain = DomainMetadata(domain="d", configuration="", removed=False)
+    work = Work.of((EXTENDED, OTHER_COMMENT, domain, removing("a")), reads, SERIALIZABLE)
+    offences: list[tuple[Action, type[ConcurrentModificationError]]] = [
+        (EXTENDED, ProtocolChangedError),
+        (OTHER_COMMENT, MetadataChangedError),
+        (domain, ConcurrentTransactionError),
+        (Txn(app_id="stream", version=1), ConcurrentTransactionError),
+        (adding("b"), ConcurrentAppendError),
+        (removing("a"), ConcurrentDeleteReadError),
+    ]
+    for first in range(len(offences)):
+        actions = [action for action, _ in reversed(offences[first:])]
+        with pytest.raises(offences[first][1]):
+            check(work, Winner(version=1, actions=actions), Basis(protocol=PROTOCOL, metadata=PARTITIONED))
+
+
+def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one() -> None:
+    """delta-facts 2: winners are checked oldest first, each against the state below it."""
+    work = Work.of((adding("new"),), NOTHING, SERIALIZABLE)
+    basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+    basis = check(work, Winner(version=1, actions=[EXTENDED]), basis)
+    assert basis.protocol == EXTENDED
+    with pytest.raises(ProtocolChangedError):
+        check(work, Winner(version=2, actions=[PROTOCOL]), basis)
+    assert check(work, Winner(version=2, actions=[EXTENDED]), basis) == basis
+
+
+def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
+    """delta-facts 1, "Actions": the identity of a file is its path with its deletion vector."""
+    work = Work.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
+    basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+    with pytest.raises(ConcurrentDeleteDeleteError):
+        check(work, Winner(version=1, actions=[removing("a")]), basis)
+
+
+@pytest.mark.parametrize(
+    ("asked", "actions", "runs_at"),
+    [
+        (SERIALIZABLE, (adding("a", data_change=False), removing("b", data_change=False)), SNAPSHOT_ISOLATION),
+        (SERIALIZABLE, (adding("a", data_change=False), removing("b")), SERIALIZABLE),
+        (SERIALIZABLE, (adding("a", data_change=False), Txn(app_id="s", version=1)), SERIALIZABLE),
+        (SERIALIZABLE, (), SNAPSHOT_ISOLATION),
+        (WRITE_SERIALIZABLE, (adding("a", data_change=False),), SNAPSHOT_ISOLATION),
+        (WRITE_SERIALIZABLE, (), WRITE_SERIALIZABLE),
+        (SNAPSHOT_ISOLATION, (adding("a"),), SNAPSHOT_ISOLATION),
+    ],
+)
+def test_a_transaction_that_changes_no_data_is_downgraded(
+    asked: IsolationLevel, actions: tuple[Action, ...], runs_at: IsolationLevel
+) -> None:
+    """delta-facts 2, "Isolation"; delta-commits-and-conflicts on empty commits."""
+    assert effective_isolation(asked, actions) is runs_at
+
+
+@pytest.mark.parametrize(
+    ("reads", "actions", "blind"),
+    [
+        (NOTHING, (adding("a"),), True),
+        (Reads(app_ids=frozenset({"s"})), (adding("a"), Txn(app_id="s", version=1)), True),
+        (NOTHING, (adding("a"), removing("b")), False),
+        (WHOLE, (adding("a"),), False),
+        (Reads(predicates=(JANUARY,)), (adding("a"),), False),
+        (Reads(files=frozenset({("a", None)})), (adding("a"),), False),
+    ],
+)
+def test_a_blind_append_only_adds_and_read_no_file(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
+    """delta-facts 2, "Blind append"."""
+    assert is_blind_append(reads, actions) is blind
+
+
+def test_a_winner_that_says_nothing_is_no_blind_append() -> None:
+    assert not Winner(version=1, actions=[adding("a")]).blind_append
+    assert Winner(version=1, actions=[info(blind=True), adding("a")]).blind_append
+
+
+def test_isolation_levels_have_deltas_names() -> None:
+    assert [isolation_level(name) for name in ("Serializable", "writeserializable", "SNAPSHOTISOLATION")] == [
+        SERIALIZABLE,
+        WRITE_SERIALIZABLE,
+        SNAPSHOT_ISOLATION,
+    ]
+    with pytest.raises(InvalidRequestError):
+        isolation_level("ReadCommitted")
+
+
+# Properties over arbitrary transactions and winners.
+
+PATHS = st.sampled_from(["a", "b", "c", "d"])
+MONTHS = st.sampled_from(["01", "02"])
+FILES = st.one_of(
+    st.builds(adding, PATHS, MONTHS, data_change=st.booleans()), st.builds(removing, PATHS, data_change=st.booleans())
+)
+OTHERS: st.SearchStrategy[Action] = st.one_of(
+    st.builds(lambda name: Txn(app_id=name, version=1), st.sampled_from(["s", "t"])),
+    st.builds(lambda name: DomainMetadata(domain=name, configuration="", removed=False), st.sampled_from(["d", "e"])),
+    st.sampled_from([PROTOCOL, EXTENDED, DROPPED]),
+    st.sampled_from([PARTITIONED, OTHER_COMMENT, OTHER_SCHEMA]),
+)
+ACTIONS = st.lists(st.one_of(FILES, OTHERS), max_size=6)
+READS = st.builds(
+    Reads,
+    whole_table=st.booleans(),
+    predicates=st.sampled_from([(), (JANUARY,)]),
+    files=st.frozensets(st.tuples(PATHS, st.none())),
+    app_ids=st.frozensets(st.sampled_from(["s", "t"])),
+)
+BASIS = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+
+
+def conflict_of(actions: list[Action], reads: Reads, level: IsolationLevel, winner: list[Action]) -> type | None:
+    try:
+        check(Work.of(actions, reads, level), Winner(version=1, actions=winner), BASIS)
+    except (ConcurrentModificationError, UnsupportedFeatureError) as error:
+        return type(error)
+    return None
+
+
+@given(actions=ACTIONS, reads=READS, winner=ACTIONS, blind=st.booleans())
+def test_a_weaker_isolation_level_never_finds_more(
+    actions: list[Action], reads: Reads, winner: list[Action], blind: bool
+) -> None:
+    """delta-facts 2, "Isolation": the levels differ in step 5 only."""
+    winner = [info(blind=blind), *winner]
+    strict, middle, weak = (conflict_of(actions, reads, level, winner) for level in IsolationLevel)
+    if strict is None:
+        assert middle is None
+    if middle is None:
+        assert weak is None
+    if strict is not ConcurrentAppendError:
+        assert strict == middle == weak
+
+
+@given(winner=st.lists(FILES, max_size=6), new=st.lists(st.builds(adding, PATHS, MONTHS), max_size=3))
+def test_a_blind_append_never_conflicts_with_files(winner: list[Action], new: list[Action]) -> None:
+    """delta-facts 2, "Pruning": a blind append reads nothing."""
+    assert conflict_of(new, NOTHING, SERIALIZABLE, winner) is None
+
+
+@given(actions=ACTIONS, reads=READS, winner=ACTIONS, more=READS)
+def test_reading_more_never_hides_a_conflict(
+    actions: list[Action], reads: Reads, winner: list[Action], more: Reads
+) -> None:
+    both = Reads(
+        whole_table=reads.whole_table or more.whole_table,
+        predicates=reads.predicates or more.predicates,
+        files=reads.files | more.files,
+        app_ids=reads.app_ids | more.app_ids,
+    )
+    if conflict_of(actions, reads, SERIALIZABLE, winner) is not None:
+        assert conflict_of(actions, both, SERIALIZABLE, winner) is not None
+
+
+@given(actions=ACTIONS, reads=READS, winners=st.lists(ACTIONS, max_size=4))
+def test_checking_winners_one_by_one_leaves_the_state_that_they_made(
+    actions: list[Action], reads: Reads, winners: list[list[Action]]
+) -> None:
+    basis, expected = BASIS, BASIS
+    for version, winner in enumerate(winners, start=1):
+        expected = expected.after(Winner(version=version, actions=winner))
+        try:
+            basis = check(Work.of(actions, reads, SERIALIZABLE), Winner(version=version, actions=winner), basis)
+        except ConcurrentModificationError as error:
+            assert error.version == version
+            return
+        assert basis == expected
