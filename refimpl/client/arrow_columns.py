@@ -124,7 +124,10 @@ def _group_codes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
     codes: pa.Array | None = None
     for name in columns:
-        encoded = rows.column(name).dictionary_encode(null_encoding="encode")
+        values = rows.column(name)
+        if pa.types.is_string(values.type):  # the empty string means null
+            values = pc.if_else(pc.equal(values, ""), pa.scalar(None, values.type), values)
+        encoded = values.dictionary_encode(null_encoding="encode")
         own = encoded.indices.cast(pa.int64())
         if codes is None:
             codes = own

@@ -1,0 +1,389 @@
+"""Data files in their final place: delta-facts 3 (names, folders) and spark.md (groups, dictionaries)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from refimpl.actions import Add, Cdc
+from refimpl.client import arrow_columns, partition_values
+from refimpl.client import data_files as d
+from refimpl.client import schema as s
+from refimpl.errors import InvalidRequestError
+
+
+def _naive(*parts: int) -> dt.datetime:
+    return dt.datetime(*parts)  # noqa: DTZ001 - a timestamp without a zone is what is meant
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4], pa.int64()),
+        "name": ["a", None, "c", "d"],
+        "month": pa.array([1, 1, 2, None], pa.int32()),
+    }
+)
+SCHEMA = s.from_arrow(ROWS.schema)
+
+
+def _on_disk(location: Path) -> set[str]:
+    return {str(path.relative_to(location)) for path in location.rglob("*") if path.is_file()}
+
+
+def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
+    return d.write(location, s.from_arrow(table.schema), partition_columns, table, **options)
+
+
+def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
+    return pq.read_table(partition_values.local_path(location, add.path), partitioning=None).to_pylist()
+
+
+def test_a_file_is_named_by_task_and_uuid() -> None:
+    """delta-facts 3; DelayedCommitProtocol, "File Name"."""
+    assert d.file_name(7, "u") == "part-00007-u.snappy.parquet"
+    assert d.file_name(123456, "u", ".c000.zstd.parquet") == "part-123456-u.c000.zstd.parquet"
+    assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
+
+
+def test_change_data_go_to_their_own_folder_and_the_virtual_column_to_none() -> None:
+    """delta-facts 3; DelayedCommitProtocol, "New Task Temp File"."""
+    assert d.file_folder([]) == ("", False)
+    assert d.file_folder([("p", "1"), ("q", None)]) == ("p=1/q=__HIVE_DEFAULT_PARTITION__", False)
+    assert d.file_folder([("__is_cdc", "false")]) == ("", False)
+    assert d.file_folder([("__is_cdc", "false"), ("p", "1")]) == ("p=1", False)
+    assert d.file_folder([("__is_cdc", "true")]) == ("_change_data", True)
+    assert d.file_folder([("__is_cdc", "true"), ("p", "1")]) == ("_change_data/p=1", True)
+
+
+def test_an_unpartitioned_table_gets_one_file_that_holds_all_rows(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, ROWS)
+    assert _on_disk(tmp_path) == {add.path}
+    assert _rows(tmp_path, add) == ROWS.to_pylist()
+    assert add.partition_values == {}
+    assert add.data_change
+    found = (tmp_path / add.path).stat()
+    assert (add.size, add.modification_time) == (found.st_size, found.st_mtime_ns // 1_000_000)
+    assert json.loads(add.stats or "") == {
+        "numRecords": 4,
+        "minValues": {"id": 1, "name": "a", "month": 1},
+        "maxValues": {"id": 4, "name": "d", "month": 2},
+        "nullCount": {"id": 0, "name": 1, "month": 1},
+    }
+
+
+def test_partitions_get_folders_and_their_files_lack_the_partition_columns(tmp_path: Path) -> None:
+    adds = {add.partition_values["month"]: add for add in _write(tmp_path, ROWS, ("month",))}
+    assert set(adds) == {"1", "2", None}
+    assert adds["1"].path.startswith("month=1/part-00000-")
+    assert adds[None].path.startswith("month=__HIVE_DEFAULT_PARTITION__/part-00000-")
+    assert _rows(tmp_path, adds["1"]) == [{"id": 1, "name": "a"}, {"id": 2, "name": None}]
+    assert "month" not in json.loads(adds["1"].stats or "")["nullCount"]
+
+
+def test_special_characters_are_escaped_on_disk_and_encoded_once_more_in_the_action(tmp_path: Path) -> None:
+    table = pa.table({"x": [1], "p": ["a:b c/%"]})
+    [add] = _write(tmp_path, table, ("p",))
+    [name] = _on_disk(tmp_path)
+    assert name.startswith("p=a%3Ab c%2F%25/")
+    assert add.path.startswith("p=a%253Ab%20c%252F%2525/")
+    assert add.partition_values == {"p": "a:b c/%"}
+    assert _rows(tmp_path, add) == [{"x": 1}]
+
+
+def test_null_and_the_empty_string_share_a_file(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, pa.table({"x": [1, 2], "p": ["", None]}), ("p",))
+    assert add.partition_values == {"p": None}
+    assert _rows(tmp_path, add) == [{"x": 1}, {"x": 2}]
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    assert _write(tmp_path, ROWS.slice(0, 0), ("month",)) == []
+    assert _on_disk(tmp_path) == set()
+
+
+ALL_TYPES = pa.table(
+    {
+        "string": ["x", "", None],
+        "long": pa.array([2**63 - 1, -(2**63), None], pa.int64()),
+        "integer": pa.array([1, -1, None], pa.int32()),
+        "short": pa.array([1, -1, None], pa.int16()),
+        "byte": pa.array([127, -128, None], pa.int8()),
+        "float": pa.array([0.1, float("-inf"), None], pa.float32()),
+        "double": pa.array([0.1, 1e300, None], pa.float64()),
+        "boolean": [True, False, None],
+        "binary": [b"\x00\xff", b"", None],
+        "date": [dt.date(9999, 12, 31), dt.date(1, 1, 1), None],
+        "timestamp": pa.array(
+            [_naive(1, 1, 1), _naive(9999, 12, 31, 23, 59, 59, 999999), None], pa.timestamp("us", tz="UTC")
+        ),
+        "timestamp_ntz": pa.array([_naive(2024, 3, 31, 2, 30, 0, 1), None, None], pa.timestamp("us")),
+        "small": pa.array([decimal.Decimal("9.99"), decimal.Decimal("-9.99"), None], pa.decimal128(3, 2)),
+        "large": pa.array([decimal.Decimal("9" * 28 + "." + "9" * 10), None, None], pa.decimal128(38, 10)),
+        "struct": [{"a": 1, "b": {"c": "x"}}, {"a": None, "b": None}, None],
+        "array": [[[1, None], [], None], [], None],
+        "map": pa.array([[("k", [1])], [], None], pa.map_(pa.string(), pa.list_(pa.int64()))),
+    }
+)
+
+
+def test_every_type_is_read_back_row_for_row(tmp_path: Path) -> None:
+    [add] = _write(tmp_path, ALL_TYPES)
+    assert _rows(tmp_path, add) == ALL_TYPES.to_pylist()
+    footer = pq.read_metadata(tmp_path / add.path)
+    stamp = footer.schema.column(footer.schema.names.index("timestamp"))
+    assert "microseconds" in str(stamp.logical_type)
+    assert "isAdjustedToUTC=true" in str(stamp.logical_type)
+
+
+PRIMITIVE_COLUMNS = [
+    "string", "long", "integer", "short", "byte", "float", "double", "boolean", "date", "timestamp",
+    "timestamp_ntz", "small", "large",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("column", PRIMITIVE_COLUMNS)
+def test_every_primitive_partitions_and_its_values_come_back(column: str, tmp_path: Path) -> None:
+    table = ALL_TYPES.select([column]).append_column("row", pa.array([0, 1, 2]))
+    kind = s.from_arrow(table.schema)[column].type
+    found = {}
+    for add in _write(tmp_path, table, (column,)):
+        for row in _rows(tmp_path, add):
+            found[row["row"]] = partition_values.from_text(add.partition_values[column], kind)
+    expected = [value if value != "" else None for value in table[column].to_pylist()]
+    assert found == dict(enumerate(expected))
+
+
+@given(
+    rows=st.lists(st.tuples(st.sampled_from([1, 2, None]), st.sampled_from(["", "a", "b/", None])), max_size=40),
+    cut=st.integers(1, 7),
+    open_files=st.integers(1, 3),
+    group_rows=st.integers(1, 9),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_batches_arrive_whole_and_in_order_in_their_partitions(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[int | None, str | None]],
+    cut: int,
+    open_files: int,
+    group_rows: int,
+) -> None:
+    location = tmp_path_factory.mktemp("table")
+    monkeypatch.setattr(d, "BATCH_ROWS", 5)
+    table = pa.table(
+        {
+            "row": pa.array(range(len(rows)), pa.int64()),
+            "p": pa.array([p for p, _ in rows], pa.int32()),
+            "q": pa.array([q for _, q in rows], pa.string()),
+        }
+    )
+    writer = d.DataFileWriter(
+        location, s.from_arrow(table.schema), ("p", "q"), open_files=open_files, group_rows=group_rows, buffer_bytes=200
+    )
+    for batch in table.to_batches(max_chunksize=cut):
+        writer.write(batch)
+    found: dict[int, tuple[Any, Any]] = {}
+    for add in writer.finish():
+        assert isinstance(add, Add)
+        numbers = [row["row"] for row in _rows(location, add)]
+        assert numbers == sorted(numbers)
+        assert json.loads(add.stats or "")["numRecords"] == len(numbers)
+        p = add.partition_values["p"]
+        found |= {number: (None if p is None else int(p), add.partition_values["q"]) for number in numbers}
+    assert found == {number: (p, q or None) for number, (p, q) in enumerate(rows)}
+
+
+def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
+    """spark.md: `write_batch` alone makes a row group of every batch."""
+    writer = d.DataFileWriter(tmp_path, SCHEMA)
+    for _ in range(300):
+        writer.write(ROWS)
+    [add] = writer.finish()
+    footer = pq.read_metadata(tmp_path / add.path)
+    assert (footer.num_rows, footer.num_row_groups) == (1200, 1)
+
+
+def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(d, "BATCH_ROWS", 4)
+    writer = d.DataFileWriter(tmp_path, SCHEMA, group_rows=8)
+    for _ in range(5):
+        writer.write(ROWS)
+    [add] = writer.finish()
+    footer = pq.read_metadata(tmp_path / add.path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [8, 8, 4]
+
+
+def test_only_repetitive_columns_get_a_dictionary(tmp_path: Path) -> None:
+    """spark.md: a dictionary for every column costs two and a half times as much."""
+    count = 2000
+    table = pa.table(
+        {
+            "unique": [f"name-{i}" for i in range(count)],
+            "few": [f"kind-{i % 5}" for i in range(count)],
+            "st": [{"few": i % 3, "unique": i} for i in range(count)],
+            "ar": [[i % 3] for i in range(count)],
+        }
+    )
+    [add] = _write(tmp_path, table)
+    group = pq.read_metadata(tmp_path / add.path).row_group(0)
+    encoded = {group.column(i).path_in_schema: group.column(i).has_dictionary_page for i in range(group.num_columns)}
+    assert encoded == {
+        "unique": False, "few": True, "st.few": True, "st.unique": False, "ar.list.element": True,
+    }  # fmt: skip
+
+
+def test_files_then_folders_are_durable_before_the_actions_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
+    table = pa.table({"x": [1, 2], "p": [1, 2], "q": ["a", "b"]})
+    adds = _write(tmp_path, table, ("p", "q"))
+    files = {tmp_path / add.path for add in adds}
+    assert set(synced[:2]) == files
+    folders = {tmp_path, *(file.parent for file in files), *(file.parent.parent for file in files)}
+    assert set(synced[2:]) == folders
+    assert synced[-1] == tmp_path
+
+
+def test_a_failing_fsync_reports_no_file_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            _write(tmp_path, ROWS, ("month",))
+    assert _on_disk(tmp_path) == set()
+    assert len(_write(tmp_path, ROWS, ("month",))) == 3
+
+
+def test_abort_deletes_what_this_writer_made_and_nothing_else(tmp_path: Path) -> None:
+    kept = {add.path for add in _write(tmp_path, ROWS, ("month",))}
+    writer = d.DataFileWriter(tmp_path, SCHEMA, ("month",), buffer_bytes=1)
+    for _ in range(40_000):
+        writer.write(ROWS)
+    assert len(_on_disk(tmp_path)) > len(kept)
+    writer.abort()
+    assert _on_disk(tmp_path) == kept
+
+
+def test_delete_removes_files_that_were_never_committed_and_takes_a_missing_one_for_done(tmp_path: Path) -> None:
+    adds = _write(tmp_path, pa.table({"x": [1, 2], "p": ["a b", "c:d"]}), ("p",))
+    partition_values.local_path(tmp_path, adds[0].path).unlink()
+    d.delete(tmp_path, adds)
+    assert _on_disk(tmp_path) == set()
+
+
+def test_columns_are_matched_by_name_and_missing_nullable_ones_are_null(tmp_path: Path) -> None:
+    swapped = ROWS.select(["month", "id"])
+    writer = d.DataFileWriter(tmp_path, SCHEMA)
+    writer.write(swapped)
+    [add] = writer.finish()
+    assert isinstance(add, Add)
+    assert _rows(tmp_path, add)[0] == {"id": 1, "name": None, "month": 1}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.table({"id": [1], "nmae": ["x"]}),
+        pa.table({"id": ["one"]}),
+        pa.table({"id": [1.5]}),
+        pa.table({"id": [1], "month": pa.array([2**40], pa.int64())}),
+        pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError):
+        d.write(tmp_path, SCHEMA, (), rows)
+    assert _on_disk(tmp_path) == set()
+    narrower = pa.table({"id": pa.array([1], pa.int8())})
+    assert len(d.write(tmp_path, SCHEMA, (), narrower)) == 1
+
+
+def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
+    schema = s.from_arrow(pa.schema([("t", pa.timestamp("us"))]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.write(tmp_path, schema, (), pa.table({"t": pa.array([1_001], pa.timestamp("ns"))}))
+    assert refused.value.column == "t"
+    [add] = d.write(tmp_path, schema, (), pa.table({"t": pa.array([1_000], pa.timestamp("ns"))}))
+    assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
+
+
+REQUIRED = [
+    (pa.field("x", pa.int64(), nullable=False), [None], [1], "x"),
+    (pa.field("x", pa.struct([pa.field("y", pa.int64(), nullable=False)])), [{"y": None}], [None], "x.y"),
+    (pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False))), [[None]], [None], "x.element"),
+    (
+        pa.field("x", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
+        [[("k", None)]],
+        [[("k", 1)], None],
+        "x.value",
+    ),
+    (
+        pa.field("x", pa.list_(pa.struct([pa.field("y", pa.int64(), nullable=False)]))),
+        [[{"y": None}]],
+        [[None], [{"y": 1}]],
+        "x.element.y",
+    ),
+]
+
+
+@pytest.mark.parametrize(("item", "bad", "good", "where"), REQUIRED)
+def test_a_null_where_the_schema_allows_none_is_refused_by_name(
+    item: pa.Field, bad: list[Any], good: list[Any], where: str, tmp_path: Path
+) -> None:
+    schema = s.from_arrow(pa.schema([item]))
+    nullable = arrow_columns.all_nullable(pa.schema([item]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.write(tmp_path, schema, (), pa.Table.from_pylist([{"x": value} for value in bad], schema=nullable))
+    assert refused.value.column == where
+    assert _on_disk(tmp_path) == set()
+    [add] = d.write(tmp_path, schema, (), pa.Table.from_pylist([{"x": value} for value in good], schema=nullable))
+    assert len(_rows(tmp_path, add)) == len(good)
+
+
+def test_nan_and_missing_collections_are_seen_across_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(d, "BATCH_ROWS", 1)
+    table = pa.table(
+        {"x": [1.0, float("nan"), 2.0], "st": [{"y": float("nan")}, None, {"y": 1.0}], "a": [[1], None, None]}
+    )
+    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=1)
+    for batch in table.to_batches(max_chunksize=1):
+        writer.write(batch)
+    [add] = writer.finish()
+    found = json.loads(add.stats or "") if isinstance(add, Add) else {}
+    assert found["minValues"] == {}
+    assert found["nullCount"] == {"x": 0, "st": {"y": 1}, "a": 2}
+
+
+def test_a_value_too_long_to_name_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError):
+        _write(tmp_path, pa.table({"x": [1], "p": ["v" * 300]}), ("p",))
+    assert _on_disk(tmp_path) == set()
+    assert len(_write(tmp_path, pa.table({"x": [1], "p": ["v" * 200]}), ("p",))) == 1
+
+
+def test_rows_marked_as_changes_become_change_actions(tmp_path: Path) -> None:
+    """delta-facts 3; DelayedCommitProtocol, "buildActionFromAddedFile"."""
+    table = pa.table({"x": [1, 2], "p": ["a", "a"], "__is_cdc": ["true", "false"]})
+    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), ("__is_cdc", "p"), split=3)
+    writer.write(table)
+    by_kind = {type(action): action for action in writer.finish()}
+    assert by_kind[Cdc].path.startswith("_change_data/p=a/cdc-00003-")
+    assert by_kind[Add].path.startswith("p=a/part-00003-")
+    assert by_kind[Cdc].partition_values == by_kind[Add].partition_values == {"p": "a"}
+    assert not by_kind[Cdc].data_change

@@ -1,0 +1,178 @@
+"""Statistics of data files, from real footers: bounds that are never wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.client import file_statistics as f
+from refimpl.client import schema as s
+from refimpl.errors import InvalidTableError
+
+
+def _naive(*parts: int) -> dt.datetime:
+    return dt.datetime(*parts)  # noqa: DTZ001 - a timestamp without a zone is what is meant
+
+
+def _stats(tmp_path: Path, table: pa.Table, *, row_group_size: int = 1000, **options: Any) -> dict[str, Any]:
+    path = tmp_path / "x.parquet"
+    pq.write_table(table, path, row_group_size=row_group_size)
+    schema = s.from_arrow(table.schema)
+    return json.loads(
+        f.from_footer(pq.read_metadata(path), schema, f.indexed(schema), **options), parse_float=decimal.Decimal
+    )
+
+
+def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "l": [3, 1, None],
+            "s": ["b", "a", None],
+            "d": pa.array([decimal.Decimal("1.10"), decimal.Decimal("-2.00"), None], pa.decimal128(20, 2)),
+            "day": [dt.date(2024, 2, 29), dt.date(1, 1, 1), None],
+            "x": [0.5, -0.5, None],
+            "b": [True, False, None],
+            "raw": [b"1", b"2", None],
+            "st": [{"in": {"n": 1}}, {"in": None}, None],
+        }
+    )
+    found = _stats(tmp_path, table)
+    assert found == {
+        "numRecords": 3,
+        "minValues": {
+            "l": 1, "s": "a", "d": decimal.Decimal("-2.00"), "day": "0001-01-01", "x": decimal.Decimal("-0.5"),
+            "st": {"in": {"n": 1}},
+        },
+        "maxValues": {
+            "l": 3, "s": "b", "d": decimal.Decimal("1.10"), "day": "2024-02-29", "x": decimal.Decimal("0.5"),
+            "st": {"in": {"n": 1}},
+        },
+        "nullCount": {
+            "l": 1, "s": 1, "d": 1, "day": 1, "x": 1, "b": 1, "raw": 1, "st": {"in": {"n": 2}},
+        },
+    }  # fmt: skip
+
+
+def test_bounds_span_all_row_groups_and_groups_of_nulls_do_not_hide_them(tmp_path: Path) -> None:
+    found = _stats(tmp_path, pa.table({"l": [5, None, None, None, 1, 9]}), row_group_size=2)
+    assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"l": 1}, {"l": 9}, {"l": 3})
+
+
+def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
+    found = _stats(tmp_path, pa.table({"l": pa.array([None, None], pa.int64())}))
+    assert found == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"l": 2}}
+
+
+def test_a_column_with_nan_gets_no_bounds(tmp_path: Path) -> None:
+    """spark.md: a footer by Arrow ignores NaN, which is greater than everything in Spark's order."""
+    table = pa.table({"x": [1.0, math.nan], "y": [1.0, 2.0]})
+    found = _stats(tmp_path, table, with_nan={("x",)})
+    assert found["maxValues"] == {"y": 2}
+    assert found["nullCount"] == {"x": 0, "y": 0}
+
+
+def test_infinities_have_no_place_in_json_and_get_no_bounds(tmp_path: Path) -> None:
+    found = _stats(tmp_path, pa.table({"x": [1.0, math.inf], "y": [-math.inf, 2.0], "z": [1.0, 2.0]}))
+    assert (found["minValues"], found["maxValues"]) == ({"z": 1}, {"z": 2})
+
+
+def test_members_of_arrays_and_maps_get_nothing_but_the_counts_that_are_given(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "a": pa.array([[1, None], None], pa.list_(pa.int64())),
+            "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
+            "l": [1, 2],
+        }
+    )
+    found = _stats(tmp_path, table, null_counts={("a",): 1, ("m",): 0})
+    assert found["minValues"] == {"l": 1}
+    assert found["nullCount"] == {"a": 1, "m": 0, "l": 0}
+
+
+def test_timestamps_are_widened_to_whole_milliseconds(tmp_path: Path) -> None:
+    moment = _naive(2024, 1, 1, 12, 0, 0, 123456)
+    table = pa.table(
+        {
+            "ts": pa.array([moment.replace(tzinfo=dt.UTC)], pa.timestamp("us", tz="UTC")),
+            "ntz": pa.array([moment], pa.timestamp("us")),
+            "old": pa.array([_naive(1960, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")),
+            "whole": pa.array([_naive(2024, 1, 1)], pa.timestamp("us")),
+        }
+    )
+    found = _stats(tmp_path, table)
+    assert found["minValues"] == {
+        "ts": "2024-01-01T12:00:00.123Z",
+        "ntz": "2024-01-01T12:00:00.123",
+        "old": "1960-01-01T00:00:00.000",
+        "whole": "2024-01-01T00:00:00.000",
+    }
+    assert found["maxValues"] == {
+        "ts": "2024-01-01T12:00:00.124Z",
+        "ntz": "2024-01-01T12:00:00.124",
+        "old": "1960-01-01T00:00:00.001",
+        "whole": "2024-01-01T00:00:00.000",
+    }
+
+
+def test_the_last_moment_that_python_knows_has_no_upper_bound() -> None:
+    last = _naive(9999, 12, 31, 23, 59, 59, 999999)
+    assert f.upper_bound(last) is None
+    assert f.lower_bound(last) == "9999-12-31T23:59:59.999"
+
+
+@given(st.text(alphabet=st.sampled_from("ab\U0010ffff\ud7ff"), max_size=80))
+def test_cut_bounds_of_strings_still_bound_them(text: str) -> None:
+    low, high = f.lower_bound(text), f.upper_bound(text)
+    assert low.encode() <= text.encode() <= high.encode()
+    assert len(low) <= 32
+    if len(text) <= 32:
+        assert (low, high) == (text, text)
+
+
+def test_a_long_string_is_cut_to_32_characters_and_the_upper_bound_marked() -> None:
+    assert f.lower_bound("ü" * 40) == "ü" * 32
+    assert f.upper_bound("ü" * 40) == "ü" * 32 + "\U0010ffff"
+
+
+def test_strings_beyond_four_kilobytes_only_lose_their_bounds(tmp_path: Path) -> None:
+    found = _stats(tmp_path, pa.table({"s": ["x" * 5000, "a"], "t": ["x" * 50, "a"]}))
+    assert list(found["minValues"]) == ["t"]
+    assert found["numRecords"] == 2
+
+
+def test_names_with_dots_and_nested_names_are_told_apart(tmp_path: Path) -> None:
+    found = _stats(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}))
+    assert found["minValues"] == {"a.b": 1, "a": {"b": 2}}
+
+
+def _wide(columns: int) -> s.Struct:
+    inner = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long")),) * 2)
+    plain = tuple(s.Field(name=f"c{i}", type=s.Primitive(name="long")) for i in range(columns))
+    return s.Struct(fields=(s.Field(name="st", type=inner), *plain))
+
+
+def test_the_first_32_columns_are_indexed_unless_the_table_says_otherwise() -> None:
+    wide = _wide(50)
+    assert ("c29",) in f.indexed(wide)
+    assert ("c31",) not in f.indexed(wide)
+    assert ("c49",) in f.indexed(wide, {"delta.dataSkippingNumIndexedCols": "-1"})
+    assert f.indexed(wide, {"delta.dataSkippingNumIndexedCols": "0"}) == frozenset()
+    with pytest.raises(InvalidTableError):
+        f.indexed(wide, {"delta.dataSkippingNumIndexedCols": "many"})
+
+
+def test_columns_are_indexed_by_name_where_the_table_names_them() -> None:
+    found = f.indexed(
+        _wide(50), {"delta.dataSkippingStatsColumns": "st, `c49`", "delta.dataSkippingNumIndexedCols": "1"}
+    )
+    assert found == {("st", "x"), ("c49",)}
