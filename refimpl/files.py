@@ -62,6 +62,10 @@ class Files(Protocol):
 
     def unlink(self, path: Path) -> None: ...
 
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory; `OSError` for one that is not empty, or not there."""
+        ...
+
     def list_directory(self, directory: Path) -> list[FileStatus]:
         """The entries, in no order; `FileNotFoundError` for no such directory."""
         ...
@@ -70,6 +74,10 @@ class Files(Protocol):
 
     def stat(self, path: Path) -> FileStatus | None:
         """None if nothing has this name. Symbolic links are followed."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has this name. Takes text: every commit asks this, and a `Path` costs more."""
         ...
 
 
@@ -125,6 +133,9 @@ class PosixFiles:
     def unlink(self, path: Path) -> None:
         path.unlink()
 
+    def remove_directory(self, path: Path) -> None:
+        path.rmdir()
+
     def list_directory(self, directory: Path) -> list[FileStatus]:
         entries: list[FileStatus] = []
         with os.scandir(directory) as scan:
@@ -143,6 +154,9 @@ class PosixFiles:
             return _status(path.name, path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)  # noqa: PTH110
 
 
 def _status(name: str, found: os.stat_result) -> FileStatus:

@@ -25,6 +25,7 @@ class LogStore:
     def __init__(self, location: Path, environment: Environment) -> None:
         self.location = location
         self.folder = location / LOG_FOLDER
+        self._folder = str(self.folder)
         self._files = environment.files
         self._new_id = environment.new_id
 
@@ -159,7 +160,7 @@ class LogStore:
 
     def published(self, version: Version) -> bool:
         """Whether `<version>.json` is visible."""
-        return self._files.stat(self.folder / log_path.commit(version)) is not None
+        return self._files.exists(f"{self._folder}/{log_path.commit(version)}")
 
     def find(self, name: str) -> LogPath | None:
         """One file of the log as a listing would show it; None if it is not there, or means nothing."""

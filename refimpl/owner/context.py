@@ -28,13 +28,17 @@ class Context:
         self.lock = lock
         self.environment = environment
         self._places: dict[str, TableRecord] = {}
+        self._logs: dict[str, LogStore] = {}
 
     @property
     def now(self) -> int:
         return self.environment.now()
 
     def log(self, table: TableRecord) -> LogStore:
-        return LogStore(table.location, self.environment)
+        found = self._logs.get(table.table_id)
+        if found is None:
+            found = self._logs[table.table_id] = LogStore(table.location, self.environment)
+        return found
 
     def place(self, table_id: str) -> TableRecord:
         """What never changes of a table (key, location, dialect); the rest of the record may be old."""
@@ -59,7 +63,7 @@ class Context:
         """
         with self.ledger.write() as writer:
             table = self.required(writer, table_id)
-            if writer.promise(table.key) is None:
+            if not table.promised:
                 yield writer, table
                 return
         with self.ledger.write() as writer:

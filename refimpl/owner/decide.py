@@ -90,24 +90,31 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
     except CorruptLogError as error:
         flaw = _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
         return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
-    first = found[0] if found else None
-    timestamp = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+    infos = [action for action in found if isinstance(action, CommitInfo)]
+    protocols = [action for action in found if isinstance(action, Protocol)]
+    metadata = [action for action in found if isinstance(action, Metadata)]
+    problem = _provenance_flaw(feature, version, infos[0] if infos and infos[0] is found[0] else None)
+    if len(infos) > 1 or len(protocols) > 1 or len(metadata) > 1:
+        problem = _rejected(
+            RejectionReason.MALFORMED_ACTIONS,
+            f"version {version} has {len(infos)} commitInfo, {len(protocols)} protocol and {len(metadata)} metaData "
+            f"actions; one of each at most",
+        )
     return Examined(
         version=version,
         proposal=proposal,
         content=content,
         digest=digest,
-        in_commit_timestamp=timestamp or 0,
-        protocol=next((a for a in found if isinstance(a, Protocol)), None),
-        metadata=next((a for a in found if isinstance(a, Metadata)), None),
-        flaw=_content_flaw(feature, version, found),
+        in_commit_timestamp=(infos[0].in_commit_timestamp or 0) if infos else 0,
+        protocol=protocols[0] if protocols else None,
+        metadata=metadata[0] if metadata else None,
+        flaw=problem,
     )
 
 
-def _content_flaw(feature: TableFeature, version: Version, found: list[actions.Action]) -> Rejected | None:
-    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information"; one of each at most."""
-    info = found[0] if found else None
-    if not isinstance(info, CommitInfo):
+def _provenance_flaw(feature: TableFeature, version: Version, info: CommitInfo | None) -> Rejected | None:
+    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information". None: not the first action."""
+    if info is None:
         return _rejected(
             RejectionReason.COMMIT_INFO_NOT_FIRST, f"the first action of version {version} must be its commitInfo"
         )
@@ -118,14 +125,7 @@ def _content_flaw(feature: TableFeature, version: Version, found: list[actions.A
             f"not {info.fields.get('inCommitTimestamp')!r}",
         )
     missing = missing_provenance(feature, info)
-    if missing is not None:
-        return _rejected(RejectionReason.TXN_ID_MISSING, missing)
-    for kind in (Protocol, Metadata, CommitInfo):
-        if sum(isinstance(action, kind) for action in found) > 1:
-            return _rejected(
-                RejectionReason.MALFORMED_ACTIONS, f"version {version} has more than one {kind.__name__} action"
-            )
-    return None
+    return None if missing is None else _rejected(RejectionReason.TXN_ID_MISSING, missing)
 
 
 def decide(

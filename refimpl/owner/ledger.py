@@ -95,13 +95,15 @@ class Ledger:
     @contextmanager
     def read(self) -> Iterator[View]:
         """One read snapshot. Takes no lock; a writer neither waits for it nor disturbs it."""
-        with _errors(self.path):
+        try:
             database = self._database()
             database.execute("BEGIN")
             try:
                 yield View(database, self._warehouse)
             finally:
-                database.execute("ROLLBACK")
+                _roll_back(database)
+        except apsw.Error as error:
+            raise _translated(error, self.path) from error
 
     @contextmanager
     def write(self) -> Iterator[Writer]:
@@ -109,17 +111,19 @@ class Ledger:
 
         Raises `OutcomeUnknown` if the disk failed while it committed: only the ledger can tell, later.
         """
-        with _errors(self.path):
+        try:
             database = self._database()
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield Writer(database, self._warehouse)
             except BaseException:
-                database.execute("ROLLBACK")
+                _roll_back(database)
                 raise
             self._commit(database)
             if self._wal_pages > FOLD_PAGES:
                 self.fold()
+        except apsw.Error as error:
+            raise _translated(error, self.path) from error
 
     def _commit(self, database: apsw.Connection) -> None:
         try:
@@ -218,19 +222,22 @@ def _errors(path: Path) -> Iterator[None]:
     """SQLite's errors as the project's."""
     try:
         yield
-    except DeltaError:
-        raise
-    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
-        raise CorruptLedgerError(
-            f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify", path=str(path)
-        ) from error
-    except apsw.CantOpenError as error:
-        raise OwnerUnavailableError(f"cannot open the ledger {path}: {error}", path=str(path)) from error
-    except apsw.ReadOnlyError as error:
-        raise OwnerUnavailableError(f"the ledger {path} cannot be written: {error}", path=str(path)) from error
-    except apsw.FullError as error:
-        raise OwnerUnavailableError(
-            f"no space left for the ledger {path}; nothing was committed: make room, then try again", path=str(path)
-        ) from error
-    except (apsw.IOError, apsw.BusyError, apsw.PermissionsError) as error:
-        raise OwnerUnavailableError(f"the ledger {path} did not answer: {error}", path=str(path)) from error
+    except apsw.Error as error:
+        raise _translated(error, path) from error
+
+
+def _translated(error: apsw.Error, path: Path) -> DeltaError:
+    facts = {"path": str(path)}
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():
+            message = f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify"
+            return CorruptLedgerError(message, **facts)
+        case apsw.CantOpenError():
+            return OwnerUnavailableError(f"cannot open the ledger {path}: {error}", **facts)
+        case apsw.ReadOnlyError():
+            return OwnerUnavailableError(f"the ledger {path} cannot be written: {error}", **facts)
+        case apsw.FullError():
+            message = f"no space left for the ledger {path}; nothing was committed: make room, then try again"
+            return OwnerUnavailableError(message, **facts)
+        case _:
+            return OwnerUnavailableError(f"the ledger {path} did not answer: {error}", **facts)

@@ -221,7 +221,7 @@ class LocalOwner:
                 seen = writer.attempt(table, attempt)
                 if seen is None and self._context.log(table).published(table.next):
                     raise CorruptionError(
-                        f"version {table.next} of {table.label} is published, but the ledger's latest is {table.latest}: "
+                        f"version {table.next} of {table.label} is published, the ledger's latest is {table.latest}: "
                         f"the ledger cannot tell what became of {attempt}; run verify, then repair",
                         attempt=attempt,
                     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, TableState
@@ -13,8 +14,7 @@ from refimpl.log_path import Version
 from refimpl.table_feature import TableFeature, Way
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableRecord:
+class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One table, at one moment."""
 
     key: int
@@ -34,6 +34,8 @@ class TableRecord:
     policy: MaintenancePolicy
     halted: str | None
     created_at: int
+    promised: bool = False
+    """Whether a promise is open: see `promises`."""
 
     @property
     def next(self) -> Version:
@@ -55,8 +57,7 @@ class TableRecord:
         return f"'{self.name}'" if self.name else f"table {self.table_id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """A proposal with what its bytes say, read before the lock is taken."""
 
     version: Version
@@ -71,8 +72,7 @@ class Examined:
     """What is wrong with the content by itself, if anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord:
+class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger remembers of an attempt: `landed`, or resolved as never to land."""
 
     landed: RatifiedCommit | None
@@ -87,8 +87,7 @@ class PromiseKind(Enum):
     HAND_BACK = "hand-back"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
     """A commit whose commit point is a link: durable before the link, gone after it is recorded.
 
     managed-commits, "Converting an existing filesystem based table": a two-phase commit.

@@ -105,7 +105,7 @@ def _adopt(context: Context, table_id: str) -> str | None:
             examined = decide.examine(table.feature, version, proposal, content)
             if examined.flaw is not None:
                 raise CorruptionError(f"{log_path.commit(version)} cannot be adopted: {examined.flaw.detail}")
-            writer.ratify(table, examined, Way.DIRECT, context.now, published=False)
+            writer.ratify(context.required(writer, table_id), examined, Way.DIRECT, context.now, published=False)
             version += 1
         if version == first:
             return None

@@ -23,20 +23,18 @@ MIGRATIONS: Final = (
         feature TEXT NOT NULL,
         way TEXT NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('staging', 'taking-over', 'active', 'handed-back', 'dropped')),
-        latest INTEGER,                  -- the latest ratified version; NULL: none
         backfilled INTEGER,              -- every version up to here is published, durably
-        in_commit_timestamp INTEGER,     -- of the latest version
         protocol TEXT,                   -- the latest protocol action
         metadata TEXT,                   -- the latest metaData action
         policy TEXT NOT NULL,
         halted TEXT,                     -- why commits are refused
-        created_at INTEGER NOT NULL,
-        CHECK (backfilled IS NULL OR backfilled <= latest)
+        created_at INTEGER NOT NULL
     );
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
 
-    -- Every ratified commit, for ever: a replay is recognised however old it is.
+    -- Every ratified commit, for ever: a replay is recognised however old it is, and the last
+    -- row of a table is its latest version.
     CREATE TABLE commits(
         table_key INTEGER NOT NULL REFERENCES tables,
         version INTEGER NOT NULL,
@@ -47,17 +45,10 @@ MIGRATIONS: Final = (
         in_commit_timestamp INTEGER NOT NULL,
         ratified_at INTEGER NOT NULL,
         published_at INTEGER,
+        content BLOB,                    -- of an inline commit, until it is published
         PRIMARY KEY (table_key, version)
     ) WITHOUT ROWID;
     CREATE UNIQUE INDEX attempt_landed ON commits(table_key, attempt);
-
-    -- The bytes of inline commits, until they are published.
-    CREATE TABLE contents(
-        table_key INTEGER NOT NULL,
-        version INTEGER NOT NULL,
-        content BLOB NOT NULL,
-        PRIMARY KEY (table_key, version)
-    );
 
     -- Attempts that were resolved as not landed, for ever.
     CREATE TABLE tombstones(

@@ -7,7 +7,7 @@ Each statement is a named constant that says what it decides; each method loads 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from typing import Protocol as Interface
@@ -22,8 +22,11 @@ from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind,
 from refimpl.table_feature import TABLE_FEATURES, Way
 
 _TABLE = """
-    SELECT key, table_id, name, location, feature, way, state, latest, backfilled, in_commit_timestamp,
-           policy, halted, created_at FROM tables
+    SELECT key, table_id, name, location, feature, way, state,
+           (SELECT max(version) FROM commits WHERE table_key = key), backfilled,
+           (SELECT in_commit_timestamp FROM commits WHERE table_key = key ORDER BY version DESC LIMIT 1),
+           policy, halted, created_at, EXISTS (SELECT 1 FROM promises WHERE table_key = key)
+    FROM tables
 """
 _LIVE = "state IN ('taking-over', 'active')"
 TABLE_BY_KEY: Final = _TABLE + "WHERE key = ?"
@@ -35,27 +38,23 @@ TABLE_BY_LOCATION: Final = (
 TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
 
 _COMMIT = """
-    SELECT c.version, c.attempt, c.way, c.digest, c.size, c.in_commit_timestamp, c.ratified_at, c.published_at,
-           b.content
-    FROM commits c LEFT JOIN contents b ON b.table_key = c.table_key AND b.version = c.version
-    WHERE c.table_key = ?
+    SELECT version, attempt, way, digest, size, in_commit_timestamp, ratified_at, published_at, content
+    FROM commits WHERE table_key = ?
 """
-COMMIT_BY_ATTEMPT: Final = _COMMIT + " AND c.attempt = ?"
-COMMITS_BETWEEN: Final = _COMMIT + " AND c.version BETWEEN ? AND ? ORDER BY c.version LIMIT ?"
+COMMIT_BY_ATTEMPT: Final = _COMMIT + " AND attempt = ?"
+COMMITS_BETWEEN: Final = _COMMIT + " AND version BETWEEN ? AND ? ORDER BY version LIMIT ?"
 TOMBSTONE: Final = "SELECT 1 FROM tombstones WHERE table_id = ? AND attempt = ?"
 PROMISE: Final = """
     SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
     FROM promises WHERE table_key = ?
 """
 
-ADVANCE: Final = """
-    UPDATE tables SET latest = :version, in_commit_timestamp = :timestamp,
-        protocol = coalesce(:protocol, protocol), metadata = coalesce(:metadata, metadata)
-    WHERE key = :key AND coalesce(latest, :version - 1) = :version - 1
-"""  # one row: the version is this one's; none: the caller judged on something else than what is stored
-RECORD_COMMIT: Final = "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+RATIFY: Final = """
+    INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""  # the primary key lets a version be ratified once only, whatever was decided
 MARK_PUBLISHED: Final = """
-    UPDATE commits SET published_at = ? WHERE table_key = ? AND version BETWEEN ? AND ? AND published_at IS NULL
+    UPDATE commits SET published_at = ?, content = NULL
+    WHERE table_key = ? AND version BETWEEN ? AND ? AND published_at IS NULL
 """
 
 
@@ -68,7 +67,6 @@ class Connection(Interface):
     """What is used of a connection to SQLite."""
 
     def execute(self, statement: str, values: Any = None, /) -> Cursor: ...
-    def changes(self) -> int: ...
     def last_insert_rowid(self) -> int: ...
 
 
@@ -106,16 +104,17 @@ class View:
             key=row[0],
             table_id=row[1],
             name=row[2],
-            location=self._warehouse / row[3],
+            location=_location(self._warehouse, row[3]),
             feature=TABLE_FEATURES[row[4]],
             way=Way(row[5]),
             state=TableState(row[6]),
             latest=row[7],
             backfilled=row[8],
             in_commit_timestamp=row[9],
-            policy=msgspec.json.decode(row[10], type=MaintenancePolicy),
+            policy=_policy(row[10]),
             halted=row[11],
             created_at=row[12],
+            promised=bool(row[13]),
         )
 
     def stored_location(self, location: Path) -> str:
@@ -199,17 +198,20 @@ class Writer(View):
                 table.created_at,
             ),
         )
-        return replace(table, key=self._db.last_insert_rowid())
+        return msgspec.structs.replace(table, key=self._db.last_insert_rowid())
+
+    def _set(self, table: TableRecord, column: str, value: str | int | None) -> None:
+        self._db.execute(f"UPDATE tables SET {column} = ? WHERE key = ?", (value, table.key))
 
     def set_state(self, table: TableRecord, state: TableState) -> None:
-        self._db.execute("UPDATE tables SET state = ? WHERE key = ?", (state.value, table.key))
+        self._set(table, "state", state.value)
 
     def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
-        self._db.execute("UPDATE tables SET policy = ? WHERE key = ?", (_policy_text(policy), table.key))
+        self._set(table, "policy", _policy_text(policy))
 
     def halt(self, table: TableRecord, why: str | None) -> None:
         """Refuse commits from now on, or (None) take them again."""
-        self._db.execute("UPDATE tables SET halted = ? WHERE key = ?", (why, table.key))
+        self._set(table, "halted", why)
 
     def forget_table(self, table: TableRecord) -> None:
         """Remove every trace of a table that never came to be."""
@@ -220,19 +222,10 @@ class Writer(View):
         """Make the proposal the version. With the end of the transaction this is the commit point."""
         version, proposal = examined.version, examined.proposal
         protocol, metadata = examined.protocol, examined.metadata
+        inline = way is Way.INLINE and not published
+        assert version == table.next or table.latest is None, f"{version} of {table.label} follows {table.latest}"
         self._db.execute(
-            ADVANCE,
-            {
-                "key": table.key,
-                "version": version,
-                "timestamp": examined.in_commit_timestamp,
-                "protocol": None if protocol is None else msgspec.json.encode(protocol).decode(),
-                "metadata": None if metadata is None else msgspec.json.encode(metadata).decode(),
-            },
-        )
-        assert self._db.changes() == 1, f"version {version} of {table.label} was decided on a stale record"
-        self._db.execute(
-            RECORD_COMMIT,
+            RATIFY,
             (
                 table.key,
                 version,
@@ -243,13 +236,15 @@ class Writer(View):
                 examined.in_commit_timestamp,
                 now,
                 now if published else None,
+                examined.content if inline else None,
             ),
         )
-        inline = way is Way.INLINE and not published
-        if inline:
-            self._db.execute("INSERT INTO contents VALUES (?, ?, ?)", (table.key, version, examined.content))
+        if protocol is not None:
+            self._set(table, "protocol", msgspec.json.encode(protocol).decode())
+        if metadata is not None:
+            self._set(table, "metadata", msgspec.json.encode(metadata).decode())
         if published:
-            self._db.execute("UPDATE tables SET backfilled = ? WHERE key = ?", (version, table.key))
+            self._set(table, "backfilled", version)
         return RatifiedCommit(
             version=version,
             attempt=proposal.attempt,
@@ -265,8 +260,7 @@ class Writer(View):
         """Forget the bytes of everything up to `through`: it is published, durably."""
         start = table.first_unbackfilled
         self._db.execute(MARK_PUBLISHED, (now, table.key, start, through))
-        self._db.execute("DELETE FROM contents WHERE table_key = ? AND version <= ?", (table.key, through))
-        self._db.execute("UPDATE tables SET backfilled = ? WHERE key = ?", (through, table.key))
+        self._set(table, "backfilled", through)
 
     def add_tombstone(self, table_id: str, attempt: AttemptId, now: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
@@ -294,6 +288,16 @@ class Writer(View):
 
     def set_roots(self, roots: tuple[Path, ...]) -> None:
         self._db.execute("UPDATE owner SET roots = ?", (msgspec.json.encode([str(r) for r in roots]).decode(),))
+
+
+@lru_cache(maxsize=1024)
+def _location(warehouse: Path, stored: str) -> Path:
+    return warehouse / stored
+
+
+@lru_cache(maxsize=1024)
+def _policy(text: str) -> MaintenancePolicy:
+    return msgspec.json.decode(text, type=MaintenancePolicy)
 
 
 def _policy_text(policy: MaintenancePolicy) -> str:

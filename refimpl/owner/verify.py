@@ -111,13 +111,6 @@ class _Check:
     def _history(self) -> Iterator[Finding]:
         """Contiguous versions up to the latest, timestamps that increase."""
         versions = sorted(self._commits)
-        latest = self._table.latest
-        if (versions[-1] if versions else None) != latest:
-            yield self._finding(
-                Severity.ERROR,
-                "latest-mismatch",
-                f"the latest version is {latest}, the last recorded one {versions[-1:]}",
-            )
         for before, after in pairwise(versions):
             if after != before + 1:
                 yield self._finding(

@@ -1,0 +1,108 @@
+"""Rounds, medians and ratios, for all benchmarks.
+
+Absolute figures drift several-fold between runs on shared machines. So every claim is a ratio of two
+things that did the same work in the same run, in interleaved rounds; the median round is the claim
+and the spread (lowest to highest round) says how much to trust it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One line of a report: `values` has one figure per round."""
+
+    name: str
+    values: Sequence[float]
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def holds(self) -> bool:
+        low = self.at_least is None or self.median >= self.at_least
+        return low and (self.at_most is None or self.median <= self.at_most)
+
+    def target(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What one benchmark prints: figures, and claims with their targets."""
+
+    title: str
+    claims: list[Claim] = field(default_factory=list)
+
+    def add(self, name: str, values: Sequence[float], unit: str, **target: float) -> None:
+        self.claims.append(Claim(name=name, values=list(values), unit=unit, **target))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "title": self.title,
+            "host": {"machine": platform.machine(), "python": platform.python_version()},
+            "claims": [
+                {
+                    "name": c.name,
+                    "unit": c.unit,
+                    "median": c.median,
+                    "lowest": min(c.values),
+                    "highest": max(c.values),
+                    "rounds": len(c.values),
+                    "target": c.target() or None,
+                    "holds": c.holds,
+                }
+                for c in self.claims
+            ],
+        }
+
+    def finish(self, *, as_json: bool) -> int:
+        """Print; exit code 1 if a target is missed."""
+        if as_json:
+            print(json.dumps(self.as_json(), indent=2))
+        else:
+            print(self.title)
+            for c in self.claims:
+                verdict = "" if not c.target() else f"  target {c.target()}: {'met' if c.holds else 'MISSED'}"
+                spread = f"[{min(c.values):.4g} .. {max(c.values):.4g}]"
+                print(f"  {c.name:<58} {c.median:>10.4g} {c.unit:<10} {spread}{verdict}")
+        return 0 if all(c.holds for c in self.claims) else 1
+
+
+def arguments(description: str, **numbers: int) -> argparse.Namespace:
+    """The usual options: `--rounds`, `--json`, and one integer option per keyword."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default {default}")
+    return parser.parse_args()
+
+
+def progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def interleaved(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Run every work once per round, in rotating order; the figures that they return."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    names = list(works)
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            found[name].append(works[name]())
+        progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in found.items()))
+    return found

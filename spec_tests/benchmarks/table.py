@@ -1,0 +1,61 @@
+"""Tables without data files, for measuring the owner alone."""
+
+from __future__ import annotations
+
+import uuid
+
+from refimpl import actions
+from refimpl.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, Registered
+from refimpl.commits import DirectProposal
+from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.warehouse import Warehouse
+
+FEATURE = CATALOG_MANAGED
+SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def commit_info(timestamp: int) -> CommitInfo:
+    return CommitInfo({"inCommitTimestamp": timestamp, "operation": "WRITE", "txnId": new_id()})
+
+
+def version_0() -> bytes:
+    features = (FEATURE.name, "inCommitTimestamp")
+    return actions.encode(
+        [
+            commit_info(1),
+            Protocol(
+                min_reader_version=3,
+                min_writer_version=7,
+                reader_features=(FEATURE.name,),
+                writer_features=features,
+            ),
+            Metadata(id=new_id(), schema_string=SCHEMA, configuration={"delta.enableInCommitTimestamps": "true"}),
+        ]
+    )
+
+
+def one_add(version: int) -> bytes:
+    """The bytes of a commit with one add action with statistics: about 500 bytes."""
+    add = Add(
+        path=f"part-00000-{new_id()}.c000.snappy.parquet",
+        partition_values={},
+        size=1234,
+        modification_time=1_700_000_000_000,
+        data_change=True,
+        stats='{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"nullCount":{"id":0}}',
+    )
+    return actions.encode([commit_info(version + 1), add])
+
+
+def create(warehouse: Warehouse, name: str, way: Way) -> str:
+    """A table that is never backfilled by itself; its id."""
+    policy = MaintenancePolicy(backfill_every=None, backlog_limit=100_000)
+    staged = warehouse.owner.stage_table(name, FEATURE, way=way, policy=policy)
+    outcome = warehouse.owner.register_table(staged.table_id, DirectProposal(attempt=new_id(), content=version_0()))
+    assert isinstance(outcome, Registered), outcome
+    return staged.table_id
