@@ -1,0 +1,112 @@
+"""The typer application: its commands, and the border that no traceback crosses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from refimpl import __version__
+from refimpl.cli import history, tables, upkeep
+from refimpl.cli.exit_codes import DOCUMENTED, ExitCode, exit_code, message
+from refimpl.cli.output import show_error
+
+TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
+_BROKEN_PIPE = 141
+"""What a shell reports of a program that SIGPIPE ended: `commit-owner log t | head` is no error."""
+
+
+class _Border(TyperGroup):
+    """Turns every failure into a message of one or two lines and an exit code."""
+
+    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+        code = self._run(*args, **kwargs)
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def _run(self, *args: Any, **kwargs: Any) -> int:
+        try:
+            try:
+                code = super().main(*args, standalone_mode=False, **kwargs)
+                sys.stdout.flush()
+                return code if isinstance(code, int) else ExitCode.OK
+            except (KeyboardInterrupt, typer.Abort):
+                show_error("interrupted")
+                return ExitCode.INTERRUPTED
+            except BrokenPipeError:
+                return _leave_broken_pipe()
+            except Exception as error:
+                return _report(error)
+        except BrokenPipeError:
+            return _leave_broken_pipe()
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # before typer sees it: it would exit with 1
+            raise typer.Exit(_leave_broken_pipe()) from None
+
+
+def _report(error: Exception) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exc()
+    usage = getattr(error, "format_message", None)
+    if usage is not None:  # a usage error of typer, whose class moved between its releases
+        return _report_usage(error, usage())
+    show_error(message(error))
+    return exit_code(error)
+
+
+def _report_usage(error: Exception, what: str) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(what.rstrip() + "\n" if what else "")
+        return ExitCode.USAGE
+    command = getattr(context, "command_path", None) or "commit-owner"
+    show_error(f"{' '.join(what.split())}\nsee: {command} --help")
+    return ExitCode.USAGE
+
+
+def _leave_broken_pipe() -> int:
+    """Nobody reads any more. Point the standard output elsewhere, so that its last flush is silent."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE
+
+
+application = typer.Typer(
+    name="commit-owner",
+    cls=_Border,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"commit-owner {__version__}\n")
+        raise typer.Exit
+
+
+@application.callback(epilog=DOCUMENTED)
+def _commit_owner(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The reference commit owner for Delta Lake's managed commits and catalog-managed tables.
+
+    Start with:  commit-owner demo
+    """
+
+
+for module in (tables, history, upkeep):
+    module.register(application)

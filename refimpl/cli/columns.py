@@ -1,0 +1,100 @@
+"""The columns of a new table, as people write them: SQL types, or a file that has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from refimpl.client.schema import DataType, Struct
+
+_PRIMITIVES = {
+    "BIGINT": "long",
+    "INT": "integer",
+    "SMALLINT": "short",
+    "TINYINT": "byte",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "TEXT": "string",
+    "VARCHAR": "string",
+    "BINARY": "binary",
+    "VARBINARY": "binary",
+    "BOOLEAN": "boolean",
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMPLTZ": "timestamp",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMPNTZ": "timestamp_ntz",
+}
+"""sqlglot's names of Spark's types, and Delta's."""
+
+
+def of_sql(columns: str) -> Struct:
+    """`id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>`: Spark's spelling.
+
+    Raises `InvalidRequestError` for anything that is not a list of columns with types.
+    """
+    import sqlglot
+    from sqlglot import expressions as sql
+    from sqlglot.errors import SqlglotError
+
+    from refimpl.client.schema import Field, Struct
+
+    wrong = f"{columns!r} is not a list of columns; write for example: id BIGINT NOT NULL, name STRING"
+    try:
+        statement = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
+    except SqlglotError:
+        raise InvalidRequestError(wrong) from None
+    definitions = statement.this.expressions if isinstance(statement.this, sql.Schema) else []
+    fields: list[Field] = []
+    for definition in definitions:
+        if not isinstance(definition, sql.ColumnDef) or definition.args.get("kind") is None:
+            raise InvalidRequestError(wrong)
+        demands = [constraint.kind for constraint in definition.args.get("constraints") or ()]
+        unknown = [kind for kind in demands if not isinstance(kind, sql.NotNullColumnConstraint)]
+        if unknown:
+            raise InvalidRequestError(f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is")
+        nullable = all(kind.args.get("allow_null") for kind in demands)
+        fields.append(Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable))
+    if not fields:
+        raise InvalidRequestError(wrong)
+    return Struct(fields=tuple(fields))
+
+
+def _type(kind: Any) -> DataType:
+    from sqlglot import expressions as sql
+
+    from refimpl.client.schema import Array, Decimal, Field, Map, Primitive, Struct
+
+    name, arguments = kind.this.name, kind.expressions
+    if name in _PRIMITIVES and not arguments:
+        return Primitive(name=_PRIMITIVES[name])
+    if name == "DECIMAL":
+        numbers = [int(argument.name) for argument in arguments]
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])
+        return Decimal(precision=precision, scale=scale)
+    if name in ("ARRAY", "LIST") and len(arguments) == 1:
+        return Array(element=_type(arguments[0]))
+    if name == "MAP" and len(arguments) == 2:
+        return Map(key=_type(arguments[0]), value=_type(arguments[1]))
+    if name == "STRUCT" and all(isinstance(member, sql.ColumnDef) for member in arguments):
+        members = (Field(name=member.name, type=_type(member.args["kind"])) for member in arguments)
+        return Struct(fields=tuple(members))
+    raise InvalidRequestError(f"{kind.sql(dialect='spark')} is not a type of a Delta column")
+
+
+def of_file(path: Path) -> Struct:
+    """The columns of a Parquet file, or of a CSV file with a header, its types guessed from the rows."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    from refimpl.client.schema import from_arrow
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            return from_arrow(parquet.read_schema(path))
+        return from_arrow(csv.read_csv(path).schema)
+    except pa.ArrowInvalid as error:
+        raise InvalidRequestError(f"{path} has no columns to read: {error}") from None

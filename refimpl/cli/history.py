@@ -1,0 +1,206 @@
+"""Commands about versions: `log`, `commits`, `explain`, `resolve`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refimpl.cli import output
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.options import JsonOption, TableArgument, WarehouseOption, opened
+
+if TYPE_CHECKING:
+    from refimpl.client.history import HistoryEntry
+    from refimpl.commits import RatifiedCommit
+    from refimpl.owner.explain import Explanation, Step
+
+_PANEL = "Versions"
+_TIMES = frozenset({"at", "inCommitTimestamp", "previous", "clock"})
+"""Facts of an explanation that are ms since the epoch."""
+
+
+def register(application: typer.Typer) -> None:
+    application.command(rich_help_panel=_PANEL, epilog=_LOG)(log)
+    application.command(rich_help_panel=_PANEL, epilog=_COMMITS)(commits)
+    application.command(rich_help_panel=_PANEL, epilog=_EXPLAIN)(explain)
+    application.command(rich_help_panel=_PANEL, epilog=_RESOLVE)(resolve)
+
+
+_LOG = "Example:  commit-owner log sales --limit 5"
+
+
+def log(
+    table: TableArgument,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest N only.")] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what each version did.
+
+    The newest first, staged and inline commits included.
+    """
+    with opened(warehouse) as place:
+        entries = place.table(table).history(limit)
+    if json:
+        output.show_json([_entry(entry) for entry in entries])
+        return
+    output.show_table(
+        (">version", "=committed", "=stored", "operation", "parameters"),
+        [
+            (
+                output.plain(entry.version),
+                output.moment(entry.timestamp),
+                entry.stored.value,
+                entry.operation,
+                _parameters(entry),
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _parameters(entry: HistoryEntry) -> str | None:
+    """Those that say something."""
+    told = {key: value for key, value in entry.parameters.items() if value not in (None, "", "[]", "{}")}
+    return ", ".join(f"{key}={value}" for key, value in told.items()) or None
+
+
+def _entry(entry: HistoryEntry) -> dict[str, Any]:
+    return {
+        "version": entry.version,
+        "timestamp": entry.timestamp,
+        "stored": entry.stored.value,
+        "operation": entry.operation,
+        "commit_info": None if entry.info is None else entry.info.fields,
+    }
+
+
+_COMMITS = "Example:  commit-owner commits sales --start 10"
+
+
+def commits(
+    table: TableArgument,
+    start: Annotated[int | None, typer.Option("--start", metavar="N", help="From this version on.")] = None,
+    end: Annotated[int | None, typer.Option("--end", metavar="N", help="Up to this version.")] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what the owner answers to get_commits.
+
+    Ratified commits that it still stores, and the latest ratified version.
+    """
+    with opened(warehouse) as place:
+        found = place.owner.resolve(table)
+        answer = place.owner.get_commits(found.table_id, start, end)
+    if json:
+        output.show_json(
+            {
+                "latest_ratified_version": answer.latest_ratified_version,
+                "commits": [_commit(commit) for commit in answer.commits],
+            }
+        )
+        return
+    if answer.commits:
+        output.show_table(
+            (">version", "=way", "attempt", "in-commit timestamp", "ratified", ">bytes"),
+            [
+                (
+                    output.plain(commit.version),
+                    commit.way.value,
+                    commit.attempt,
+                    output.moment(commit.in_commit_timestamp),
+                    output.moment(commit.ratified_at),
+                    commit.size,
+                )
+                for commit in answer.commits
+            ],
+        )
+    latest = output.plain(answer.latest_ratified_version)
+    output.show_line(f"latest ratified version {latest}; {len(answer.commits)} in this answer wait to be published")
+
+
+def _commit(commit: RatifiedCommit) -> dict[str, Any]:
+    return {
+        "version": commit.version,
+        "way": commit.way.value,
+        "attempt": commit.attempt,
+        "in_commit_timestamp": commit.in_commit_timestamp,
+        "ratified_at": commit.ratified_at,
+        "size": commit.size,
+        "file_name": commit.file_name,
+        "inline": commit.content is not None,
+    }
+
+
+_EXPLAIN = "Example:  commit-owner explain sales 12"
+
+
+def explain(
+    table: TableArgument,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="A ratified version.")],
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tell why a version is what it is.
+
+    Its proposal, attempts that lost, timestamps, ratified and published when, and the rule at each step.
+    """
+    from refimpl.owner.explain import explain as explained
+
+    with opened(warehouse) as place:
+        found = explained(place.owner, table, version)
+    if json:
+        output.show_json(found)
+        return
+    _show_explanation(found)
+
+
+def _show_explanation(found: Explanation) -> None:
+    output.show_line(f"{found.table}, version {found.version}", style="bold")
+    for number, step in enumerate(found.steps, start=1):
+        output.show_line()
+        output.show_facts(_step_facts(step), title=f"{number}. {step.title}")
+
+
+def _step_facts(step: Step) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for key, value in step.facts.items():
+        if key in _TIMES and isinstance(value, int):
+            shown[key] = f"{output.moment(value)} ({value})"
+        elif isinstance(value, int):
+            shown[key] = output.plain(value) if "version" in key else value
+        elif value != []:
+            shown[key] = value
+    return shown | {"because": step.why, "rule": step.source}
+
+
+_RESOLVE = "Example:  commit-owner resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1f9a10"
+
+
+def resolve(
+    table: TableArgument,
+    attempt: Annotated[str, typer.Argument(metavar="ATTEMPT", help="The attempt id: the uuid in the staged name.")],
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tell what became of a commit whose answer was lost.
+
+    Exit code 1: it has not landed, and from now on it never will.
+    """
+    from refimpl.commits import Landed
+
+    with opened(warehouse) as place:
+        found = place.owner.resolve(table)
+        outcome = place.owner.attempt_outcome(found.table_id, attempt)
+    landed = outcome.commit if isinstance(outcome, Landed) else None
+    if json:
+        output.show_json(
+            {"attempt": attempt, "landed": landed is not None, "commit": None if landed is None else _commit(landed)}
+        )
+    elif landed is not None:
+        output.show_line(f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}")
+    else:
+        output.show_line(f"{attempt} has not landed and never will: the work can be committed anew")
+    if landed is None:
+        raise typer.Exit(ExitCode.REFUSED)

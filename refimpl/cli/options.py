@@ -1,0 +1,164 @@
+"""Options and arguments that several commands share, and the values that they stand for."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from refimpl.errors import InvalidRequestError
+from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, TableFeature, Way
+
+if TYPE_CHECKING:
+    from refimpl.commit_owner import MaintenancePolicy
+    from refimpl.warehouse import Warehouse
+
+WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
+
+WarehouseOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        envvar=WAREHOUSE_VARIABLE,
+        metavar="DIR",
+        help="The warehouse. Without it: the current directory, if it is one.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, id, or path (with a /).")]
+FeatureOption = Annotated[
+    str,
+    typer.Option("--feature", metavar="DIALECT", help=f"{' or '.join(TABLE_FEATURES)}: the table's dialect."),
+]
+WayOption = Annotated[
+    str | None,
+    typer.Option("--way", metavar="WAY", help="How commits are proposed: staged (default), inline, or direct."),
+]
+BackfillOption = Annotated[
+    str,
+    typer.Option("--backfill-every", metavar="N", help="The owner publishes after every N commits; or: never."),
+]
+BacklogOption = Annotated[
+    int, typer.Option("--backlog-limit", metavar="N", help="Refuse commits beyond so many that wait to be published.")
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="JOB", help="Maintenance that clients may do: metadata-cleanup, vacuum, ..."),
+]
+
+
+def opened(warehouse: Path | None) -> Warehouse:
+    """The warehouse that the option, the environment variable or the current directory names.
+
+    Raises `InvalidRequestError` where none does: a command never makes one by accident.
+    """
+    import refimpl
+    from refimpl.owner.local import OWNER_FOLDER
+
+    if warehouse is None:
+        here = Path.cwd()
+        if not (here / OWNER_FOLDER).is_dir():
+            raise InvalidRequestError(
+                f"no warehouse is named and {here} is none: give -w DIR or set {WAREHOUSE_VARIABLE}, "
+                f"or make one: commit-owner init DIR"
+            )
+        warehouse = here
+    return refimpl.open(warehouse, create=False)
+
+
+def feature_named(name: str) -> TableFeature:
+    """The dialect of this name, whatever its case."""
+    for feature in TABLE_FEATURES.values():
+        if feature.name.lower() == name.lower():
+            return feature
+    raise InvalidRequestError(f"{name!r} is not a dialect; choose {' or '.join(TABLE_FEATURES)}")
+
+
+def way_named(name: str | None) -> Way | None:
+    if name is None:
+        return None
+    try:
+        return Way(name)
+    except ValueError:
+        known = ", ".join(way.value for way in Way)
+        raise InvalidRequestError(f"{name!r} is not a way to commit; choose one of {known}") from None
+
+
+def policy_of(backfill_every: str, backlog_limit: int, allow: list[str] | None) -> MaintenancePolicy:
+    """The owner's policy for a table; the owner checks its limits."""
+    from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+
+    known = {job.value: job for job in Maintenance}
+    for name in allow or ():
+        if name not in known:
+            raise InvalidRequestError(f"{name!r} is not a maintenance job; choose from {', '.join(known)}")
+    every: int | None = None
+    if backfill_every != "never":
+        every = _whole_number(backfill_every, "--backfill-every")
+    return MaintenancePolicy(
+        allowed=ALWAYS_ALLOWED | {known[name] for name in allow or ()},
+        backfill_every=every,
+        backlog_limit=backlog_limit,
+    )
+
+
+def properties_of(pairs: list[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` pairs as a map."""
+    found: dict[str, str] = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise InvalidRequestError(f"{pair!r} is not a property; write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def names_of(listed: list[str] | None) -> list[str]:
+    """Names given one by one, or several joined by commas."""
+    return [name.strip() for item in listed or () for name in item.split(",") if name.strip()]
+
+
+def _whole_number(given: str, option: str) -> int:
+    if not given.isascii() or not given.isdigit():
+        raise InvalidRequestError(f"{option} {given!r} is not a number: give one from 1, or never")
+    return int(given)
+
+
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+
+
+def duration_ms(given: str) -> int:
+    """`90s`, `24h`, `7d`: in ms."""
+    match = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d|w)", given.strip(), re.ASCII)
+    if match is None:
+        raise InvalidRequestError(f"{given!r} is not a length of time; write for example 90s, 24h or 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def moment_ms(given: str) -> int:
+    """A moment in ISO 8601 (UTC where it names no zone), or ms since the epoch."""
+    import datetime
+
+    if re.fullmatch(r"\d{1,15}", given, re.ASCII):
+        return int(given)
+    try:
+        at = datetime.datetime.fromisoformat(given)
+    except ValueError:
+        raise InvalidRequestError(
+            f"{given!r} is not a moment; write for example 2026-11-21T12:00:00, or ms since the epoch"
+        ) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=datetime.UTC)
+    return round(at.timestamp() * 1000)
+
+
+def default_root() -> Path:
+    """Where `init` makes a warehouse if it is not told: the variable's directory, or this one."""
+    return Path(os.environ.get(WAREHOUSE_VARIABLE) or ".")
+
+
+DEFAULT_FEATURE: Final = CATALOG_MANAGED.name

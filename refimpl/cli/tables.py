@@ -1,0 +1,352 @@
+"""Commands about tables: `init`, `create`, `show`, `drop`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refimpl.cli import output
+from refimpl.cli.options import (
+    DEFAULT_FEATURE,
+    AllowOption,
+    BackfillOption,
+    BacklogOption,
+    FeatureOption,
+    JsonOption,
+    TableArgument,
+    WarehouseOption,
+    WayOption,
+    default_root,
+    feature_named,
+    moment_ms,
+    names_of,
+    opened,
+    policy_of,
+    properties_of,
+    way_named,
+)
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from refimpl.client.schema import Struct
+    from refimpl.client.snapshot import Snapshot
+    from refimpl.commit_owner import ResolvedTable
+
+_PANEL = "Tables"
+
+
+def register(application: typer.Typer) -> None:
+    application.command(rich_help_panel=_PANEL, epilog=_INIT)(init)
+    application.command(rich_help_panel=_PANEL, epilog=_CREATE)(create)
+    application.command(rich_help_panel=_PANEL, epilog=_SHOW)(show)
+    application.command(rich_help_panel=_PANEL, epilog=_DROP)(drop)
+
+
+_INIT = "Example:  commit-owner init /data/warehouse --root /data/lake"
+
+
+def init(
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The warehouse; without it the current directory.")
+    ] = None,
+    root: Annotated[
+        list[Path] | None,
+        typer.Option("--root", metavar="DIR", help="Tables below it, outside the warehouse, may be taken over."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a directory a warehouse with a commit owner.
+
+    One that is a warehouse already keeps everything; its roots are added to.
+    """
+    import refimpl
+    from refimpl.owner.local import OWNER_FOLDER
+
+    place = directory or default_root()
+    existed = (place / OWNER_FOLDER).is_dir()
+    with refimpl.open(place, roots=root or ()) as warehouse:
+        with warehouse.owner.ledger.read() as view:
+            roots = [str(path) for path in view.roots()]
+        made = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
+    if json:
+        output.show_json(made)
+        return
+    output.show_line(f"{made['warehouse']} {'was a warehouse already' if existed else 'is a warehouse now'}")
+    for path in roots:
+        output.show_line(f"tables below {path} may be taken over")
+    output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {made['warehouse']}")
+
+
+_CREATE = """Examples:
+
+commit-owner create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month
+
+commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10"""
+
+
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="One to three identifiers joined by dots.")],
+    columns: Annotated[
+        str | None, typer.Option("--columns", "-c", metavar="SQL", help="Columns with Spark's SQL types.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option("--like", metavar="FILE", help="Take the columns of this Parquet or CSV file.")
+    ] = None,
+    partition_by: Annotated[
+        list[str] | None, typer.Option("--partition-by", "-p", metavar="COLUMN", help="Repeat, or join by commas.")
+    ] = None,
+    feature: FeatureOption = DEFAULT_FEATURE,
+    way: WayOption = None,
+    backfill_every: BackfillOption = "1",
+    backlog_limit: BacklogOption = 1000,
+    allow: AllowOption = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeat it.")
+    ] = None,
+    location: Annotated[
+        Path | None, typer.Option("--location", metavar="DIR", help="An empty place inside the warehouse.")
+    ] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Create an empty table.
+
+    Of several creators of one name exactly one wins; the others learn who (exit code 1).
+    """
+    schema = _schema(columns, like)
+    policy = policy_of(backfill_every, backlog_limit, allow)
+    with opened(warehouse) as place:
+        table = place.create_table(
+            name,
+            schema,
+            partition_columns=names_of(partition_by),
+            feature=feature_named(feature),
+            way=way_named(way),
+            location=None if location is None else location.absolute(),
+            policy=policy,
+            properties=properties_of(properties),
+        )
+        made = place.owner.resolve(table.table_id or name)
+    if json:
+        output.show_json(_of_owner(made))
+        return
+    output.show_line(f"created {made.name} at {made.location} (version 0)")
+
+
+def _schema(columns: str | None, like: Path | None) -> Struct:
+    from refimpl.cli import columns as columns_of
+
+    if (columns is None) == (like is None):
+        raise InvalidRequestError("say which columns the table has: either --columns SQL or --like FILE")
+    if columns is not None:
+        return columns_of.of_sql(columns)
+    assert like is not None
+    return columns_of.of_file(like)
+
+
+_SHOW = """Examples:
+
+commit-owner show
+
+commit-owner show sales --rows 10 --at 2026-11-21T12:00:00"""
+
+
+def show(
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Without it: all tables.")] = None,
+    version: Annotated[int | None, typer.Option("--version", "-v", metavar="N", help="As it was at a version.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="MOMENT", help="As it was at a moment (UTC).")] = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, metavar="N", help="Show the first N rows, too.")] = 0,
+    by_path: Annotated[
+        bool, typer.Option("--by-path", help="TABLE is a path; do not ask the owner (it may be stale).")
+    ] = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show all tables, or one of them.
+
+    Of one: what the owner knows of it, its columns, properties, files and rows.
+    """
+    if version is not None and at is not None:
+        raise InvalidRequestError("give --version or --at, not both")
+    if table is None:
+        if by_path or version is not None or at is not None or rows:
+            raise InvalidRequestError("name the table that these options are about")
+        _show_tables(warehouse, json=json)
+        return
+    moment = None if at is None else moment_ms(at)
+    if by_path:
+        from refimpl.client.table import Table
+        from refimpl.environment import Environment
+
+        snapshot = Table.by_path(Path(table).absolute(), Environment()).snapshot(version=version, timestamp=moment)
+        _show_table(None, snapshot, rows, json=json)
+        return
+    with opened(warehouse) as place:
+        handle = place.table(table)
+        snapshot = handle.snapshot(version=version, timestamp=moment)
+        _show_table(place.owner.resolve(handle.table_id or table), snapshot, rows, json=json)
+
+
+def _show_tables(warehouse: Path | None, *, json: bool) -> None:
+    with opened(warehouse) as place:
+        tables = place.owner.tables()
+    if json:
+        output.show_json([_of_owner(table) for table in tables])
+        return
+    if not tables:
+        output.show_line(f"{place.directory} has no tables; make one: commit-owner create NAME --columns SQL")
+        return
+    output.show_table(
+        ("name", "dialect", "way", ">version", ">waiting", "location"),
+        [
+            (
+                table.name,
+                table.feature_name,
+                table.way.value,
+                output.plain(table.commits.latest_ratified_version),
+                len(table.commits.commits),
+                _short(table.location, place.directory),
+            )
+            for table in tables
+        ],
+    )
+
+
+def _short(location: Path, directory: Path) -> str:
+    return str(location.relative_to(directory)) if location.is_relative_to(directory) else str(location)
+
+
+def _of_owner(table: ResolvedTable) -> dict[str, Any]:
+    """What the owner knows of a table, for a script."""
+    return {
+        "name": table.name,
+        "table_id": table.table_id,
+        "location": str(table.location),
+        "feature": table.feature_name,
+        "way": table.way.value,
+        "state": table.state.value,
+        "latest_version": table.commits.latest_ratified_version,
+        "unbackfilled": len(table.commits.commits),
+        "halted": table.halted,
+        "policy": {
+            "allowed": sorted(job.value for job in table.policy.allowed),
+            "backfill_every": table.policy.backfill_every,
+            "backlog_limit": table.policy.backlog_limit,
+            "hand_back": table.policy.hand_back,
+        },
+    }
+
+
+def _show_table(table: ResolvedTable | None, snapshot: Snapshot, rows: int, *, json: bool) -> None:
+    facts = _of_snapshot(snapshot)
+    sample = _first_rows(snapshot, rows) if rows else None
+    if json:
+        owner = None if table is None else _of_owner(table)
+        output.show_json({"owner": owner, "snapshot": facts} | ({} if sample is None else {"rows": sample}))
+        return
+    if table is not None:
+        output.show_facts(_owner_facts(table), title=table.name or table.table_id)
+        output.show_line()
+    output.show_facts(_snapshot_facts(snapshot, facts), title=f"version {snapshot.version}")
+    if sample is not None:
+        output.show_line()
+        names = [column["name"] for column in facts["columns"]]
+        output.show_table(names, [[row[name] for name in names] for row in sample])
+
+
+def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
+    every = table.policy.backfill_every
+    return {
+        "id": table.table_id,
+        "location": table.location,
+        "dialect": table.feature_name,
+        "state": table.state.value,
+        "commits": f"{table.way.value}, published {'on request' if every is None else f'after every {every}'}",
+        "latest version": output.plain(table.commits.latest_ratified_version),
+        "waiting": f"{len(table.commits.commits)} to be published (limit {table.policy.backlog_limit})",
+        "allowed": ", ".join(sorted(job.value for job in table.policy.allowed)),
+        "halted": table.halted,
+    }
+
+
+def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    known = [records for add in snapshot.files.values() if (records := _records(add.stats)) is not None]
+    return {
+        "version": snapshot.version,
+        "timestamp": snapshot.timestamp,
+        "in_commit_timestamp": snapshot.in_commit_timestamp,
+        "stale": snapshot.stale,
+        "staleness": snapshot.staleness,
+        "warnings": list(snapshot.warnings),
+        "files": len(snapshot.files),
+        "bytes": snapshot.size_in_bytes,
+        "rows": sum(known) if len(known) == len(snapshot.files) else None,
+        "columns": [{"name": c.name, "type": str(c.type), "nullable": c.nullable} for c in snapshot.schema.fields],
+        "partition_columns": list(snapshot.partition_columns),
+        "properties": dict(snapshot.metadata.configuration),
+        "protocol": snapshot.protocol,
+    }
+
+
+def _records(stats: str | None) -> int | None:
+    import msgspec
+
+    if stats is None:
+        return None
+    found = msgspec.json.decode(stats).get("numRecords")
+    return found if isinstance(found, int) else None
+
+
+def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]:
+    protocol = snapshot.protocol
+    features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
+    return {
+        "committed": output.moment(snapshot.timestamp),
+        "rows": facts["rows"] if facts["rows"] is not None else "unknown: a file has no statistics",
+        "files": f"{facts['files']:,} ({output.size(facts['bytes'])})",
+        "columns": [f"{c['name']} {c['type']}{'' if c['nullable'] else ' not null'}" for c in facts["columns"]],
+        "partitioned by": ", ".join(facts["partition_columns"]) or None,
+        "protocol": f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}",
+        "features": ", ".join(features) or None,
+        "properties": [f"{key} = {value}" for key, value in sorted(facts["properties"].items())] or None,
+        "stale": snapshot.staleness,
+        "warnings": list(snapshot.warnings) or None,
+    }
+
+
+def _first_rows(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = snapshot.to_arrow().slice(0, count).to_pylist()
+    return found
+
+
+_DROP = "Example:  commit-owner drop sales --yes"
+
+
+def drop(
+    table: TableArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Forget a table.
+
+    Its name is free again. Its files and its history stay where they are.
+    """
+    with opened(warehouse) as place:
+        found = place.owner.resolve(table)
+        if not yes:
+            _ask(f"forget {found.name} at {found.location}?")
+        place.owner.drop_table(found.table_id)
+    if json:
+        output.show_json({"name": found.name, "table_id": found.table_id, "location": str(found.location)})
+        return
+    output.show_line(f"dropped {found.name or found.table_id}; its files stay at {found.location}")
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise InvalidRequestError("nobody can be asked here: say --yes")
+    typer.confirm(question, abort=True, err=True)
