@@ -24,16 +24,18 @@ _BROKEN_PIPE = 141
 class _Border(TyperGroup):
     """Turns every failure into a message of one or two lines and an exit code."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        standalone = kwargs.pop("standalone_mode", True)
+        kwargs["standalone_mode"] = False
         code = self._run(*args, **kwargs)
-        if standalone_mode:
+        if standalone:
             sys.exit(code)
         return code
 
     def _run(self, *args: Any, **kwargs: Any) -> int:
         try:
             try:
-                code = super().main(*args, standalone_mode=False, **kwargs)
+                code = super().main(*args, **kwargs)
                 sys.stdout.flush()
                 return code if isinstance(code, int) else ExitCode.OK
             except (KeyboardInterrupt, typer.Abort):
@@ -41,12 +43,12 @@ class _Border(TyperGroup):
                 return ExitCode.INTERRUPTED
             except BrokenPipeError:
                 return _leave_broken_pipe()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - this is the border
                 return _report(error)
         except BrokenPipeError:
             return _leave_broken_pipe()
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # before typer sees it: it would exit with 1

@@ -55,7 +55,9 @@ def of_sql(columns: str) -> Struct:
         demands = [constraint.kind for constraint in definition.args.get("constraints") or ()]
         unknown = [kind for kind in demands if not isinstance(kind, sql.NotNullColumnConstraint)]
         if unknown:
-            raise InvalidRequestError(f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is")
+            raise InvalidRequestError(
+                f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is"
+            )
         nullable = all(kind.args.get("allow_null") for kind in demands)
         fields.append(Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable))
     if not fields:

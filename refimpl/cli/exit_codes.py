@@ -83,7 +83,9 @@ def message(error: Exception) -> str:
 def _message_of_system(error: OSError) -> str:
     place = f" {error.filename}" if error.filename else ""
     what = error.strerror or str(error)
-    step = "make room, then try again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its rights"
+    step = (
+        "make room, then try again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its rights"
+    )
     return f"the system refused{place}: {what}; {step}"
 
 

@@ -199,7 +199,9 @@ def resolve(
             {"attempt": attempt, "landed": landed is not None, "commit": None if landed is None else _commit(landed)}
         )
     elif landed is not None:
-        output.show_line(f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}")
+        output.show_line(
+            f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}"
+        )
     else:
         output.show_line(f"{attempt} has not landed and never will: the work can be committed anew")
     if landed is None:
