@@ -7,11 +7,14 @@ the identity of a file is (path, deletion-vector id).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from refimpl.errors import CorruptLogError
+
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Delta's integers; a larger one would be read differently by everybody else."""
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -21,8 +24,8 @@ class _Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 class Protocol(_Action, frozen=True, kw_only=True):
     """Versions and table features that a client needs. The lists are absent below reader 3, writer 7."""
 
-    min_reader_version: int
-    min_writer_version: int
+    min_reader_version: Long
+    min_writer_version: Long
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 
@@ -50,15 +53,15 @@ class Metadata(_Action, frozen=True, kw_only=True):
     format: Format = msgspec.field(default_factory=Format)
     partition_columns: tuple[str, ...] = ()
     configuration: dict[str, str] = msgspec.field(default_factory=dict)
-    created_time: int | None = None
+    created_time: Long | None = None
 
 
 class DeletionVector(_Action, frozen=True, kw_only=True):
     storage_type: str
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
+    size_in_bytes: Long
+    cardinality: Long
+    offset: Long | None = None
 
     @property
     def unique_id(self) -> str:
@@ -74,12 +77,12 @@ class _FileAction(_Action, frozen=True, kw_only=True):
     path: str
     data_change: bool
     partition_values: dict[str, str | None] | None = None
-    size: int | None = None
+    size: Long | None = None
     stats: str | None = None
     tags: dict[str, str | None] | None = None
     deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
 
     @property
     def key(self) -> FileKey:
@@ -89,16 +92,16 @@ class _FileAction(_Action, frozen=True, kw_only=True):
 class Add(_FileAction, frozen=True, kw_only=True):
     """A data file joins the table. `path` is a URL-encoded URI; `size` in bytes; times in ms."""
 
-    modification_time: int
+    modification_time: Long
     partition_values: dict[str, str | None]
-    size: int
+    size: Long
     clustering_provider: str | None = None
 
 
 class Remove(_FileAction, frozen=True, kw_only=True):
     """A data file leaves the table."""
 
-    deletion_timestamp: int | None = None
+    deletion_timestamp: Long | None = None
     extended_file_metadata: bool | None = None
 
 
@@ -106,8 +109,8 @@ class Txn(_Action, frozen=True, kw_only=True):
     """The newest version that a streaming application committed."""
 
     app_id: str
-    version: int
-    last_updated: int | None = None
+    version: Long
+    last_updated: Long | None = None
 
 
 class DomainMetadata(_Action, frozen=True, kw_only=True):
@@ -119,20 +122,20 @@ class DomainMetadata(_Action, frozen=True, kw_only=True):
 class Cdc(_Action, frozen=True, kw_only=True):
     path: str
     partition_values: dict[str, str | None]
-    size: int
+    size: Long
     data_change: bool
     tags: dict[str, str | None] | None = None
 
 
 class Sidecar(_Action, frozen=True, kw_only=True):
     path: str
-    size_in_bytes: int
-    modification_time: int
+    size_in_bytes: Long
+    modification_time: Long
     tags: dict[str, str | None] | None = None
 
 
 class CheckpointMetadata(_Action, frozen=True, kw_only=True):
-    version: int
+    version: Long
     tags: dict[str, str | None] | None = None
 
 
@@ -152,7 +155,7 @@ class CommitInfo:
     def in_commit_timestamp(self) -> int | None:
         """ms since the epoch; None where absent or not a long."""
         value = self.fields.get("inCommitTimestamp")
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
     @property
     def txn_id(self) -> str | None:
@@ -208,39 +211,36 @@ _ENCODER: Final = msgspec.json.Encoder()
 def decode(content: bytes, *, source: str) -> list[Action]:
     """The known actions of newline-delimited JSON, in order.
 
-    `source` names the bytes in the error. Raises `CorruptLogError` with the line number for
-    anything that is not UTF-8 JSON objects of the documented shapes, and for no action at all.
+    `source` names the bytes in the error. Raises `CorruptLogError` with the line number for anything
+    but lines of one UTF-8 JSON object each, of a documented shape with one known action at most, and
+    for no line at all.
     """
     try:
-        lines = _DECODER.decode_lines(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _locate(content, source) from None
-    if not lines:
-        raise CorruptLogError(f"{source} holds no action ({len(content)} bytes)", path=source)
+        content.decode()  # the parser does not look into values that it skips
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise _corrupt(source, number, f"is not UTF-8: {error.reason} at byte {error.start}") from None
     actions: list[Action] = []
-    for line in lines:
-        action = (
-            line.add or line.remove or line.meta_data or line.protocol or line.txn or line.domain_metadata
-            or line.cdc or line.sidecar or line.checkpoint_metadata
-        )  # fmt: skip
-        if action is not None:
-            actions.append(action)
-        elif line.commit_info is not None:
-            actions.append(CommitInfo(line.commit_info))
+    empty = True
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line or line.isspace():
+            continue
+        empty = False
+        try:
+            known = msgspec.structs.astuple(_DECODER.decode(line))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _corrupt(source, number, f"is not an action in JSON: {error}") from None
+        count = len(known) - known.count(None)
+        if count > 1:
+            raise _corrupt(source, number, f"holds {count} actions, not one")
+        actions += [CommitInfo(each) if type(each) is dict else each for each in known if each is not None]
+    if empty:
+        raise CorruptLogError(f"{source} holds no action ({len(content)} bytes)", path=source)
     return actions
 
 
-def _locate(content: bytes, source: str) -> CorruptLogError:
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            _DECODER.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return CorruptLogError(
-                f"{source}, line {number}, is not an action in JSON: {error}", path=source, line=number
-            )
-    return CorruptLogError(f"{source} is not newline-delimited JSON", path=source)
+def _corrupt(source: str, line: int, problem: str) -> CorruptLogError:
+    return CorruptLogError(f"{source}, line {line}, {problem}", path=source, line=line)
 
 
 def encode(actions: Iterable[Action]) -> bytes:

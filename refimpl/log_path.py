@@ -57,8 +57,9 @@ class LogPath:
 
 
 _V = r"(?P<version>\d{20})"
-_UUID = r"(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
-_STAGED = re.compile(rf"{_V}\.{_UUID}\.json", re.IGNORECASE | re.ASCII)
+_UUID = "(?P<uuid>" + "-".join(f"[0-9a-fA-F]{{{digits}}}" for digits in (8, 4, 4, 4, 12)) + ")"
+_UUID_ALONE = re.compile(_UUID)
+_STAGED = re.compile(rf"{_V}\.{_UUID}\.json", re.ASCII)
 _PATTERNS: Final = (
     (FileKind.COMMIT, re.compile(rf"{_V}\.json", re.ASCII)),
     (FileKind.CHECKSUM, re.compile(rf"{_V}\.crc", re.ASCII)),
@@ -69,7 +70,7 @@ _PATTERNS: Final = (
     ),
     (
         FileKind.V2_CHECKPOINT,
-        re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.IGNORECASE | re.ASCII),
+        re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.ASCII),
     ),
     (FileKind.COMPACTION, re.compile(rf"(?P<start>\d{{20}})\.{_V}\.compacted\.json", re.ASCII)),
 )
@@ -131,7 +132,9 @@ def commit(version: Version) -> str:
 
 
 def staged_commit(version: Version, uuid: str) -> str:
-    """`<version>.<uuid>.json`; the folder depends on the table feature."""
+    """`<version>.<uuid>.json`; the folder depends on the table feature. Anything but a uuid is refused."""
+    if _UUID_ALONE.fullmatch(uuid) is None:
+        raise InvalidRequestError(f"{uuid!r} is not a uuid, so it cannot name a staged file", uuid=uuid)
     return f"{checked(version):020d}.{uuid}.json"
 
 
@@ -144,6 +147,9 @@ def classic_checkpoint(version: Version) -> str:
 
 
 def compaction(start: Version, end: Version) -> str:
+    """`<start>.<end>.compacted.json`, both ends included."""
+    if start > end:
+        raise InvalidRequestError(f"a log compaction from {start} to {end} covers no version", start=start, end=end)
     return f"{checked(start):020d}.{checked(end):020d}.compacted.json"
 
 

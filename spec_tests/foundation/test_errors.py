@@ -1,0 +1,47 @@
+"""Errors carry their facts, and cross process borders whole."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from refimpl import errors
+from refimpl.errors import DeltaError
+
+KINDS = sorted(
+    (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DeltaError)),
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_keeps_its_kind_message_and_facts_when_pickled(kind: type[DeltaError]) -> None:
+    error = kind("version 3 is taken", version=3, path="a/b")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301
+        assert type(twin) is kind
+        assert str(twin) == "version 3 is taken"
+        assert (twin.version, twin.path, twin.facts) == (3, "a/b", {"version": 3, "path": "a/b"})
+
+
+def test_a_fact_that_was_not_given_is_no_attribute() -> None:
+    error = DeltaError("x", version=3)
+    assert error.version == 3
+    with pytest.raises(AttributeError):
+        _ = error.attempt
+
+
+def test_errors_differ_by_what_the_caller_does_next() -> None:
+    """The table in the module: each reaction is one branch of the hierarchy, and no error is in two."""
+    branches = (
+        errors.InvalidRequestError,
+        errors.LostRaceError,
+        errors.ConcurrentModificationError,
+        errors.OutcomeUnknown,
+        errors.OwnerUnavailableError,
+        errors.CorruptionError,
+    )
+    for kind in KINDS:
+        if kind is not DeltaError:
+            assert sum(issubclass(kind, branch) for branch in branches) == 1, kind
