@@ -105,25 +105,26 @@ class Ledger:
         except apsw.Error as error:
             raise _translated(error, self.path) from error
 
-    @contextmanager
-    def write(self) -> Iterator[Writer]:
+    def write(self) -> _WriteTransaction:
         """One write transaction; the caller holds the owner's lock. The normal end commits, durably.
 
         Raises `OutcomeUnknown` if the disk failed while it committed: only the ledger can tell, later.
         """
-        try:
-            database = self._database()
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield Writer(database, self._warehouse)
-            except BaseException:
-                _roll_back(database)
-                raise
-            self._commit(database)
-            if self._wal_pages > FOLD_PAGES:
-                self.fold()
-        except apsw.Error as error:
-            raise _translated(error, self.path) from error
+        return _WriteTransaction(self)
+
+    def _begin(self) -> Writer:
+        database = self._database()
+        database.execute("BEGIN IMMEDIATE")
+        return Writer(database, self._warehouse)
+
+    def _end(self, *, keep: bool) -> None:
+        database = self._database()
+        if not keep:
+            _roll_back(database)
+            return
+        self._commit(database)
+        if self._wal_pages > FOLD_PAGES:
+            self.fold()
 
     def _commit(self, database: apsw.Connection) -> None:
         try:
@@ -197,6 +198,29 @@ class Ledger:
     def _on_commit(self, _database: apsw.Connection, _schema: str, pages: int) -> int:
         self._wal_pages = pages
         return apsw.SQLITE_OK
+
+
+class _WriteTransaction:
+    """The `with` of `Ledger.write`. A class, because every commit passes here and a generator costs more."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> Writer:
+        try:
+            return self._ledger._begin()
+        except apsw.Error as error:
+            raise _translated(error, self._ledger.path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self._ledger._end(keep=error is None)
+        except apsw.Error as failure:
+            raise _translated(failure, self._ledger.path) from failure
+        if isinstance(error, apsw.Error):
+            raise _translated(error, self._ledger.path) from error
 
 
 def _migrate(database: apsw.Connection, found: int) -> None:

@@ -41,9 +41,14 @@ _COMMIT = """
     SELECT version, attempt, way, digest, size, in_commit_timestamp, ratified_at, published_at, content
     FROM commits WHERE table_key = ?
 """
-COMMIT_BY_ATTEMPT: Final = _COMMIT + " AND attempt = ?"
+ATTEMPT: Final = (
+    _COMMIT
+    + """ AND attempt = ?
+    UNION ALL SELECT NULL, attempt, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM tombstones WHERE table_id = ? AND attempt = ?
+"""
+)  # a commit: it landed; a row of NULLs: it was resolved as not landed; none: it is new
 COMMITS_BETWEEN: Final = _COMMIT + " AND version BETWEEN ? AND ? ORDER BY version LIMIT ?"
-TOMBSTONE: Final = "SELECT 1 FROM tombstones WHERE table_id = ? AND attempt = ?"
 PROMISE: Final = """
     SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
     FROM promises WHERE table_key = ?
@@ -131,12 +136,10 @@ class View:
 
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
         """What became of an attempt that was decided, or None."""
-        row = self._db.execute(COMMIT_BY_ATTEMPT, (table.key, attempt)).fetchone()
-        if row is not None:
-            return AttemptRecord(landed=_ratified(row), digest=row[3])
-        if self._db.execute(TOMBSTONE, (table.table_id, attempt)).fetchone() is not None:
-            return AttemptRecord(landed=None, digest=None)
-        return None
+        row = self._db.execute(ATTEMPT, (table.key, attempt, table.table_id, attempt)).fetchone()
+        if row is None:
+            return None
+        return AttemptRecord(landed=None if row[0] is None else _ratified(row), digest=row[3])
 
     def commits(
         self, table: TableRecord, start: Version, end: Version, *, limit: int = -1

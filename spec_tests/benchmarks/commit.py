@@ -2,7 +2,7 @@
 
     python -m spec_tests.benchmarks.commit
 
-Inline: against one SQLite FULL transaction with the same bytes under the same kind of file lock.
+Inline: against one SQLite FULL transaction with the same bytes under the same file lock.
 Staged: against the same plus writing a file, fsync of the file and fsync of its directory.
 The ratio to the bare transaction, without any lock, is shown too.
 """
@@ -23,6 +23,7 @@ import refimpl
 from refimpl.commits import InlineProposal, Ratified, StagedProposal
 from refimpl.environment import host_lock
 from refimpl.log_store import LogStore
+from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
 from refimpl.table_feature import Way
 from spec_tests.benchmarks import measure, table
 
@@ -69,7 +70,7 @@ def main() -> int:
         inline, staged = table.create(warehouse, "inline", Way.INLINE), table.create(warehouse, "staged", Way.STAGED)
         log = LogStore(owner.resolve("staged").location, warehouse.environment)
         versions = {inline: itertools.count(1), staged: itertools.count(1)}
-        database, lock = raw_database(folder), host_lock(folder / "raw.lock")
+        database, lock = raw_database(folder), host_lock(folder / "warehouse" / OWNER_FOLDER / LOCK_FILE)
         (folder / "files").mkdir()
 
         def raw(content: bytes) -> None:
