@@ -1,16 +1,15 @@
-"""A tiny, strict commit owner in memory, with switches for what goes wrong between it and a client.
+"""A tiny, strict commit owner in memory.
 
 Independent of `refimpl.owner`: it is written from `refimpl.commit_owner` alone, so that a client
 which works with it does not merely fit our own owner. Files of the log are real, through `LogStore`.
+`refimpl`'s client must not care which of the two it talks to; `UnreliableOwner` stands before either.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -44,42 +43,10 @@ from refimpl.commits import (
     VersionGap,
 )
 from refimpl.environment import Environment
-from refimpl.errors import CorruptLogError, LocationError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import CorruptLogError, LocationError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way, inconsistencies, missing_provenance
-
-Answer = TypeVar("Answer")
-
-
-@dataclass(kw_only=True)
-class Faults:
-    """What shall go wrong; each count is used up one by one."""
-
-    lose_answers: int = 0
-    """The request is carried out, but its answer is lost."""
-    lose_requests: int = 0
-    """The request is held back (see `deliver_delayed`), and no answer comes."""
-    unresolvable: int = 0
-    """`attempt_outcome` cannot be reached."""
-    conflicts_without_winners: bool = False
-    """Conflicts tell no winners: legal."""
-    nothing_listed: bool = False
-    """`get_commits` lists nothing, although something is unbackfilled: broken."""
-    phantom_conflicts: int = 0
-    """Conflicts although nobody won."""
-    conflict_for_replay: bool = False
-    """A replay of a landed attempt is a conflict: legal without the promise of idempotent retry."""
-    before_commit: list[Callable[[], object]] = field(default_factory=list)
-    """Each commit request runs one of these first: a competitor's turn."""
-    raise_after_landing: list[Exception] = field(default_factory=list)
-    """The request is carried out, then fails with this."""
-
-    def use(self, name: str) -> bool:
-        left: int = getattr(self, name)
-        if left:
-            setattr(self, name, left - 1)
-        return left > 0
 
 
 @dataclass(kw_only=True)
@@ -103,14 +70,10 @@ class _Table:
 
 
 class InMemoryOwner:
-    """Implements `CommitOwner` for one process. `calls` counts requests by name."""
+    """Implements `CommitOwner` for one process."""
 
     def __init__(self, root: Path, environment: Environment | None = None, *, name: str = "in-memory") -> None:
         self.name = name
-        self.faults = Faults()
-        self.calls: dict[str, int] = {}
-        self.delayed: list[Callable[[], object]] = []
-        self.proposals: list[tuple[Version, Proposal]] = []
         self._root = root
         self._environment = environment or Environment()
         self._tables: list[_Table] = []
@@ -119,7 +82,6 @@ class InMemoryOwner:
     # Tables
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
-        self._count("resolve")
         with self._lock:
             for table in reversed(self._tables):
                 live = table.state in (TableState.ACTIVE, TableState.TAKING_OVER)
@@ -147,7 +109,6 @@ class InMemoryOwner:
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
-        self._count("stage_table")
         with self._lock:
             table_id = self._environment.new_id()
             place = location or self._root / table_id
@@ -158,8 +119,8 @@ class InMemoryOwner:
             return self._resolved(table)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        self._count("register_table")
-        return self._deliver(lambda: self._register(table_id, proposal))
+        with self._lock:
+            return self._register(table_id, proposal)
 
     def _register(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         table = self._by_id(table_id)
@@ -182,43 +143,18 @@ class InMemoryOwner:
         return Registered(table=self._resolved(table), commit=commit)
 
     def drop_table(self, table_id: str) -> None:
-        self._count("drop_table")
         with self._lock:
             self._by_id(table_id).state = TableState.DROPPED
 
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        self._count("commit")
-        self.proposals.append((version, proposal))
-        if self.faults.before_commit:
-            self.faults.before_commit.pop(0)()
-        if self.faults.use("phantom_conflicts"):
-            return Conflict(latest_ratified_version=version)
-        outcome: Outcome = self._deliver(lambda: self._commit(table_id, version, proposal))
-        if isinstance(outcome, Ratified) and self.faults.raise_after_landing:
-            raise self.faults.raise_after_landing.pop(0)
-        return outcome
-
-    def _deliver(self, request: Callable[[], Answer]) -> Answer:
-        if self.faults.use("lose_requests"):
-            self.delayed.append(request)
-            raise OutcomeUnknown("the request was lost on its way")
         with self._lock:
-            answer = request()
-        if self.faults.use("lose_answers"):
-            raise OutcomeUnknown("the answer was lost on its way")
-        return answer
-
-    def deliver_delayed(self) -> list[object]:
-        """Let the requests that were held back arrive now; what they would have been answered."""
-        with self._lock:
-            requests, self.delayed = self.delayed, []
-            return [request() for request in requests]
+            return self._commit(table_id, version, proposal)
 
     def _commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
         table = self._by_id(table_id)
-        if proposal.attempt in table.attempts and not self.faults.conflict_for_replay:
+        if proposal.attempt in table.attempts:
             return Ratified(commit=self._seen(table, table.attempts[proposal.attempt]), replayed=True)
         if proposal.attempt in table.tombstones:
             return _rejected(RejectionReason.ATTEMPT_RESOLVED)
@@ -252,8 +188,8 @@ class InMemoryOwner:
         assert table.latest is not None
         end = min(table.latest, version + MAX_WINNERS - 1)
         winners = tuple(self._seen(table, v) for v in range(version, end + 1) if v in table.commits)
-        hidden = self.faults.conflicts_without_winners or len(winners) != end + 1 - version
-        return Conflict(latest_ratified_version=table.latest, winners=() if hidden else winners)
+        known = len(winners) == end + 1 - version
+        return Conflict(latest_ratified_version=table.latest, winners=winners if known else ())
 
     def _content(self, table: _Table, version: Version, proposal: Proposal) -> bytes | Rejected:
         if not isinstance(proposal, StagedProposal):
@@ -314,9 +250,6 @@ class InMemoryOwner:
         return commit
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        self._count("attempt_outcome")
-        if self.faults.use("unresolvable"):
-            raise OwnerUnavailableError("the owner cannot be reached")
         with self._lock:
             table = self._by_id(table_id)
             if attempt in table.attempts:
@@ -325,18 +258,16 @@ class InMemoryOwner:
             return NotLanded()
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
-        self._count("get_commits")
         with self._lock:
             return self._answer(self._by_id(table_id), start, end)
 
     def _answer(self, table: _Table, start: Version | None, end: Version | None) -> CommitsAnswer:
         first = max(start or 0, 0 if table.published is None else table.published + 1)
         last = min(self._next(table) - 1, self._next(table) if end is None else end)
-        listed = () if self.faults.nothing_listed else tuple(table.commits[v] for v in range(first, last + 1))
+        listed = tuple(table.commits[v] for v in range(first, last + 1))
         return CommitsAnswer(commits=listed, latest_ratified_version=table.latest)
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
-        self._count("backfill_to_version")
         with self._lock:
             table = self._by_id(table_id)
             before = table.published
@@ -363,11 +294,8 @@ class InMemoryOwner:
         way: Way | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
-        self._count("take_over")
-        self.proposals.append((version, proposal))
-        if self.faults.before_commit:
-            self.faults.before_commit.pop(0)()
-        return self._deliver(lambda: self._take_over(location, name, feature, version, proposal, way, policy))
+        with self._lock:
+            return self._take_over(location, name, feature, version, proposal, way, policy)
 
     def _take_over(
         self,
@@ -395,11 +323,8 @@ class InMemoryOwner:
         return Ratified(commit=self._record(table, version, proposal, proposal.content, published=True))
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
-        self._count("hand_back")
-        self.proposals.append((version, proposal))
-        if self.faults.before_commit:
-            self.faults.before_commit.pop(0)()
-        return self._deliver(lambda: self._hand_back(table_id, version, proposal))
+        with self._lock:
+            return self._hand_back(table_id, version, proposal)
 
     def _hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
         table = self._by_id(table_id)
@@ -467,9 +392,6 @@ class InMemoryOwner:
             policy=table.policy,
             commits=self._answer(table, None, None),
         )
-
-    def _count(self, name: str) -> None:
-        self.calls[name] = self.calls.get(name, 0) + 1
 
 
 def _rejected(reason: RejectionReason, detail: str = "") -> Rejected:

@@ -1,0 +1,321 @@
+"""Creating tables: version 0, and the three phases with an owner.
+
+catalog-managed, "Creating and Dropping": a location from the owner, version 0 written there by
+put-if-absent, then the name. Creators of one name race for the third phase; each has a location of its
+own until then, and a loser removes what it made there. managed-commits, "Creating a new managed-commit
+table": version 0 is written in place, so that a filesystem creator cannot win at the same time.
+
+    creation = Creation.begin(owner, environment, "sales", schema)
+    table = creation.finish(adds)        # create-as-select: data files written at creation.location before
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from refimpl import log_path
+from refimpl.actions import Add, Metadata, Protocol
+from refimpl.client import features, properties
+from refimpl.client.commit_bytes import CommitBytes, commit_info
+from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.patience import MAX_LOOKS, Patience
+from refimpl.client.schema import as_struct, check_columns
+from refimpl.client.supported import check_writable
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
+from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, VersionGap
+from refimpl.environment import Environment
+from refimpl.errors import (
+    CommitRejectedError,
+    CorruptionError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
+from refimpl.log_store import LogStore
+from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, TableFeature, Way
+
+if TYPE_CHECKING:
+    from refimpl.client.table import Table
+
+FIRST = log_path.commit(0)
+
+
+def create_table(
+    owner: CommitOwner,
+    environment: Environment,
+    name: str,
+    schema: Any,
+    *,
+    partition_columns: Sequence[str] = (),
+    feature: TableFeature = CATALOG_MANAGED,
+    way: Way | None = None,
+    location: Path | None = None,
+    policy: MaintenancePolicy | None = None,
+    properties: Mapping[str, str] | None = None,
+    owner_conf: Mapping[str, str] | None = None,
+) -> Table:
+    """An empty table of this name with an owner; see `Creation.begin`."""
+    return Creation.begin(
+        owner,
+        environment,
+        name,
+        schema,
+        partition_columns=partition_columns,
+        feature=feature,
+        way=way,
+        location=location,
+        policy=policy,
+        properties=properties,
+        owner_conf=owner_conf,
+    ).finish()
+
+
+def create_filesystem_table(
+    location: Path,
+    environment: Environment,
+    schema: Any,
+    *,
+    partition_columns: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    in_commit_timestamps: bool = False,
+    adds: Sequence[Add] = (),
+) -> Table:
+    """A table without an owner at `location`, whose parent directory exists; `adds`: data files that are there.
+
+    Raises `LocationError` where a table is already, `InvalidRequestError` for a schema or property that no
+    table may have.
+    """
+    from refimpl.client.table import Table
+
+    metadata = _metadata(environment, schema, partition_columns, properties or {}, None)
+    if in_commit_timestamps:
+        metadata = _with_properties(metadata, {IN_COMMIT_TIMESTAMP_PROPERTY: "true"})
+    protocol = features.first_protocol(metadata, None, in_commit_timestamps=in_commit_timestamps)
+    content = first_version(environment, protocol, metadata, adds, stamped=in_commit_timestamps)
+    log = LogStore(location, environment)
+    try:
+        log.create_folders()
+        mine = log.put_if_absent(FIRST, content) or log.read(FIRST) == content
+    except OSError as error:
+        raise LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
+    if not mine:
+        raise LocationError(f"{location} is a table already; open it, or choose another place", location=str(location))
+    return Table.by_path(location, environment)
+
+
+def first_version(
+    environment: Environment, protocol: Protocol, metadata: Metadata, adds: Sequence[Add], *, stamped: bool
+) -> bytes:
+    """The bytes of version 0. in-commit timestamps, rule 3: without the enablement properties."""
+    check_writable(protocol, metadata)
+    now = environment.now()
+    info = commit_info(
+        txn_id=environment.new_id(),
+        timestamp=now,
+        operation="CREATE TABLE AS SELECT" if adds else "CREATE TABLE",
+        parameters={
+            "partitionBy": msgspec.json.encode(metadata.partition_columns).decode(),
+            "properties": msgspec.json.encode(metadata.configuration).decode(),
+        },
+        read_version=None,
+        isolation=IsolationLevel.SERIALIZABLE.value,
+        blind_append=True,
+    )
+    return CommitBytes(info, [protocol, metadata, *adds]).stamped(0, now if stamped else None)
+
+
+def _metadata(
+    environment: Environment,
+    schema: Any,
+    partition_columns: Sequence[str],
+    wanted: Mapping[str, str],
+    staged: ResolvedTable | None,
+) -> Metadata:
+    struct = as_struct(schema)
+    check_columns(struct, partition_columns)
+    return Metadata(
+        id=environment.new_id() if staged is None else staged.table_id,
+        name=None if staged is None else staged.name,
+        schema_string=struct.to_json(),
+        partition_columns=tuple(partition_columns),
+        configuration=properties.checked_for_users(wanted),
+        created_time=environment.now(),
+    )
+
+
+def _with_properties(metadata: Metadata, more: Mapping[str, str]) -> Metadata:
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **more})
+
+
+def owned_metadata(
+    metadata: Metadata, feature: TableFeature, owner_name: str, owner_conf: Mapping[str, str] | None
+) -> Metadata:
+    """Metadata of a table that this owner shall own: managed-commits and catalog-managed, "Enablement"."""
+    wanted = {IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
+    if feature.owner_property is not None:
+        wanted[feature.owner_property] = owner_name
+    if owner_conf is not None:
+        if feature.owner_conf_property is None:
+            raise InvalidRequestError(f"{feature.name} tables have no configuration of their owner in the log")
+        wanted[feature.owner_conf_property] = msgspec.json.encode(dict(owner_conf)).decode()
+    return _with_properties(metadata, wanted)
+
+
+class Creation:
+    """One table on its way: staged at `location`, not yet known by its name."""
+
+    def __init__(self, owner: CommitOwner, environment: Environment, staged: ResolvedTable, metadata: Metadata) -> None:
+        self.location = staged.location
+        self.table_id = staged.table_id
+        self.metadata = metadata
+        self._owner = owner
+        self._environment = environment
+        self._staged = staged
+        self._log = LogStore(staged.location, environment)
+        self._adds: tuple[Add, ...] = ()
+        self._proposal: DirectProposal | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        owner: CommitOwner,
+        environment: Environment,
+        name: str,
+        schema: Any,
+        *,
+        partition_columns: Sequence[str] = (),
+        feature: TableFeature = CATALOG_MANAGED,
+        way: Way | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+        properties: Mapping[str, str] | None = None,
+        owner_conf: Mapping[str, str] | None = None,
+    ) -> Creation:
+        """Phase 1. `schema`: Delta's JSON, a `Struct`, or a `pyarrow.Schema`.
+
+        Raises `InvalidRequestError` (schema, property, way), `LocationError`, `NameTakenError` where the name
+        is taken already. Nothing is left behind by these.
+        """
+        draft = _metadata(environment, schema, partition_columns, properties or {}, None)
+        draft = owned_metadata(draft, feature, owner.name, owner_conf)
+        features.first_protocol(draft, feature, in_commit_timestamps=True)
+        staged = owner.stage_table(name, feature, way=way, location=location, policy=policy)
+        metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
+        return cls(owner, environment, staged, metadata)
+
+    def finish(self, adds: Sequence[Add] = ()) -> Table:
+        """Phases 2 and 3. `adds`: data files that were written, durably, below `location`.
+
+        Raises `NameTakenError` (fact `winner`) when another creator was first; what this one made is then
+        removed. After `OutcomeUnknown` it may be called again: it recognises its own version 0 by its bytes.
+        """
+        from refimpl.client.table import Table
+
+        if self._proposal is None:
+            feature = self._staged.feature
+            protocol = features.first_protocol(self.metadata, feature, in_commit_timestamps=True)
+            content = first_version(self._environment, protocol, self.metadata, adds, stamped=True)
+            self._proposal = DirectProposal(attempt=self._environment.new_id(), content=content)
+            self._adds = tuple(adds)
+        self._write_first_version(self._proposal.content)
+        self._register(self._proposal)
+        return Table.resolve(self.table_id, self._owner, self._environment)
+
+    def _write_first_version(self, content: bytes) -> None:
+        try:
+            mine = self._log.put_if_absent(FIRST, content) or self._log.read(FIRST) == content
+        except OSError as error:
+            raise OwnerUnavailableError(
+                f"cannot write version 0 at {self.location}: {error}; no table was made"
+            ) from error
+        if not mine:
+            self.abandon()
+            raise self._occupied()
+
+    def _occupied(self) -> LocationError:
+        return LocationError(
+            f"another version 0 stands at {self.location}: somebody else made a table there",
+            location=str(self.location),
+        )
+
+    def _register(self, proposal: DirectProposal) -> None:
+        answer = self._registration(proposal)
+        match answer:
+            case Registered() | Ratified():
+                return
+            case NameTaken(winner=winner) if winner.table_id == self.table_id:
+                return  # an owner that does not recognise a replay
+            case NameTaken(winner=winner):
+                self.abandon()
+                raise NameTakenError(
+                    f"{self._staged.name!r} is the table at {winner.location} since another creator was first; "
+                    f"use that one, or choose another name",
+                    name=self._staged.name,
+                    winner=winner,
+                )
+            case Conflict():
+                self.abandon()
+                raise self._occupied()
+            case VersionGap():
+                raise CorruptionError(
+                    f"version 0 at {self.location} vanished before it was registered; find out who deletes it",
+                    path=str(self._log.folder / FIRST),
+                )
+            case Rejected(reason=reason, detail=detail):
+                self.abandon()
+                raise CommitRejectedError(f"the owner refuses {self._staged.name!r}: {detail}", reason=reason)
+
+    def _registration(self, proposal: DirectProposal) -> object:
+        """The owner's answer. The identical request is sent again while its answer is lost: it is answered once."""
+        patience = Patience(self._environment, max_tries=MAX_LOOKS, label=f"the table {self._staged.name!r}")
+        for look in range(MAX_LOOKS):
+            try:
+                return self._owner.register_table(self.table_id, proposal)
+            except OutcomeUnknown:
+                patience.pause(look)
+        raise OutcomeUnknown(
+            f"{self._staged.name!r} may or may not be registered: {MAX_LOOKS} requests were not answered; "
+            f"finish the creation again, or ask attempt_outcome",
+            table_id=self.table_id,
+            version=0,
+            attempt=proposal.attempt,
+        )
+
+    def abandon(self, adds: Sequence[Add] = ()) -> None:
+        """Give the creation up and remove, as far as possible, the files that it made. Never after `OutcomeUnknown`.
+
+        Of the log only a version 0 with this creation's bytes, of the data only `adds`, of directories only empty ones.
+        """
+        with contextlib.suppress(InvalidRequestError, OutcomeUnknown, OwnerUnavailableError):
+            self._owner.drop_table(self.table_id)
+        with contextlib.suppress(OSError):
+            if self._proposal is not None and self._log.read(FIRST) == self._proposal.content:
+                self._log.delete(FIRST)
+        files, folders = self._environment.files, {self.location}
+        for add in (*self._adds, *adds):
+            relative = _inside(add.path)
+            if relative is not None:
+                with contextlib.suppress(OSError):
+                    files.unlink(self.location / relative)
+                folders |= {self.location / parent for parent in relative.parents}
+        folders |= {self._log.folder, self._log.folder / self._staged.feature.staging_folder}
+        for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
+            with contextlib.suppress(OSError):
+                files.remove_directory(folder)
+
+
+def _inside(path: str) -> PurePosixPath | None:
+    """The relative place that an add action names below its table; None for an absolute one."""
+    parts = urlsplit(path)
+    relative = PurePosixPath(unquote(parts.path))
+    if parts.scheme or relative.is_absolute() or ".." in relative.parts:
+        return None
+    return relative

@@ -1,0 +1,108 @@
+"""Proposing one version: the two ways it can end, and how it is done on the file system.
+
+A proposal ends as `Won` or as `Lost`; everything else is an error that says whether anything landed.
+`refimpl.client.owner_proposer` proposes to a commit owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from refimpl import actions, log_path
+from refimpl.client.conflicts import Winner
+from refimpl.client.log_reading import LogReader
+from refimpl.commits import AttemptId, RatifiedCommit
+from refimpl.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_path import Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Won:
+    """The proposal is the version. `attempt`: None on the file system."""
+
+    version: Version
+    attempt: AttemptId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """Somebody else's commit is the version. `attempt` is the one that lost."""
+
+    version: Version
+    attempt: AttemptId | None = None
+    staged_file: str | None = None
+    latest: Version | None = None
+    known: tuple[RatifiedCommit, ...] = ()
+    """Winners that the conflict told; possibly none, possibly not all."""
+
+
+class Proposer(Protocol):
+    """Where a transaction proposes its versions."""
+
+    def propose(self, version: Version, content: bytes) -> Won | Lost: ...
+
+    def winners(self, lost: Lost) -> list[Winner] | Won:
+        """The commits from the lost version on, contiguous, at least one; or `Won` after all."""
+        ...
+
+    def discard(self, lost: Lost) -> None:
+        """Clean up after an attempt that has lost for certain, as far as possible."""
+        ...
+
+
+class FilesystemProposer:
+    """Put-if-absent of `<v>.json`: whose bytes stand there, has won."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._log = reader.log
+
+    def propose(self, version: Version, content: bytes) -> Won | Lost:
+        name = log_path.commit(version)
+        try:
+            if self._log.put_if_absent(name, content) or self._log.read(name) == content:
+                return Won(version=version)
+        except OSError as error:
+            self._explain(version, content, error)
+        return Lost(version=version)
+
+    def _explain(self, version: Version, content: bytes, error: OSError) -> NoReturn:
+        """Raise what the failed write was: visible and therefore committed, though not known to be durable, or not."""
+        name = log_path.commit(version)
+        with contextlib.suppress(OSError):
+            if self._log.read(name) == content:
+                raise OutcomeUnknown(
+                    f"version {version} stands in {self._log.folder} with these bytes, but could not be made durable: "
+                    f"{error}; look for it again after the storage is repaired",
+                    version=version,
+                ) from error
+        raise OwnerUnavailableError(f"cannot write {self._log.folder / name}: {error}; nothing landed") from error
+
+    def winners(self, lost: Lost) -> list[Winner] | Won:
+        found: list[Winner] = []
+        while True:
+            version = lost.version + len(found)
+            try:
+                found.append(read_winner(self._reader, version))
+            except FileNotFoundError:
+                break
+        if found:
+            return found
+        raise CorruptionError(
+            f"{self._log.folder / log_path.commit(lost.version)} was there a moment ago and is gone; "
+            f"find out who deletes commits",
+            version=lost.version,
+        )
+
+    def discard(self, lost: Lost) -> None:
+        """Nothing was left behind."""
+
+
+def read_winner(reader: LogReader, version: Version, commit: RatifiedCommit | None = None) -> Winner:
+    """A commit that landed, from where the owner has it or published; `FileNotFoundError` if it is not there (yet)."""
+    if commit is not None:
+        return Winner(version=version, actions=reader.actions(commit))
+    name = log_path.commit(version)
+    return Winner(version=version, actions=actions.decode(reader.log.read(name), source=str(reader.log.folder / name)))

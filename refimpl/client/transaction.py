@@ -1,0 +1,314 @@
+"""One optimistic transaction: what was read, what shall change, and the loop that lands it.
+
+    transaction = table.transaction(operation="DELETE")
+    for file in transaction.read_files("month = '2013-01'"):
+        transaction.remove(file)
+    committed = transaction.commit()
+
+delta-facts section 2; delta-commits-and-conflicts; the commit protocols of managed-commits and
+catalog-managed. After a lost race the winners are checked, oldest first, and the same actions are
+proposed for the next version; nothing is read again and nothing encoded anew but the commitInfo.
+A conflict ends the transaction. It is used once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from refimpl.actions import Action, Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.client import features, properties
+from refimpl.client.commit_bytes import CommitBytes, commit_info
+from refimpl.client.conflicts import (
+    IsolationLevel,
+    ReadPredicate,
+    Reads,
+    Work,
+    effective_isolation,
+    is_blind_append,
+    isolation_level,
+)
+from refimpl.client.landing import Committed, Landing
+from refimpl.client.patience import DEFAULT_MAX_TRIES
+from refimpl.client.supported import check_writable, is_append_only
+from refimpl.errors import InvalidRequestError, PathAccessError
+from refimpl.table_feature import (
+    IN_COMMIT_TIMESTAMP_FEATURE,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    feature_of,
+)
+
+if TYPE_CHECKING:
+    from refimpl.client.predicate import Predicate
+    from refimpl.client.snapshot import Snapshot
+    from refimpl.client.table import Table
+
+
+class Transaction:
+    """Made by `Table.transaction`. Raises `UnsupportedFeatureError` and `PathAccessError` before anything is touched.
+
+    `isolation`: by default what the table's property `delta.isolationLevel` says, else Serializable.
+    `max_tries`: how many proposals before `LostRaceError`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        *,
+        operation: str = "WRITE",
+        parameters: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, str] | None = None,
+        isolation: IsolationLevel | None = None,
+        max_tries: int = DEFAULT_MAX_TRIES,
+    ) -> None:
+        check_writable(snapshot.protocol, snapshot.metadata)
+        _check_owner(table, snapshot)
+        self.table = table
+        self.snapshot = snapshot
+        self.id = table.environment.new_id()
+        """The transaction's identity, `commitInfo.txnId`: the same in all its tries."""
+        self.operation = operation
+        self.parameters = dict(parameters or {})
+        self.metrics = dict(metrics or {})
+        self.isolation = isolation or isolation_level(
+            snapshot.metadata.configuration.get("delta.isolationLevel", IsolationLevel.SERIALIZABLE.value)
+        )
+        self._max_tries = max_tries
+        self._whole_table = False
+        self._predicates: list[ReadPredicate] = []
+        self._files_read: set[FileKey] = set()
+        self._app_ids: set[str] = set()
+        self._protocol: Protocol | None = None
+        self._metadata: Metadata | None = None
+        self._enables_timestamps = False
+        self._adds: list[Add] = []
+        self._removes: dict[FileKey, Remove] = {}
+        self._transactions: dict[str, Txn] = {}
+        self._domains: dict[str, DomainMetadata] = {}
+        self._over = False
+
+    # What it reads
+
+    def read_whole_table(self) -> list[Add]:
+        """All active files; any file that others add or remove meanwhile is a conflict."""
+        self._check_open()
+        self._whole_table = True
+        return list(self.snapshot.files.values())
+
+    def read_files(self, predicate: Predicate | str | None = None) -> list[Add]:
+        """The active files that may hold matching rows; without a predicate all of them.
+
+        Partition values alone decide which files of others would have been read too: delta-facts section 2,
+        "Pruning".
+        """
+        if predicate is None:
+            return self.read_whole_table()
+        self._check_open()
+        from refimpl.client.predicate import parse
+
+        parsed = parse(predicate) if isinstance(predicate, str) else predicate
+        bound = parsed.bind(self.snapshot.schema, self.snapshot.partition_columns)
+        self._predicates.append(
+            ReadPredicate(
+                text=str(parsed),
+                may_match=lambda add: bound.may_match(msgspec.structs.replace(add, stats=None)),
+            )
+        )
+        matching = self.snapshot.matching_files(parsed)
+        self._files_read.update(add.key for add in matching)
+        return matching
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The newest version that this application committed, None if it never did."""
+        self._check_open()
+        self._app_ids.add(app_id)
+        recorded = self.snapshot.transactions.get(app_id)
+        return None if recorded is None else recorded.version
+
+    # What it changes
+
+    def add(self, *adds: Add) -> None:
+        """Data files that join the table. Their partition values must be those of the partition columns."""
+        self._check_open()
+        columns = set((self._metadata or self.snapshot.metadata).partition_columns)
+        for add in adds:
+            if add.partition_values.keys() != columns:
+                raise InvalidRequestError(
+                    f"{add.path} has the partition values {add.partition_values}, but the table is partitioned by "
+                    f"{', '.join(sorted(columns)) or 'nothing'}",
+                    path=add.path,
+                )
+        self._adds.extend(adds)
+
+    def remove(self, *files: Add, data_change: bool = True) -> None:
+        """Active files that leave the table. `data_change`: False where their rows are kept in other files.
+
+        Raises `InvalidRequestError` for a file that is not active, and for data removed from an
+        append-only table.
+        """
+        self._check_open()
+        now = self.table.environment.now()
+        if data_change and files and is_append_only(self.snapshot.protocol, self.snapshot.metadata):
+            raise InvalidRequestError(f"{self._label} is append-only (delta.appendOnly): no rows can be removed")
+        for add in files:
+            if add.key not in self.snapshot.files:
+                raise InvalidRequestError(
+                    f"{add.path} is no active file of {self._label} in version {self.snapshot.version}", path=add.path
+                )
+        for add in files:
+            self._removes[add.key] = removal(add, at=now, data_change=data_change)
+
+    def claim(self, app_id: str, version: int) -> bool:
+        """Whether a batch is still to be written: False if the application committed this version or a later one.
+
+        delta-facts section 2, "Idempotent writers". With True the batch is recorded in this transaction,
+        and whoever records a batch of the same application meanwhile is a conflict.
+        """
+        recorded = self.transaction_version(app_id)
+        if recorded is not None and version <= recorded:
+            return False
+        self._transactions[app_id] = Txn(app_id=app_id, version=version, last_updated=self.table.environment.now())
+        return True
+
+    def set_domain(self, domain: str, configuration: str | None) -> None:
+        """Replace the metadata of a domain; None removes it."""
+        self._check_open()
+        self._need("domainMetadata")
+        removed = configuration is None
+        self._domains[domain] = DomainMetadata(domain=domain, configuration=configuration or "", removed=removed)
+
+    def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
+        """Set and remove table properties. Those of the owner and of in-commit timestamps are not edited by hand."""
+        self._check_open()
+        self._change(properties.edited(self._metadata or self.snapshot.metadata, changes, remove))
+
+    def set_metadata(self, metadata: Metadata) -> None:
+        """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay."""
+        self._check_open()
+        if metadata.id != self.snapshot.metadata.id:
+            raise InvalidRequestError(f"the id of {self._label} is {self.snapshot.metadata.id} for ever")
+        self._change(properties.carried_over(self._metadata or self.snapshot.metadata, metadata))
+
+    def enable_in_commit_timestamps(self) -> None:
+        """From this commit on, commits carry their time. Tables with an owner do so from their first one."""
+        self._check_open()
+        if self._enables_timestamps or self.snapshot.in_commit_timestamp is not None:
+            return
+        self._enables_timestamps = True
+        self._need(IN_COMMIT_TIMESTAMP_FEATURE)
+        before = self._metadata or self.snapshot.metadata
+        configuration = {**before.configuration, IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
+        self._metadata = msgspec.structs.replace(before, configuration=configuration)
+
+    def _change(self, metadata: Metadata) -> None:
+        needed = features.needed_features(metadata)
+        self._metadata = metadata
+        self._need(*needed)
+
+    def _need(self, *names: str) -> None:
+        before = self._protocol or self.snapshot.protocol
+        after = features.supporting(before, names)
+        if after != before:
+            self._protocol = after
+
+    # Committing
+
+    def commit(self) -> Committed:
+        """Land the transaction, an empty one too.
+
+        Raises a kind of `ConcurrentModificationError` (redo the work), `LostRaceError` (too many tries),
+        `CommitRejectedError` and its neighbours (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
+        """
+        self._check_open()
+        self._over = True
+        return self._landing(self._actions()).land()
+
+    def commit_if_needed(self) -> Committed | None:
+        """Land the transaction, or do nothing if it changes nothing.
+
+        delta-commits-and-conflicts: an empty commit is left out at Serializable and SnapshotIsolation only.
+        """
+        actions = self._actions()
+        level = effective_isolation(self.isolation, actions)
+        if actions or level is IsolationLevel.WRITE_SERIALIZABLE:
+            return self.commit()
+        self._check_open()
+        self._over = True
+        return None
+
+    def _actions(self) -> list[Action]:
+        described = [action for action in (self._protocol, self._metadata) if action is not None]
+        return [
+            *described,
+            *self._transactions.values(),
+            *self._domains.values(),
+            *self._removes.values(),
+            *self._adds,
+        ]
+
+    def _landing(self, actions: list[Action]) -> Landing:
+        reads = Reads(
+            whole_table=self._whole_table,
+            predicates=tuple(self._predicates),
+            files=frozenset(self._files_read),
+            app_ids=frozenset(self._app_ids),
+        )
+        work = Work.of(actions, reads, self.isolation)
+        info = commit_info(
+            txn_id=self.id,
+            timestamp=self.table.environment.now(),
+            operation=self.operation,
+            parameters=self.parameters,
+            read_version=self.snapshot.version,
+            isolation=work.isolation.value,
+            blind_append=is_blind_append(reads, actions),
+            metrics=self.metrics,
+        )
+        return Landing(
+            table=self.table,
+            snapshot=self.snapshot,
+            txn_id=self.id,
+            work=work,
+            content=CommitBytes(info, actions, enables=self._metadata if self._enables_timestamps else None),
+            enables_timestamps=self._enables_timestamps,
+            max_tries=self._max_tries,
+        )
+
+    @property
+    def _label(self) -> str:
+        return self.table.label
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise InvalidRequestError(f"this transaction on {self._label} was committed already; begin another one")
+
+
+def _check_owner(table: Table, snapshot: Snapshot) -> None:
+    """managed-commits and catalog-managed, "Writer Requirements": no commits but through the owner."""
+    feature = feature_of(snapshot.protocol)
+    if feature is not None and table.owner is None:
+        raise PathAccessError(
+            f"{table.location} is a {feature.name} table: commits go through its commit owner; open it by name there",
+            path=str(table.location),
+        )
+    if feature is None and table.owner is not None:
+        raise InvalidRequestError(f"{table.label} was handed back to the filesystem; open it by path")
+
+
+def removal(add: Add, *, at: int, data_change: bool = True) -> Remove:
+    """The action that takes an active file out of the table. `at`: ms since the epoch; retention counts from there."""
+    return Remove(
+        path=add.path,
+        data_change=data_change,
+        deletion_timestamp=at,
+        extended_file_metadata=True,
+        partition_values=add.partition_values,
+        size=add.size,
+        tags=add.tags,
+        deletion_vector=add.deletion_vector,
+        base_row_id=add.base_row_id,
+        default_row_commit_version=add.default_row_commit_version,
+    )

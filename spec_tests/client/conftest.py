@@ -1,0 +1,109 @@
+"""Tables with each owner, each dialect and each way to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl.actions import Add
+from refimpl.client.create import create_filesystem_table, create_table
+from refimpl.client.table import Table
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy
+from refimpl.environment import Environment
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.in_memory_owner import InMemoryOwner
+from spec_tests.support.scripted_host import ScriptedHost
+from spec_tests.support.unreliable_owner import UnreliableOwner
+
+SCHEMA = (
+    '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"month","type":"string","nullable":true,"metadata":{}}]}'
+)
+ON_REQUEST = MaintenancePolicy(backfill_every=None)
+"""Nothing is published unless somebody asks."""
+
+OWNED_WAYS = [(feature, way) for feature in (MANAGED_COMMIT, CATALOG_MANAGED) for way in Way if way in feature.ways]
+
+
+def adding(path: str, month: str = "01", **fields: Any) -> Add:
+    values = {"size": 1, "modification_time": 0, "data_change": True} | fields
+    return Add(path=path, partition_values={"month": month}, **values)
+
+
+@dataclass
+class Setting:
+    """One owner with a host, and the tables that a test makes there."""
+
+    owner: UnreliableOwner
+    host: ScriptedHost
+    environment: Environment
+    folder: Path
+
+    def table(
+        self,
+        feature: TableFeature | None = CATALOG_MANAGED,
+        way: Way | None = Way.STAGED,
+        *,
+        name: str = "orders",
+        policy: MaintenancePolicy | None = ON_REQUEST,
+        properties: dict[str, str] | None = None,
+        **options: Any,
+    ) -> Table:
+        """A table partitioned by `month`; without a feature, on the file system."""
+        if feature is None:
+            return create_filesystem_table(
+                self.folder / name,
+                self.environment,
+                SCHEMA,
+                partition_columns=["month"],
+                properties=properties,
+                **options,
+            )
+        return create_table(
+            self.owner,
+            self.environment,
+            name,
+            SCHEMA,
+            partition_columns=["month"],
+            feature=feature,
+            way=way,
+            policy=policy,
+            properties=properties,
+            **options,
+        )
+
+    def again(self, table: Table) -> Table:
+        """Another handle to the same table, as another process would have it."""
+        if table.owner is None:
+            return Table.by_path(table.location, self.environment)
+        assert table.table_id is not None
+        return Table.resolve(table.table_id, self.owner, self.environment)
+
+    def append(self, table: Table, *paths: str, month: str = "01") -> None:
+        """Somebody else's blind append."""
+        transaction = self.again(table).transaction()
+        transaction.add(*(adding(path, month) for path in paths))
+        transaction.commit()
+
+
+@pytest.fixture
+def host() -> ScriptedHost:
+    return ScriptedHost()
+
+
+@pytest.fixture(params=["in-memory", "local"])
+def setting(request: pytest.FixtureRequest, tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
+    environment = host.environment()
+    folder = tmp_path / "warehouse"
+    owner: CommitOwner
+    if request.param == "local":
+        with refimpl.open(folder, environment=environment, roots=[tmp_path]) as warehouse:
+            yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)
+        return
+    folder.mkdir()
+    yield Setting(UnreliableOwner(InMemoryOwner(folder, environment)), host, environment, folder)

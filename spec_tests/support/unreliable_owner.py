@@ -1,0 +1,183 @@
+"""What goes wrong between a client and its owner, for any owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from refimpl.commit_owner import (
+    Backfilled,
+    CommitOwner,
+    MaintenancePolicy,
+    NameTaken,
+    Registered,
+    ResolvedTable,
+)
+from refimpl.commits import (
+    AttemptId,
+    AttemptOutcome,
+    CommitsAnswer,
+    Conflict,
+    DirectProposal,
+    Outcome,
+    Proposal,
+    Ratified,
+)
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_path import Version
+from refimpl.table_feature import TableFeature, Way
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(kw_only=True)
+class Faults:
+    """What shall go wrong; each count is used up one by one."""
+
+    lose_answers: int = 0
+    """The request is carried out, but its answer is lost."""
+    lose_requests: int = 0
+    """The request is held back (see `deliver_delayed`), and no answer comes."""
+    unresolvable: int = 0
+    """`attempt_outcome` cannot be reached."""
+    conflicts_without_winners: bool = False
+    """Conflicts tell no winners: legal."""
+    nothing_listed: bool = False
+    """`get_commits` lists nothing, although something is unbackfilled: broken."""
+    list_late: int = 0
+    """`get_commits` lists nothing so often, then everything: a lagging replica."""
+    phantom_conflicts: int = 0
+    """Conflicts although nobody won."""
+    conflict_for_replay: bool = False
+    """A replay of a landed attempt is a conflict: legal without the promise of idempotent retry."""
+    before_proposal: list[Callable[[], object]] = field(default_factory=list)
+    """Each proposal waits for one of these: a competitor's turn."""
+    after_proposal: list[Callable[[], object]] = field(default_factory=list)
+    """The same between the owner's decision and the client's knowledge of it."""
+    raise_after_landing: list[Exception] = field(default_factory=list)
+    """The request is carried out, then fails with this."""
+    twice: bool = False
+    """Every proposal is delivered twice; the client hears the second answer."""
+
+    def use(self, name: str) -> bool:
+        left: int = getattr(self, name)
+        if left:
+            setattr(self, name, left - 1)
+        return left > 0
+
+
+class UnreliableOwner:
+    """A `CommitOwner` that passes everything on, except what `faults` say. `calls` counts requests by name."""
+
+    def __init__(self, owner: CommitOwner) -> None:
+        self.owner = owner
+        self.name = owner.name
+        self.faults = Faults()
+        self.calls: dict[str, int] = {}
+        self.proposals: list[tuple[Version, Proposal]] = []
+        self.delayed: list[Callable[[], object]] = []
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        self._count("resolve")
+        return self.owner.resolve(reference)
+
+    def tables(self) -> list[ResolvedTable]:
+        return self.owner.tables()
+
+    def stage_table(
+        self,
+        name: str,
+        feature: TableFeature,
+        *,
+        way: Way | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable:
+        self._count("stage_table")
+        return self.owner.stage_table(name, feature, way=way, location=location, policy=policy)
+
+    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        return self._propose("register_table", 0, proposal, lambda: self.owner.register_table(table_id, proposal))
+
+    def drop_table(self, table_id: str) -> None:
+        self._count("drop_table")
+        self.owner.drop_table(table_id)
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        outcome = self._propose("commit", version, proposal, lambda: self.owner.commit(table_id, version, proposal))
+        if isinstance(outcome, Conflict) and self.faults.conflicts_without_winners:
+            return msgspec.structs.replace(outcome, winners=())
+        if isinstance(outcome, Ratified) and outcome.replayed and self.faults.conflict_for_replay:
+            return Conflict(latest_ratified_version=version)
+        return outcome
+
+    def _propose(self, name: str, version: Version, proposal: Proposal, request: Callable[[], Answer]) -> Answer:
+        self._count(name)
+        self.proposals.append((version, proposal))
+        if self.faults.before_proposal:
+            self.faults.before_proposal.pop(0)()
+        if self.faults.use("phantom_conflicts"):
+            return Conflict(latest_ratified_version=version)  # type: ignore[return-value]
+        if self.faults.use("lose_requests"):
+            self.delayed.append(request)
+            raise OutcomeUnknown("the request was lost on its way")
+        answer = request()
+        if self.faults.twice:
+            answer = request()
+        if self.faults.after_proposal:
+            self.faults.after_proposal.pop(0)()
+        if self.faults.use("lose_answers"):
+            raise OutcomeUnknown("the answer was lost on its way")
+        if self.faults.raise_after_landing:
+            raise self.faults.raise_after_landing.pop(0)
+        return answer
+
+    def deliver_delayed(self) -> list[object]:
+        """Let the requests that were held back arrive now; what they would have been answered."""
+        requests, self.delayed = self.delayed, []
+        return [request() for request in requests]
+
+    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        self._count("attempt_outcome")
+        if self.faults.use("unresolvable"):
+            raise OwnerUnavailableError("the owner cannot be reached")
+        return self.owner.attempt_outcome(table_id, attempt)
+
+    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+        self._count("get_commits")
+        answer = self.owner.get_commits(table_id, start, end)
+        if self.faults.nothing_listed or self.faults.use("list_late"):
+            return msgspec.structs.replace(answer, commits=())
+        return answer
+
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+        self._count("backfill_to_version")
+        return self.owner.backfill_to_version(table_id, version)
+
+    def take_over(
+        self,
+        location: Path,
+        name: str,
+        feature: TableFeature,
+        version: Version,
+        proposal: DirectProposal,
+        *,
+        way: Way | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> Outcome:
+        return self._propose(
+            "take_over",
+            version,
+            proposal,
+            lambda: self.owner.take_over(location, name, feature, version, proposal, way=way, policy=policy),
+        )
+
+    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+        return self._propose("hand_back", version, proposal, lambda: self.owner.hand_back(table_id, version, proposal))
+
+    def _count(self, name: str) -> None:
+        self.calls[name] = self.calls.get(name, 0) + 1
