@@ -158,6 +158,12 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
     return tuple(name for names in brought for name in names)
 
 
+def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether the table forbids to remove rows; files may still be rewritten without a change of data."""
+    enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
+    return enabled and "appendOnly" in writer_features(protocol)
+
+
 def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
     """Unknown features count as used: nothing tells what they mean."""
     return name not in unused or unused[name](metadata)

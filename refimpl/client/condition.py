@@ -1,0 +1,266 @@
+"""Conditions on typed columns, in SQL's three-valued logic: of files, by what is known; of rows, by Arrow.
+
+For a file not the values are known, but bounds: of a partition column the one value, of others what
+statistics tell, perhaps nothing. So a condition has not one truth for a file but a set of possible
+ones, and every operation below may make that set too large, never too small:
+
+    a file may hold a matching row        TRUE is possible
+    all rows of a file match              nothing but TRUE is possible
+
+Comparisons mean what they mean in Spark: strings by code points, NaN above every other number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, IntFlag
+from typing import TYPE_CHECKING, Any, Final
+
+from refimpl.client.schema import DataType, Primitive
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+FLOATS: Final = (Primitive(name="float"), Primitive(name="double"))
+
+
+class Truth(IntFlag):
+    """A set of truth values."""
+
+    NEVER = 0
+    TRUE = 1
+    FALSE = 2
+    NULL = 4
+
+    def negated(self) -> Truth:
+        swapped = self & Truth.NULL
+        if self & Truth.TRUE:
+            swapped |= Truth.FALSE
+        if self & Truth.FALSE:
+            swapped |= Truth.TRUE
+        return swapped
+
+
+class Nulls(Enum):
+    """How many of a column's values are null."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the table, or a member of a struct. `path`: names as the schema spells them."""
+
+    path: tuple[str, ...]
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What is known of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`."""
+
+    lower: Any = None
+    """None: not known."""
+    upper: Any = None
+    nulls: Nulls = Nulls.UNKNOWN
+    nan: bool = False
+    """Whether some values may be NaN."""
+
+
+Facts = Callable[[Column], Bounds]
+
+
+def truths(*, can_be_true: bool, can_be_false: bool, nulls: Nulls) -> Truth:
+    if nulls is Nulls.ALL:
+        return Truth.NULL
+    found = Truth.NEVER if nulls is Nulls.NONE else Truth.NULL
+    if can_be_true:
+        found |= Truth.TRUE
+    if can_be_false:
+        found |= Truth.FALSE
+    return found
+
+
+class Operator(Enum):
+    EQUAL = "="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`column operator value`. The other operators are negations of these."""
+
+    column: Column
+    operator: Operator
+    value: Any
+    """Of the column's Python type; never null or NaN."""
+
+    def possible(self, facts: Facts) -> Truth:
+        known = facts(self.column)
+        lower, upper, value = known.lower, known.upper, self.value
+        match self.operator:
+            case Operator.LESS:
+                can_be_true = lower is None or lower < value
+                can_be_false = upper is None or upper >= value or known.nan
+            case Operator.LESS_OR_EQUAL:
+                can_be_true = lower is None or lower <= value
+                can_be_false = upper is None or upper > value or known.nan
+            case Operator.EQUAL:
+                can_be_true = (lower is None or lower <= value) and (upper is None or value <= upper)
+                can_be_false = lower is None or upper is None or not lower == upper == value or known.nan
+        return truths(can_be_true=can_be_true, can_be_false=can_be_false, nulls=known.nulls)
+
+    def to_arrow(self) -> pc.Expression:
+        field, value = _field(self.column), _scalar(self.column, self.value)
+        match self.operator:
+            case Operator.EQUAL:
+                return field == value
+            case Operator.LESS:
+                return field < value
+            case Operator.LESS_OR_EQUAL:
+                return field <= value
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsNull:
+    """`column IS NULL`: true or false, never null."""
+
+    column: Column
+
+    def possible(self, facts: Facts) -> Truth:
+        match facts(self.column).nulls:
+            case Nulls.ALL:
+                return Truth.TRUE
+            case Nulls.NONE:
+                return Truth.FALSE
+            case Nulls.UNKNOWN:
+                return Truth.TRUE | Truth.FALSE
+
+    def to_arrow(self) -> pc.Expression:
+        return _field(self.column).is_null()
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Like:
+    """`column LIKE pattern`, the pattern given as what stands before its first wildcard, and as a whole."""
+
+    column: Column
+    prefix: str
+    pattern: re.Pattern[str]
+
+    def possible(self, facts: Facts) -> Truth:
+        known = facts(self.column)
+        lower, upper, size = known.lower, known.upper, len(self.prefix)
+        if lower is not None and lower == upper:
+            matches = self.pattern.fullmatch(lower) is not None
+            return truths(can_be_true=matches, can_be_false=not matches, nulls=known.nulls)
+        reaches = (lower is None or lower[:size] <= self.prefix) and (upper is None or upper[:size] >= self.prefix)
+        return truths(can_be_true=reaches, can_be_false=True, nulls=known.nulls)
+
+    def to_arrow(self) -> pc.Expression:
+        import pyarrow.compute as pc
+
+        return pc.match_substring_regex(_field(self.column), f"^(?s:{self.pattern.pattern})$")
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """TRUE, FALSE, or None for NULL."""
+
+    value: bool | None
+
+    def possible(self, facts: Facts) -> Truth:  # noqa: ARG002 - the same for every file
+        return {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}[self.value]
+
+    def to_arrow(self) -> pc.Expression:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        return pc.scalar(pa.scalar(self.value, pa.bool_()))
+
+    def columns(self) -> Iterator[Column]:
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Not:
+    operand: Condition
+
+    def possible(self, facts: Facts) -> Truth:
+        return self.operand.possible(facts).negated()
+
+    def to_arrow(self) -> pc.Expression:
+        return ~self.operand.to_arrow()
+
+    def columns(self) -> Iterator[Column]:
+        return self.operand.columns()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class And:
+    operands: tuple[Condition, ...]
+
+    def possible(self, facts: Facts) -> Truth:
+        found = [operand.possible(facts) for operand in self.operands]
+        can_be_true = all(truth & Truth.TRUE for truth in found)
+        can_be_false = any(truth & Truth.FALSE for truth in found)
+        can_be_null = any(truth & Truth.NULL for truth in found) and all(
+            truth & (Truth.TRUE | Truth.NULL) for truth in found
+        )
+        return (
+            (Truth.TRUE if can_be_true else Truth.NEVER)
+            | (Truth.FALSE if can_be_false else Truth.NEVER)
+            | (Truth.NULL if can_be_null else Truth.NEVER)
+        )
+
+    def to_arrow(self) -> pc.Expression:
+        first, *others = (operand.to_arrow() for operand in self.operands)
+        for other in others:
+            first = first & other
+        return first
+
+    def columns(self) -> Iterator[Column]:
+        for operand in self.operands:
+            yield from operand.columns()
+
+
+def either(*operands: Condition) -> Condition:
+    """OR, which De Morgan's law makes of AND, in three-valued logic too."""
+    return Not(operand=And(operands=tuple(Not(operand=operand) for operand in operands)))
+
+
+Condition = Comparison | IsNull | Like | Constant | Not | And
+
+
+def _field(column: Column) -> pc.Expression:
+    import pyarrow.compute as pc
+
+    return pc.field(*column.path)
+
+
+def _scalar(column: Column, value: Any) -> pc.Expression:
+    import decimal
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from refimpl.client.schema import Decimal, arrow_type
+
+    if isinstance(value, decimal.Decimal):
+        # A literal may have more digits than the column: compared as it is, not squeezed into the column's type.
+        return pc.scalar(pa.scalar(value) if isinstance(column.type, Decimal) else pa.scalar(float(value)))
+    return pc.scalar(pa.scalar(value, None if column.type in FLOATS else arrow_type(column.type)))

@@ -1,0 +1,101 @@
+"""Rows of a snapshot, by Arrow: data files, partition values, the table's types.
+
+A file holds the columns that the table had when it was written: those added since are null, those
+dropped since are not read, narrower types are widened. Partition columns are not in the files; their
+values are in the add actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.actions import Add
+from refimpl.client import schema as delta_schema
+from refimpl.client.partition_values import from_text, local_path
+from refimpl.client.schema import Struct
+from refimpl.errors import CorruptionError, InvalidRequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from refimpl.client.predicate import Predicate
+    from refimpl.client.snapshot import Snapshot
+
+
+def read_rows(
+    location: Path, snapshot: Snapshot, columns: Sequence[str] | None, where: str | Predicate | None
+) -> pa.Table:
+    """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
+    import pyarrow as pa
+
+    wanted = _selected(snapshot.schema, columns)
+    test = None if where is None else snapshot.file_test(where)
+    names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
+    needed = Struct(fields=tuple(field for field in snapshot.schema.fields if field.name in names))
+    files = [add for add in snapshot.files.values() if test is None or test.may_match(add)]
+    result = delta_schema.to_arrow(wanted)
+    condition = None if test is None else test.condition.to_arrow()
+    parts: list[pa.Table] = [result.empty_table()]
+    for add in sorted(files, key=lambda add: add.path):
+        rows = _read_file(local_path(location, add.path), add, needed, snapshot.partition_columns)
+        if condition is not None:
+            rows = rows.filter(condition)
+        parts.append(rows.select(wanted.names))
+    return pa.concat_tables(parts)
+
+
+def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
+    if columns is None:
+        return schema
+    if not columns or len(set(columns)) != len(columns):
+        raise InvalidRequestError(f"name at least one column, and each once, not {list(columns)}")
+    return Struct(fields=tuple(schema[name] for name in columns))
+
+
+def _read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            there = set(file.schema_arrow.names) - set(partition_columns)
+            stored = file.read(columns=[name for name in needed.names if name in there])
+            count = file.metadata.num_rows
+    except FileNotFoundError:
+        raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
+    target = delta_schema.to_arrow(needed)
+    arrays: list[Any] = []
+    for column, field in zip(needed.fields, target, strict=True):
+        if column.name in partition_columns:
+            arrays.append(_repeated(from_text(add.partition_values.get(column.name), column.type), field.type, count))
+        elif column.name in there:
+            arrays.append(_widened(stored.column(column.name), field, path))
+        else:
+            arrays.append(pa.nulls(count, field.type))
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def _widened(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise CorruptionError(
+            f"the column {field.name!r} of {path} is {column.type}, which does not fit the table's {field.type}: "
+            f"{error}",
+            path=str(path),
+            column=field.name,
+        ) from error

@@ -1,0 +1,177 @@
+"""Loading a version, and moving it forward: ask, list, choose, read; again if the log moved meanwhile.
+
+Between the owner's answer, the listing and the reading, others publish, checkpoint and clean up. What
+then looks like a gap or a vanished file is looked at again with a new answer and a new listing; the
+same evidence twice is the truth. A checkpoint that cannot be read is replaced by older history where
+there is some, and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from refimpl.actions import CommitInfo
+from refimpl.client import checkpoint_reading, checksum_reading, log_segment
+from refimpl.client.log_reading import LogReader
+from refimpl.client.log_replay import Changes, TableState, collector_paused
+from refimpl.client.log_segment import Commit, LogSegment
+from refimpl.commits import CommitsAnswer
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import LogPath, Version
+from refimpl.table_feature import in_commit_timestamps_enabled
+
+ATTEMPTS: Final = 6
+"""How often one load looks at a log that keeps moving."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A version as it was read."""
+
+    state: TableState
+    segment: LogSegment
+    in_commit_timestamp: int | None
+    """As the target's commit says it."""
+    warnings: tuple[str, ...] = ()
+
+
+def load(reader: LogReader, version: Version | None = None) -> Loaded:
+    """A version, or the newest there is.
+
+    Raises what `log_segment.build` raises, and `CorruptLogError` for files that cannot be read.
+    """
+    distrusted: dict[str, CorruptLogError] = {}
+    evidence: object = None
+    for attempt in range(ATTEMPTS):
+        answer = reader.ask(end=version)
+        by_hint = reader.listing_by_hint(answer, version) if attempt == 0 else None
+        listing = reader.log.listing() if by_hint is None else by_hint
+        try:
+            return _load_from(reader, answer, listing, version, distrusted)
+        except FileNotFoundError as error:
+            failure = _vanished(error)
+        except CorruptLogError as error:
+            if "missing_version" not in error.facts:
+                raise
+            failure = next(iter(distrusted.values()), error)
+        if (answer, listing) == evidence:
+            raise failure
+        evidence = (answer, listing)
+    raise CorruptLogError(
+        f"the log {reader.log.folder} changed during each of {ATTEMPTS} attempts to read it; try again",
+        path=str(reader.log.folder),
+    )
+
+
+def _load_from(
+    reader: LogReader,
+    answer: CommitsAnswer | None,
+    listing: Sequence[LogPath],
+    version: Version | None,
+    distrusted: dict[str, CorruptLogError],
+) -> Loaded:
+    """`distrusted`: checkpoint files that cannot be read, and why; those found here are added."""
+    while True:
+        segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
+        try:
+            return _read(reader, segment, TableState(), [str(error) for error in distrusted.values()])
+        except _CheckpointUnreadable as failure:
+            distrusted |= dict.fromkeys((path.name for path in failure.checkpoint), failure.cause)
+
+
+def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
+    """The newest version, reading only what came after `loaded`, which itself is returned if nothing did.
+
+    Where that is not enough (the new commits were cleaned up, or the known one is another file now), the
+    whole is loaded anew.
+    """
+    known = loaded.segment.version
+    if reader.owner is None and not _still_there(reader, loaded.segment):
+        return load(reader)
+    answer = reader.ask(start=known + 1)
+    try:
+        listing = reader.listing_after(known, answer)
+        segment = log_segment.build(listing, answer, reader.feature, known=known)
+        if segment.version == known:
+            return loaded
+        return _read(reader, segment, loaded.state, list(loaded.warnings))
+    except FileNotFoundError:
+        return load(reader)
+    except CorruptLogError as error:
+        if "missing_version" not in error.facts:
+            raise
+        return load(reader)
+
+
+def _still_there(reader: LogReader, segment: LogSegment) -> bool:
+    """Whether the commit that was read last is still the same file: the table was not made anew at its place."""
+    last = segment.last_commit
+    return isinstance(last, LogPath) and reader.log.find(last.name) == last
+
+
+class _CheckpointUnreadable(Exception):  # noqa: N818 - never leaves this module
+    def __init__(self, checkpoint: tuple[LogPath, ...], cause: CorruptLogError) -> None:
+        super().__init__(str(cause))
+        self.checkpoint = checkpoint
+        self.cause = cause
+
+
+def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: list[str]) -> Loaded:
+    with collector_paused():
+        state, changes = base, Changes()
+        if segment.checkpoint:
+            try:
+                changes.apply(checkpoint_reading.read(reader.log, segment.checkpoint))
+            except CorruptLogError as error:
+                raise _CheckpointUnreadable(segment.checkpoint, error) from error
+        reached, newest = segment.checkpoint_version, None
+        checksum = segment.checksum
+        for commit in segment.deltas():
+            if checksum is not None and reached == checksum.version:
+                state, changes = state.after(changes), Changes()
+                warnings += _compare(reader, checksum, state, None)
+            changes.commit_info = None
+            changes.apply(reader.actions(commit))
+            reached, newest = commit.version, commit
+        state = state.after(changes)
+    if state.protocol is None or state.metadata is None:
+        absent = "protocol" if state.protocol is None else "metaData"
+        raise CorruptLogError(
+            f"the log {reader.log.folder} has no {absent} action up to version {segment.version}",
+            path=str(reader.log.folder),
+        )
+    info = changes.commit_info
+    if newest is not segment.last_commit and in_commit_timestamps_enabled(state.protocol, state.metadata):
+        info = _info_if_there(reader, segment.last_commit)
+    time = None if info is None else info.in_commit_timestamp
+    if checksum is not None and checksum.version == segment.version:
+        warnings += _compare(reader, checksum, state, time)
+    return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
+
+
+def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | None:
+    """Of a commit that a checkpoint or a compaction stood for: it may be cleaned up."""
+    if commit is None:
+        return None
+    try:
+        return reader.commit_info(commit)
+    except FileNotFoundError:
+        return None
+
+
+def _compare(reader: LogReader, path: LogPath, state: TableState, in_commit_timestamp: int | None) -> list[str]:
+    """What the checksum of the version of `state` says otherwise. One that cannot be read says nothing."""
+    try:
+        checksum = checksum_reading.parse(reader.log.read(path.name))
+    except OSError:
+        return []
+    found = [] if checksum is None else checksum_reading.disagreements(checksum, state, in_commit_timestamp)
+    return [f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in found]
+
+
+def _vanished(error: FileNotFoundError) -> CorruptLogError:
+    return CorruptLogError(
+        f"the log names {error.filename}, but there is no such file; restore it", path=str(error.filename)
+    )

@@ -1,0 +1,149 @@
+"""Asking the owner, listing, and reading commits: the effects behind a log segment.
+
+The order is always owner first, then the files (catalog-managed, "Reading Catalog-managed Tables"): in
+the other order a commit that is published in between is in neither answer. managed-commits would allow
+it with a second listing; one order for both is simpler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from refimpl import actions, log_path
+from refimpl.actions import Action, CommitInfo
+from refimpl.client import checkpoint_reading
+from refimpl.client.log_segment import Commit
+from refimpl.commit_owner import CommitOwner
+from refimpl.commits import CommitsAnswer
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import LAST_CHECKPOINT, LogPath, Version
+from refimpl.log_store import LogStore
+from refimpl.table_feature import TableFeature
+
+LOOK_AHEAD: Final = 4
+"""Names of missing commits that are tried before a log counts as ended: one that lacks a file in the middle
+must not look like one that ends there."""
+
+
+class LogReader:
+    """One table's log, with the owner to ask if it has one. Cheap; holds no state of the table."""
+
+    __slots__ = ("feature", "log", "owner", "table_id")
+
+    def __init__(
+        self,
+        log: LogStore,
+        *,
+        owner: CommitOwner | None = None,
+        table_id: str | None = None,
+        feature: TableFeature | None = None,
+    ) -> None:
+        if len({owner is None, table_id is None, feature is None}) != 1:
+            raise ValueError("owner, table id and feature belong together")
+        self.log = log
+        self.owner = owner
+        self.table_id = table_id
+        self.feature = feature
+
+    def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
+        """The owner's commits and its latest version; None for access by path. Ask before listing."""
+        if self.owner is None or self.table_id is None:
+            return None
+        return self.owner.get_commits(self.table_id, start, end)
+
+    def listing_after(self, known: Version, answer: CommitsAnswer | None) -> list[LogPath]:
+        """The published commits after `known` that the owner did not list, found by their names.
+
+        It costs the number of new commits, where a listing costs the whole history. `LOOK_AHEAD` names beyond
+        the first missing one are tried, so that a hole shows.
+        """
+        capped = answer is not None and self.feature is not None and self.feature.capped_at_latest
+        end = answer.latest_ratified_version if answer is not None and capped else None
+        owned = {commit.version for commit in answer.commits} if answer is not None else set()
+        found: list[LogPath] = []
+        version, missing = known + 1, 0
+        while missing <= LOOK_AHEAD and version <= log_path.MAX_VERSION and (end is None or version <= end):
+            path = None if version in owned else self.log.find(log_path.commit(version))
+            if path is not None:
+                found.append(path)
+            missing = 0 if path is not None or version in owned else missing + 1
+            version += 1
+        last = max([known, *owned, *(path.version for path in found)])
+        checksum = self.log.find(log_path.checksum(last)) if last > known else None
+        return found if checksum is None else [*found, checksum]
+
+    def listing_by_hint(self, answer: CommitsAnswer | None, version: Version | None) -> list[LogPath] | None:
+        """A listing made from `_last_checkpoint` alone: its files and the commits after them. None: list for real.
+
+        Only where the owner's latest version is the target, so that nothing newer can be overlooked, and only if the
+        hint names files that are there and not beyond the target (delta-facts section 1).
+        """
+        if answer is None or self.feature is None or not self.feature.capped_at_latest:
+            return None
+        target = answer.latest_ratified_version if version is None else version
+        try:
+            hint = checkpoint_reading.last_checkpoint(self.log.read(LAST_CHECKPOINT))
+        except FileNotFoundError:
+            return None
+        if hint is None or target is None or hint.version > target:
+            return None
+        files = [path for name in hint.names if (path := self.log.find(name)) is not None]
+        if len(files) != len(hint.names) or any(path.version != hint.version for path in files):
+            return None
+        own = self.log.find(log_path.commit(hint.version))
+        return [*files, *([own] if own else []), *self.listing_after(hint.version, answer)]
+
+    def content(self, commit: Commit) -> bytes:
+        """The bytes of a commit: where it is said to be, else its published file.
+
+        A staged file may be removed once it is published. Raises `FileNotFoundError` if neither is there.
+        """
+        if isinstance(commit, LogPath):
+            return self.log.read(commit.name)
+        if commit.content is not None:
+            return commit.content
+        if commit.file_name is not None and self.feature is not None:
+            try:
+                return self.log.read_staged(self.feature.staging_folder, commit.file_name)
+            except FileNotFoundError:
+                pass
+        return self.log.read(log_path.commit(commit.version))
+
+    def actions(self, commit: Commit) -> list[Action]:
+        """The decoded actions. Raises `CorruptLogError` with the file's path, `FileNotFoundError`."""
+        return actions.decode(self.content(commit), source=self.source(commit))
+
+    def commit_info(self, commit: Commit) -> CommitInfo | None:
+        """Who made a commit, and when; None if it does not say. It costs one line where that is the first action."""
+        content = self.content(commit)
+        first = content.partition(b"\n")[0]
+        text = first if first.startswith(b'{"commitInfo"') else content
+        found = (a for a in actions.decode(text, source=self.source(commit)) if isinstance(a, CommitInfo))
+        return next(found, None)
+
+    def stored_time(self, commit: Commit) -> int:
+        """The in-commit timestamp, in ms. Raises `CorruptLogError` for a commit that lacks it."""
+        info = self.commit_info(commit)
+        if info is None or info.in_commit_timestamp is None:
+            raise CorruptLogError(
+                f"{self.source(commit)} has no in-commit timestamp, although the table has them enabled",
+                path=self.source(commit),
+                version=commit.version,
+            )
+        return info.in_commit_timestamp
+
+    def source(self, commit: Commit) -> str:
+        """What to call the place of a commit in a message."""
+        if isinstance(commit, LogPath):
+            return str(self.log.folder / commit.name)
+        if commit.content is not None:
+            return f"the inline commit of version {commit.version} of {self.log.location}"
+        if commit.file_name is not None and self.feature is not None:
+            return str(self.log.folder / self.feature.staging_folder / commit.file_name)
+        return str(self.log.folder / log_path.commit(commit.version))
+
+    def commits(self, commits: tuple[Commit, ...]) -> Iterator[tuple[Version, list[Action]]]:
+        """The actions of each commit, in the order given."""
+        for commit in commits:
+            yield commit.version, self.actions(commit)

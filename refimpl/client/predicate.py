@@ -1,0 +1,340 @@
+"""Conditions in SQL, and what they say of files: for pruning, and for conflicts.
+
+    predicate = parse("month = 3 AND carrier IN ('UA', 'DL')")
+    test = predicate.test(snapshot.schema, snapshot.partition_columns)
+    test.may_match(add)
+
+Understood: comparisons of a column with a literal, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
+TRUE, FALSE, NULL, NOT, AND, OR, parentheses; Spark's spelling of literals, parsed by sqlglot. Names of
+columns are compared without case, as Spark does. A timestamp without a zone is taken as UTC. What is not
+understood is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+import re
+from typing import Any, Final, NoReturn
+
+import sqlglot
+from sqlglot import exp
+
+from refimpl.client.condition import (
+    FLOATS,
+    And,
+    Column,
+    Comparison,
+    Condition,
+    Constant,
+    IsNull,
+    Like,
+    Not,
+    Operator,
+    either,
+)
+from refimpl.client.file_facts import FileTest
+from refimpl.client.schema import DataType, Decimal, Primitive, Struct
+from refimpl.errors import InvalidRequestError
+
+_DIALECT: Final = "spark"
+_INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
+
+
+class Predicate:
+    """A condition whose syntax is right; whether it fits a table shows when it meets one."""
+
+    __slots__ = ("_tree", "columns", "text")
+
+    def __init__(self, text: str, tree: exp.Expr) -> None:
+        self.text = text
+        self._tree = tree
+        self.columns: frozenset[str] = frozenset(column.parts[0].name.lower() for column in tree.find_all(exp.Column))
+        """The top-level columns that it mentions, in lower case."""
+
+    def partition_only(self, partition_columns: tuple[str, ...]) -> bool:
+        """Whether partition values alone decide it."""
+        return self.columns <= {name.lower() for name in partition_columns}
+
+    def condition(self, schema: Struct) -> Condition:
+        """The condition on the columns of a schema. Raises `InvalidRequestError` for what does not fit it."""
+        return _condition(self._tree, schema)
+
+    def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
+        """The condition as a question to ask of files."""
+        return FileTest(text=self.text, condition=self.condition(schema), partition_columns=partition_columns)
+
+    def __repr__(self) -> str:
+        return f"Predicate({self.text!r})"
+
+
+def parse(text: str) -> Predicate:
+    """Raises `InvalidRequestError` for what is not one condition in SQL."""
+    try:
+        trees = sqlglot.parse(text, read=_DIALECT)
+    except sqlglot.errors.SqlglotError as error:
+        raise InvalidRequestError(f"the condition {text!r} is not SQL: {error}", condition=text) from error
+    if len(trees) != 1 or trees[0] is None:
+        raise InvalidRequestError(f"give one condition, not {text!r}", condition=text)
+    return Predicate(text, trees[0])
+
+
+def _refuse(node: exp.Expr, why: str) -> NoReturn:
+    text = node.sql(dialect=_DIALECT)
+    raise InvalidRequestError(f"the condition {text!r} {why}", condition=text)
+
+
+def _condition(node: exp.Expr, schema: Struct) -> Condition:
+    match node:
+        case exp.Paren():
+            return _condition(node.this, schema)
+        case exp.Not():
+            return Not(operand=_condition(node.this, schema))
+        case exp.And():
+            return And(operands=(_condition(node.left, schema), _condition(node.right, schema)))
+        case exp.Or():
+            return either(_condition(node.left, schema), _condition(node.right, schema))
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.NullSafeEQ():
+            return _comparison(node, schema)
+        case exp.Between():
+            column = _column(node.this, schema)
+            return And(
+                operands=(
+                    _compare(column, exp.GTE, _literal(node.args["low"]), node),
+                    _compare(column, exp.LTE, _literal(node.args["high"]), node),
+                )
+            )
+        case exp.In() if node.args.get("query") is None and node.expressions:
+            column = _column(node.this, schema)
+            return either(*(_compare(column, exp.EQ, _literal(item), node) for item in node.expressions))
+        case exp.Is():
+            return _is(node, schema)
+        case exp.Like() | exp.Escape():
+            return _like(node, schema)
+        case exp.Boolean():
+            return Constant(value=node.this)
+        case exp.Null():
+            return Constant(value=None)
+        case exp.Column():
+            return _compare(_column(node, schema), exp.EQ, True, node)
+        case _:
+            _refuse(node, "is not understood here: see refimpl.client.predicate for what is")
+
+
+def _comparison(node: exp.Binary, schema: Struct) -> Condition:
+    left, right, kind = node.left, node.right, type(node)
+    if not isinstance(_bare(left), exp.Column):
+        left, right, kind = right, left, _MIRRORED.get(kind, kind)
+    column = _column(left, schema)
+    if kind is exp.NullSafeEQ:
+        value = _literal(right)
+        if value is None:
+            return IsNull(column=column)
+        equal = _compare(column, exp.EQ, value, node)
+        return And(operands=(equal, Not(operand=IsNull(column=column))))
+    return _compare(column, kind, _literal(right), node)
+
+
+_MIRRORED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
+    exp.LT: exp.GT,
+    exp.GT: exp.LT,
+    exp.LTE: exp.GTE,
+    exp.GTE: exp.LTE,
+}
+"""What an operator becomes when its sides are exchanged."""
+
+
+def _compare(column: Column, kind: type[exp.Expr], literal: Any, node: exp.Expr) -> Condition:
+    if literal is None:
+        return Constant(value=None)
+    value = _fitted(literal, column, node)
+    operator, negated = _OPERATORS[kind]
+    comparison = Comparison(column=column, operator=operator, value=value)
+    return Not(operand=comparison) if negated else comparison
+
+
+_OPERATORS: Final[dict[type[exp.Expr], tuple[Operator, bool]]] = {
+    exp.EQ: (Operator.EQUAL, False),
+    exp.NEQ: (Operator.EQUAL, True),
+    exp.LT: (Operator.LESS, False),
+    exp.GTE: (Operator.LESS, True),
+    exp.LTE: (Operator.LESS_OR_EQUAL, False),
+    exp.GT: (Operator.LESS_OR_EQUAL, True),
+}
+
+
+def _is(node: exp.Is, schema: Struct) -> Condition:
+    column = _column(node.this, schema)
+    if isinstance(node.expression, exp.Null):
+        return IsNull(column=column)
+    if isinstance(node.expression, exp.Boolean):
+        same = _compare(column, exp.EQ, node.expression.this, node)
+        return And(operands=(same, Not(operand=IsNull(column=column))))
+    _refuse(node, "is not understood here: IS takes NULL, TRUE or FALSE")
+
+
+def _like(node: exp.Like | exp.Escape, schema: Struct) -> Condition:
+    like, escape = (node.this, _literal(node.expression)) if isinstance(node, exp.Escape) else (node, "\\")
+    if not isinstance(like, exp.Like):
+        _refuse(node, "is not understood here")
+    column, text = _column(like.this, schema), _literal(like.expression)
+    if column.type != Primitive(name="string") or not isinstance(text, str) or len(str(escape)) != 1:
+        _refuse(
+            node, f"does not fit: LIKE takes a string column and a quoted pattern, {column.path[-1]} is {column.type}"
+        )
+    prefix, pattern = _pattern(text, str(escape))
+    return Like(column=column, prefix=prefix, pattern=pattern)
+
+
+def _pattern(text: str, escape: str) -> tuple[str, re.Pattern[str]]:
+    prefix: list[str] = []
+    parts: list[str] = []
+    literal, escaped = True, False
+    for character in text:
+        if not escaped and character == escape:
+            escaped = True
+            continue
+        if not escaped and character in "%_":
+            literal = False
+            parts.append(".*" if character == "%" else ".")
+        else:
+            parts.append(re.escape(character))
+            if literal:
+                prefix.append(character)
+        escaped = False
+    return "".join(prefix), re.compile("".join(parts), re.DOTALL)
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _column(node: exp.Expr, schema: Struct) -> Column:
+    node = _bare(node)
+    if not isinstance(node, exp.Column):
+        _refuse(node, "stands where the name of a column must stand")
+    path: list[str] = []
+    kind: DataType = schema
+    for part in node.parts:
+        members = kind.fields if isinstance(kind, Struct) else ()
+        found = [m for m in members if m.name == part.name] or [
+            m for m in members if m.name.lower() == part.name.lower()
+        ]
+        if len(found) != 1:
+            names = ", ".join(member.name for member in members)
+            _refuse(
+                node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}"
+            )
+        path.append(found[0].name)
+        kind = found[0].type
+    return Column(path=tuple(path), type=kind)
+
+
+_Literal = str | int | decimal.Decimal | bool | bytes | datetime.date | None
+
+
+def _literal(node: exp.Expr) -> _Literal:
+    """The value of a literal as it is spelled; what it means for a column shows in `_fitted`."""
+    node = _bare(node)
+    match node:
+        case exp.Null():
+            return None
+        case exp.Boolean():
+            return bool(node.this)
+        case exp.Neg():
+            value = _literal(node.this)
+            if isinstance(value, int | decimal.Decimal) and not isinstance(value, bool):
+                return -value
+        case exp.Literal(is_string=True):
+            return str(node.this)
+        case exp.Literal():
+            return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
+        case exp.HexString():
+            return int(node.this, 16).to_bytes((len(node.this) + 1) // 2, "big")
+        case exp.Cast():
+            return _cast(node)
+        case _:
+            pass
+    _refuse(node, "is not a literal; compare a column with one")
+
+
+def _cast(node: exp.Cast) -> _Literal:
+    value = _literal(node.this)
+    target = node.to.this
+    try:
+        if target == exp.DataType.Type.DATE and isinstance(value, str):
+            return datetime.date.fromisoformat(value)
+        if target in _TIMESTAMPS and isinstance(value, str):
+            return datetime.datetime.fromisoformat(value)
+    except ValueError:
+        _refuse(node, f"is no {node.to.sql(dialect=_DIALECT)}")
+    if target in exp.DataType.NUMERIC_TYPES and not isinstance(value, bool):
+        return value
+    _refuse(node, "is not a literal; compare a column with one")
+
+
+_TIMESTAMPS: Final = frozenset(
+    {
+        exp.DataType.Type.TIMESTAMP,
+        exp.DataType.Type.TIMESTAMPTZ,
+        exp.DataType.Type.TIMESTAMPLTZ,
+        exp.DataType.Type.TIMESTAMPNTZ,
+    }
+)
+
+
+def _fitted(literal: Any, column: Column, node: exp.Expr) -> Any:
+    """The literal as a value of the column's Python type, as Spark would cast it where no digit is lost."""
+    try:
+        value = _converted(literal, column.type)
+    except (ValueError, TypeError, ArithmeticError):
+        value = None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        _refuse(node, f"does not fit: the column {'.'.join(column.path)} is {column.type}, not {literal!r}")
+    return value
+
+
+def _converted(literal: Any, kind: DataType) -> Any:
+    number = isinstance(literal, int | decimal.Decimal) and not isinstance(literal, bool)
+    match kind:
+        case Primitive(name="string"):
+            return literal if isinstance(literal, str) else None
+        case Primitive(name=name) if name in _INTEGERS and (number or isinstance(literal, str)):
+            exact = decimal.Decimal(literal)
+            return int(exact) if exact == exact.to_integral_value() else exact
+        case Primitive() if kind in FLOATS and (number or isinstance(literal, str)):
+            return float(literal)
+        case Decimal() if number or isinstance(literal, str):
+            return decimal.Decimal(literal)
+        case Primitive(name="boolean"):
+            return literal if isinstance(literal, bool) else {"true": True, "false": False}.get(literal)
+        case Primitive(name="date"):
+            return _date(literal)
+        case Primitive(name="timestamp"):
+            moment = _moment(literal)
+            return moment.astimezone(datetime.UTC) if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        case Primitive(name="timestamp_ntz"):
+            return _moment(literal).replace(tzinfo=None)
+        case Primitive(name="binary"):
+            return literal if isinstance(literal, bytes) else None
+        case _:
+            return None
+
+
+def _date(literal: Any) -> datetime.date | None:
+    moment = _moment(literal)
+    return moment.date() if moment.time() == datetime.time() else None
+
+
+def _moment(literal: Any) -> datetime.datetime:
+    if isinstance(literal, str):
+        return datetime.datetime.fromisoformat(literal)
+    if isinstance(literal, datetime.datetime):
+        return literal
+    return datetime.datetime.combine(literal, datetime.time())
+
+
+__all__ = ["FileTest", "Predicate", "parse"]

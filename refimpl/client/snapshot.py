@@ -1,0 +1,195 @@
+"""One version of a table: its protocol, metadata, active files, tombstones, transactions and domains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.client import loading
+from refimpl.client.loading import Loaded
+from refimpl.client.log_reading import LogReader
+from refimpl.client.log_segment import LogSegment
+from refimpl.client.schema import Struct, parse
+from refimpl.client.supported import check_files, check_readable
+from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
+from refimpl.log_path import Version
+from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from refimpl.client.predicate import FileTest, Predicate
+
+
+class Snapshot:
+    """An immutable version. Made by `Table.snapshot`; `refresh` makes the newest one of the same table."""
+
+    __slots__ = ("_loaded", "_reader", "_schema", "_timestamp", "metadata", "protocol", "staleness")
+
+    def __init__(self, reader: LogReader, loaded: Loaded) -> None:
+        """Raises `UnsupportedFeatureError`, `PathAccessError`, `InvalidTableError` for what must not be read so."""
+        protocol, metadata = loaded.state.protocol, loaded.state.metadata
+        assert protocol is not None
+        assert metadata is not None
+        self.protocol: Protocol = protocol
+        self.metadata: Metadata = metadata
+        check_readable(protocol, metadata)
+        check_files(protocol, loaded.state.files_with_deletion_vectors)
+        self.staleness: str | None = _staleness(reader, protocol, loaded.segment.version)
+        """Why this may not be the newest version, or None: a table with an owner, read without asking it."""
+        self._reader = reader
+        self._loaded = loaded
+        self._schema: Struct | None = None
+        self._timestamp: int | None = None
+
+    @property
+    def version(self) -> Version:
+        return self._loaded.segment.version
+
+    @property
+    def stale(self) -> bool:
+        """Whether newer versions may have been ratified already; `staleness` says why."""
+        return self.staleness is not None
+
+    @property
+    def files(self) -> Mapping[FileKey, Add]:
+        """Active files."""
+        return self._loaded.state.files
+
+    @property
+    def tombstones(self) -> Mapping[FileKey, Remove]:
+        """Removed files that the log still remembers."""
+        return self._loaded.state.tombstones
+
+    @property
+    def transactions(self) -> Mapping[str, Txn]:
+        """The newest `txn` of each application, by `appId`."""
+        return self._loaded.state.transactions
+
+    @property
+    def domains(self) -> Mapping[str, DomainMetadata]:
+        """Metadata domains that are not removed, by name."""
+        return self._loaded.state.domains
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Of all active files."""
+        return self._loaded.state.size_in_bytes
+
+    @property
+    def segment(self) -> LogSegment:
+        """What was read for this version. After a refresh: what was read since the version before (its `known`)."""
+        return self._loaded.segment
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What was wrong with the log, and did no harm: checkpoints not decoded, checksums that disagree."""
+        return self._loaded.warnings
+
+    @property
+    def feature(self) -> TableFeature | None:
+        """The dialect that the protocol names; None for a filesystem table."""
+        return feature_of(self.protocol)
+
+    @property
+    def schema(self) -> Struct:
+        if self._schema is None:
+            self._schema = parse(self.metadata.schema_string)
+        return self._schema
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.metadata.partition_columns
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """Of this version's commit, in ms since the epoch; None where the table has them disabled."""
+        if not in_commit_timestamps_enabled(self.protocol, self.metadata):
+            return None
+        return self._loaded.in_commit_timestamp
+
+    @property
+    def timestamp(self) -> int:
+        """When this version was committed, in ms since the epoch. delta-facts section 1, rule 5.
+
+        The in-commit timestamp where the table has them enabled, else the commit file's modification time (which
+        costs a listing, once). Raises `CorruptLogError` where neither is to be had.
+        """
+        if self._timestamp is None:
+            self._timestamp = self._commit_time()
+        return self._timestamp
+
+    def _commit_time(self) -> int:
+        if not in_commit_timestamps_enabled(self.protocol, self.metadata):
+            from refimpl.client.time_travel import commit_times
+
+            return commit_times(self._reader, self).of(self.version)
+        if self.in_commit_timestamp is None:
+            raise CorruptLogError(
+                f"version {self.version} of {self._reader.log.location} has no in-commit timestamp, although the "
+                "table has them enabled",
+                path=str(self._reader.log.folder),
+                version=self.version,
+            )
+        return self.in_commit_timestamp
+
+    def refresh(self) -> Snapshot:
+        """The newest version; itself if there is nothing new. Only new commits are asked for and read."""
+        loaded = loading.refresh(self._reader, self._loaded)
+        if loaded is self._loaded:
+            return self
+        after = Snapshot(self._reader, loaded)
+        if after.metadata.schema_string == self.metadata.schema_string:
+            after._schema = self._schema
+        return after
+
+    def file_test(self, where: str | Predicate) -> FileTest:
+        """A condition (SQL) applied to this snapshot's columns, to be asked of files. Raises `InvalidRequestError`."""
+        from refimpl.client.predicate import parse as parse_predicate
+
+        predicate = parse_predicate(where) if isinstance(where, str) else where
+        return predicate.test(self.schema, self.partition_columns)
+
+    def matching_files(self, where: str | Predicate | None = None) -> list[Add]:
+        """Active files that may hold rows for which `where` (SQL) is true, by partition values and statistics."""
+        if where is None:
+            return list(self.files.values())
+        test = self.file_test(where)
+        return [add for add in self.files.values() if test.may_match(add)]
+
+    def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
+        """The rows: all columns or those named, all rows or those for which `where` (SQL) is true.
+
+        Raises `InvalidRequestError` for unknown columns and conditions that cannot be understood,
+        `CorruptionError` for a data file that is missing or does not fit the schema.
+        """
+        from refimpl.client.data_reading import read_rows
+
+        return read_rows(self._reader.log.location, self, columns, where)
+
+    def __repr__(self) -> str:
+        return f"<Snapshot of {self._reader.log.location} at version {self.version}, {len(self.files)} files>"
+
+
+def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str | None:
+    """managed-commits, "Reading managed-commit tables", first choice; catalog-managed, "Reader Requirements"."""
+    feature = feature_of(protocol)
+    if feature is None or feature is reader.feature:
+        return None
+    if reader.feature is not None:
+        raise InvalidTableError(
+            f"{reader.log.location} is a {feature.name} table at version {version}, but its owner knows it as "
+            f"{reader.feature.name}",
+            version=version,
+        )
+    if not feature.path_access:
+        raise PathAccessError(
+            f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; ask its owner for it "
+            "by name or id",
+            location=str(reader.log.location),
+        )
+    return (
+        f"version {version} is the newest one that is backfilled; the {feature.name} table's owner was not asked and "
+        "may have ratified newer ones"
+    )

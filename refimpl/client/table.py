@@ -1,0 +1,180 @@
+"""A handle to a table: through its owner, or by its path.
+
+table = Table.resolve("sales", owner, environment)
+table.snapshot().to_arrow(where="month = 3")
+table.snapshot(version=12)
+table.append(rows)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.client import loading
+from refimpl.client.log_reading import LogReader
+from refimpl.client.snapshot import Snapshot
+from refimpl.commit_owner import CommitOwner, TableState
+from refimpl.environment import Environment
+from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.table_feature import TableFeature, Way
+
+if TYPE_CHECKING:
+    from refimpl.client.history import HistoryEntry
+    from refimpl.client.transaction import Transaction
+
+
+class Table:
+    """Cheap to make: nothing is read before it is asked for.
+
+    A handle remembers the newest snapshot that it made, and the next one reads only what came after it.
+    Any number of threads and processes may have handles to one table.
+    """
+
+    def __init__(
+        self,
+        location: Path,
+        environment: Environment,
+        *,
+        owner: CommitOwner | None = None,
+        table_id: str | None = None,
+        name: str | None = None,
+        feature: TableFeature | None = None,
+        way: Way | None = None,
+    ) -> None:
+        """`owner`, `table_id`, `feature` and `way` together, or none of them: access by path."""
+        self.location = location
+        self.environment = environment
+        self.name = name
+        self.way = way
+        """How the owner wants commits proposed; None without an owner."""
+        self.log = LogStore(location, environment)
+        self._reader = LogReader(self.log, owner=owner, table_id=table_id, feature=feature)
+        self._newest: Snapshot | None = None
+
+    @classmethod
+    def resolve(cls, reference: str | Path, owner: CommitOwner, environment: Environment) -> Table:
+        """The table of this name, id or absolute path, through its owner, before its protocol is known.
+
+        catalog-managed, "Table Discovery". One that was handed back is a filesystem table again.
+        Raises `TableNotFoundError`.
+        """
+        found = owner.resolve(reference)
+        if found.state is TableState.HANDED_BACK:
+            return cls(found.location, environment, name=found.name)
+        return cls(
+            found.location,
+            environment,
+            owner=owner,
+            table_id=found.table_id,
+            name=found.name,
+            feature=found.feature,
+            way=found.way,
+        )
+
+    @classmethod
+    def by_path(cls, location: Path, environment: Environment | None = None) -> Table:
+        """A filesystem table; or the backfilled part of a managedCommit table, whose snapshots say so (`stale`).
+
+        managed-commits, "Reading managed-commit tables", first choice. Snapshots of a catalog-managed
+        table are refused with `PathAccessError`.
+        """
+        return cls(Path(location).absolute(), environment or Environment())
+
+    @property
+    def owner(self) -> CommitOwner | None:
+        """None for a filesystem table, and for access by path."""
+        return self._reader.owner
+
+    @property
+    def table_id(self) -> str | None:
+        """By which the owner knows the table."""
+        return self._reader.table_id
+
+    @property
+    def feature(self) -> TableFeature | None:
+        """The dialect in which the owner is spoken to; None without an owner."""
+        return self._reader.feature
+
+    @property
+    def label(self) -> str:
+        """What to call the table in a message: its name, else its place."""
+        return repr(self.name) if self.name is not None else str(self.location)
+
+    @property
+    def reader(self) -> LogReader:
+        """For those who need single commits instead of snapshots."""
+        return self._reader
+
+    def snapshot(self, *, version: Version | None = None, timestamp: int | None = None) -> Snapshot:
+        """The newest version, or the given one, or the one that was the newest at `timestamp` (ms since the epoch).
+
+        Raises `NotFoundInHistoryError` for a version or time that the history does not hold,
+        `TableNotFoundError` where there is no table, `PathAccessError`, `UnsupportedFeatureError`, and
+        `CorruptLogError` for a log with a gap or an unreadable file.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidRequestError("give a version or a timestamp, not both", version=version, timestamp=timestamp)
+        try:
+            if timestamp is not None:
+                version = self._version_at(timestamp)
+            if version is None:
+                return self._latest()
+            return Snapshot(self._reader, loading.load(self._reader, version))
+        except TableNotFoundError as error:
+            raise TableNotFoundError(
+                f"no Delta table at {self.location}: {error}", location=str(self.location)
+            ) from error
+
+    def _latest(self) -> Snapshot:
+        known = self._newest
+        newest = Snapshot(self._reader, loading.load(self._reader)) if known is None else known.refresh()
+        if self._reader.owner is not None and newest.feature is None:
+            return self._latest_without_owner(self._reader.owner)
+        self._newest = newest
+        return newest
+
+    def _latest_without_owner(self, owner: CommitOwner) -> Snapshot:
+        """The owner's newest version does not name the owner: it was handed back, or not yet taken over.
+
+        managed-commits, both "Converting ..." sections: an ownership change takes effect when it is published,
+        so that the published commits tell.
+        """
+        reader = LogReader(self.log)
+        snapshot = Snapshot(reader, loading.load(reader))
+        if not self._still_owned(owner):
+            self._reader, self.way = reader, None
+            self._newest = snapshot
+        return snapshot
+
+    def _still_owned(self, owner: CommitOwner) -> bool:
+        assert self.table_id is not None
+        try:
+            return owner.resolve(self.table_id).state is not TableState.HANDED_BACK
+        except TableNotFoundError:
+            return False
+
+    def _version_at(self, timestamp: int) -> Version:
+        from refimpl.client.time_travel import commit_times
+
+        latest = self._latest()
+        return commit_times(self._reader, latest).version_at(timestamp)
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """The commits, newest first, at most `limit` of them; the unpublished ones included."""
+        from refimpl.client.history import history
+
+        latest = self._latest()
+        return list(history(self._reader, latest, limit))
+
+    def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
+        """Start a transaction on `snapshot`, or on the newest version. Options: see `Transaction`."""
+        from refimpl.client.transaction import Transaction
+
+        return Transaction(self, snapshot or self._latest(), operation=operation, **options)
+
+    def __repr__(self) -> str:
+        through = "by path" if self.owner is None else f"through {self.owner.name!r}"
+        return f"<Table {self.name or self.location} {through}>"
