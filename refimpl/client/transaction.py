@@ -107,17 +107,9 @@ class Transaction:
         if predicate is None:
             return self.read_whole_table()
         self._check_open()
-        from refimpl.client.predicate import parse
-
-        parsed = parse(predicate) if isinstance(predicate, str) else predicate
-        bound = parsed.bind(self.snapshot.schema, self.snapshot.partition_columns)
-        self._predicates.append(
-            ReadPredicate(
-                text=str(parsed),
-                may_match=lambda add: bound.may_match(msgspec.structs.replace(add, stats=None)),
-            )
-        )
-        matching = self.snapshot.matching_files(parsed)
+        test = self.snapshot.file_test(predicate)
+        self._predicates.append(ReadPredicate(text=test.text, may_match=test.may_match_partition))
+        matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
         self._files_read.update(add.key for add in matching)
         return matching
 
@@ -295,7 +287,11 @@ def _check_owner(table: Table, snapshot: Snapshot) -> None:
             path=str(table.location),
         )
     if feature is None and table.owner is not None:
-        raise InvalidRequestError(f"{table.label} was handed back to the filesystem; open it by path")
+        raise InvalidRequestError(
+            f"version {snapshot.version} of {table.label} has no owner; begin on the newest version, or, if it was "
+            f"handed back, open it by path",
+            version=snapshot.version,
+        )
 
 
 def removal(add: Add, *, at: int, data_change: bool = True) -> Remove:

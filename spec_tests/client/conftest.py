@@ -13,7 +13,7 @@ import refimpl
 from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.table import Table
-from refimpl.commit_owner import CommitOwner, MaintenancePolicy
+from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.support.in_memory_owner import InMemoryOwner
@@ -100,7 +100,6 @@ def host() -> ScriptedHost:
 def setting(request: pytest.FixtureRequest, tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
     environment = host.environment()
     folder = tmp_path / "warehouse"
-    owner: CommitOwner
     if request.param == "local":
         with refimpl.open(folder, environment=environment, roots=[tmp_path]) as warehouse:
             yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)

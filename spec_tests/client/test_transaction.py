@@ -1,0 +1,439 @@
+"""What a transaction writes, what it refuses, and which conflicts end it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from refimpl import actions, log_path
+from refimpl.actions import Action, CommitInfo, Metadata, Protocol, Txn
+from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteDeleteError,
+    ConcurrentDeleteReadError,
+    ConcurrentModificationError,
+    ConcurrentTransactionError,
+    InvalidRequestError,
+    MetadataChangedError,
+    PathAccessError,
+    UnsupportedFeatureError,
+)
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.client.conftest import OWNED_WAYS, SCHEMA, Setting, adding
+from spec_tests.support.scripted_host import START
+
+EVERY_WAY = [*OWNED_WAYS, (None, None)]
+
+
+def name_of(value: object) -> str:
+    return str(getattr(value, "name", "filesystem")).lower()
+
+
+def commit_of(table: Table, version: int) -> list[Action]:
+    """The actions of a version, from wherever it is stored."""
+    answer = table.reader.ask(version, version)
+    stored = answer.commits if answer is not None else ()
+    if stored:
+        return table.reader.actions(stored[0])
+    name = log_path.commit(version)
+    return actions.decode(table.log.read(name), source=name)
+
+
+def info_of(table: Table, version: int) -> dict[str, Any]:
+    first = commit_of(table, version)[0]
+    assert isinstance(first, CommitInfo)
+    return first.fields
+
+
+@pytest.mark.parametrize(("feature", "way"), EVERY_WAY, ids=name_of)
+def test_a_commit_is_the_next_version_in_every_way(
+    setting: Setting, feature: TableFeature | None, way: Way | None
+) -> None:
+    """managed-commits and catalog-managed, "Commit Protocol"."""
+    table = setting.table(feature, way)
+    transaction = table.transaction(operation="WRITE", parameters={"mode": "Append"})
+    transaction.add(adding("a"))
+    committed = transaction.commit()
+    assert (committed.version, committed.tries, committed.rebased_over) == (1, 1, 0)
+    snapshot = setting.again(table).snapshot()
+    assert snapshot.version == 1
+    assert set(snapshot.files) == {("a", None)}
+
+
+def test_the_commit_info_comes_first_and_tells_what_was_done(setting: Setting) -> None:
+    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information"."""
+    table = setting.table()
+    transaction = table.transaction(operation="WRITE", parameters={"mode": "Append"}, metrics={"numFiles": "1"})
+    transaction.add(adding("a"))
+    committed = transaction.commit()
+    fields = info_of(table, 1)
+    assert fields["operation"] == "WRITE"
+    assert fields["operationParameters"] == {"mode": "Append"}
+    assert fields["operationMetrics"] == {"numFiles": "1"}
+    assert (fields["readVersion"], fields["isolationLevel"], fields["isBlindAppend"]) == (0, "Serializable", True)
+    assert fields["txnId"] == committed.txn_id == transaction.id
+    assert fields["engineInfo"].startswith("delta-commit-owner/")
+    assert fields["inCommitTimestamp"] == committed.in_commit_timestamp == START + 1
+
+
+def test_a_filesystem_table_without_in_commit_timestamps_gets_none(setting: Setting) -> None:
+    table = setting.table(None)
+    setting.append(table, "a")
+    assert "inCommitTimestamp" not in info_of(table, 1)
+    assert info_of(table, 1)["timestamp"] == START
+
+
+@pytest.mark.parametrize(("now", "stamped"), [(START - 5_000, START + 1), (START + 7, START + 7)])
+def test_a_clock_that_went_back_does_not_take_the_history_back(setting: Setting, now: int, stamped: int) -> None:
+    """in-commit timestamps, rule 2: max(now, previous + 1). FB19."""
+    table = setting.table()
+    setting.host.clock = now
+    assert table.transaction().commit().in_commit_timestamp == stamped
+
+
+def test_an_empty_commit_is_written_and_an_unneeded_one_is_not(setting: Setting) -> None:
+    """delta-commits-and-conflicts, commit and commitIfNeeded; delta-facts 2, "Empty commits"."""
+    table = setting.table()
+    assert table.transaction().commit().version == 1
+    assert table.transaction().commit_if_needed() is None
+    assert table.transaction(isolation=IsolationLevel.SNAPSHOT_ISOLATION).commit_if_needed() is None
+    written = table.transaction(isolation=IsolationLevel.WRITE_SERIALIZABLE).commit_if_needed()
+    assert written is not None
+    assert written.version == 2
+    transaction = table.transaction()
+    transaction.add(adding("a"))
+    needed = transaction.commit_if_needed()
+    assert needed is not None
+    assert needed.version == 3
+
+
+def test_a_table_can_choose_the_isolation_of_its_transactions(setting: Setting) -> None:
+    table = setting.table(properties={"delta.isolationLevel": "WriteSerializable"})
+    assert table.transaction().isolation is IsolationLevel.WRITE_SERIALIZABLE
+    assert setting.table(name="other").transaction().isolation is IsolationLevel.SERIALIZABLE
+
+
+def test_a_transaction_is_used_once(setting: Setting) -> None:
+    table = setting.table()
+    transaction = table.transaction()
+    transaction.commit()
+    for use in (transaction.commit, transaction.commit_if_needed, transaction.read_whole_table):
+        with pytest.raises(InvalidRequestError):
+            use()
+    with pytest.raises(InvalidRequestError):
+        transaction.add(adding("a"))
+    assert table.snapshot().version == 1
+
+
+def test_removed_files_leave_a_tombstone_with_what_the_add_said(setting: Setting) -> None:
+    table = setting.table()
+    setting.append(table, "a", "b")
+    transaction = table.transaction(operation="DELETE")
+    kept, gone = sorted(transaction.read_whole_table(), key=lambda add: add.path)[::-1]
+    transaction.remove(gone)
+    transaction.commit()
+    snapshot = table.snapshot()
+    assert list(snapshot.files.values()) == [kept]
+    tombstone = snapshot.tombstones[gone.key]
+    assert (tombstone.deletion_timestamp, tombstone.size, tombstone.partition_values) == (START, 1, {"month": "01"})
+    assert tombstone.data_change
+    assert info_of(table, 2)["isBlindAppend"] is False
+
+
+def test_a_file_that_is_not_active_cannot_be_removed(setting: Setting) -> None:
+    table = setting.table()
+    setting.append(table, "a")
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.remove(adding("b"))
+    transaction.remove(adding("a"))
+    assert transaction.commit().version == 2
+
+
+def test_partition_values_must_be_those_of_the_partition_columns(setting: Setting) -> None:
+    table = setting.table()
+    transaction = table.transaction()
+    wrong = msgspec.structs.replace(adding("a"), partition_values={"year": "2013"})
+    with pytest.raises(InvalidRequestError):
+        transaction.add(adding("b"), wrong)
+    assert transaction.commit_if_needed() is None
+    assert table.snapshot().version == 0
+
+
+def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
+    """Delta's append-only tables: rows stay, files may be rewritten without a change of data."""
+    table = setting.table(properties={"delta.appendOnly": "true"})
+    setting.append(table, "a")
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.remove(adding("a"))
+    transaction.remove(adding("a"), data_change=False)
+    transaction.add(adding("b", data_change=False))
+    assert transaction.commit().version == 2
+    assert set(table.snapshot().files) == {("b", None)}
+
+
+# Conflicts between two transactions that began on the same snapshot
+
+
+def overwriting(transaction: Transaction) -> None:
+    transaction.remove(*transaction.read_whole_table())
+    transaction.add(adding("new"))
+
+
+def deleting_a(transaction: Transaction) -> None:
+    transaction.remove(adding("a"))
+
+
+def reading_a(transaction: Transaction) -> None:
+    transaction.read_files("month = '01'")
+    transaction.add(adding("copy", "03"))
+
+
+def appending(path: str, month: str) -> Callable[[Transaction], None]:
+    def work(transaction: Transaction) -> None:
+        transaction.add(adding(path, month))
+
+    return work
+
+
+def claiming(app_id: str) -> Callable[[Transaction], None]:
+    def work(transaction: Transaction) -> None:
+        assert transaction.claim(app_id, 1)
+
+    return work
+
+
+def commenting(text: str) -> Callable[[Transaction], None]:
+    def work(transaction: Transaction) -> None:
+        transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, description=text))
+
+    return work
+
+
+def in_domain(name: str) -> Callable[[Transaction], None]:
+    def work(transaction: Transaction) -> None:
+        transaction.set_domain(name, "{}")
+
+    return work
+
+
+Step = Callable[[Transaction], None]
+
+
+@pytest.mark.parametrize(
+    ("mine", "winners", "kind"),
+    [
+        (overwriting, appending("x", "02"), ConcurrentAppendError),
+        (overwriting, overwriting, ConcurrentAppendError),
+        (reading_a, appending("x", "01"), ConcurrentAppendError),
+        (reading_a, deleting_a, ConcurrentDeleteReadError),
+        (deleting_a, deleting_a, ConcurrentDeleteDeleteError),
+        (claiming("stream"), claiming("stream"), ConcurrentTransactionError),
+        (in_domain("d"), in_domain("d"), ConcurrentTransactionError),
+        (commenting("mine"), commenting("theirs"), MetadataChangedError),
+    ],
+)
+def test_a_conflict_ends_the_transaction_and_lands_nothing(
+    setting: Setting, mine: Step, winners: Step, kind: type[ConcurrentModificationError]
+) -> None:
+    """delta-facts 2; FB34: two overwrites do not double the rows."""
+    table = setting.table()
+    setting.append(table, "a")
+    first = table.transaction()
+    first.set_domain("some", "{}")
+    first.commit()
+    transaction = table.transaction()
+    mine(transaction)
+    winner = setting.again(table).transaction()
+    winners(winner)
+    winner.commit()
+    with pytest.raises(kind) as caught:
+        transaction.commit()
+    assert caught.value.version == 3
+    assert setting.again(table).snapshot().version == 3
+    assert [path.version for path in table.log.staged_listing(CATALOG_MANAGED.staging_folder)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("mine", "winners"),
+    [
+        (reading_a, appending("x", "02")),
+        (deleting_a, appending("x", "01")),
+        (appending("y", "01"), overwriting),
+        (claiming("stream"), claiming("other")),
+        (in_domain("d"), in_domain("e")),
+        (commenting("mine"), appending("x", "02")),
+        (appending("y", "01"), commenting("theirs")),
+    ],
+)
+def test_what_does_not_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
+    """The twins of the conflicts above."""
+    table = setting.table()
+    setting.append(table, "a")
+    first = table.transaction()
+    first.set_domain("some", "{}")
+    first.commit()
+    transaction = table.transaction()
+    mine(transaction)
+    winner = setting.again(table).transaction()
+    winners(winner)
+    winner.commit()
+    committed = transaction.commit()
+    assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
+    assert setting.again(table).snapshot().version == 4
+
+
+def test_a_batch_is_written_once(setting: Setting) -> None:
+    """delta-facts 2, "Idempotent writers"."""
+    table = setting.table()
+    first = table.transaction()
+    assert first.transaction_version("stream") is None
+    assert first.claim("stream", 7)
+    first.add(adding("batch-7"))
+    first.commit()
+    assert table.snapshot().transactions["stream"] == Txn(app_id="stream", version=7, last_updated=START)
+    again = table.transaction()
+    assert again.transaction_version("stream") == 7
+    assert not again.claim("stream", 7)
+    assert not again.claim("stream", 6)
+    assert again.claim("stream", 8)
+    assert table.snapshot().version == 1
+
+
+# Metadata
+
+
+def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
+    table = setting.table(properties={"team": "a", "delta.logRetentionDuration": "interval 30 days"})
+    transaction = table.transaction(operation="SET TBLPROPERTIES")
+    transaction.set_properties({"owner": "b", "delta.appendOnly": "true"}, remove=["team"])
+    transaction.commit()
+    before = set(setting.again(table).snapshot(version=0).metadata.configuration)
+    snapshot = table.snapshot()
+    assert set(snapshot.metadata.configuration) == before - {"team"} | {"owner", "delta.appendOnly"}
+    assert snapshot.protocol.writes("appendOnly")
+
+
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "delta.enableInCommitTimestamps",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.inCommitTimestampEnablementTimestamp",
+        "delta.managedCommit.commitOwner",
+        "delta.managedCommit.commitOwnerConf",
+        "DELTA.MANAGEDCOMMIT.COMMITOWNER",
+        "delta.columnMapping.mode",
+    ],
+)
+def test_properties_of_the_machinery_are_not_edited_by_hand(setting: Setting, feature: TableFeature, key: str) -> None:
+    """FB21, FB22; delta-facts 1, "In-commit timestamps", rule 7."""
+    table = setting.table(feature)
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.set_properties({key: "x"})
+    with pytest.raises(InvalidRequestError):
+        transaction.set_properties({}, remove=[key])
+    changed = msgspec.structs.replace(transaction.snapshot.metadata, configuration={key: "x"})
+    with pytest.raises(InvalidRequestError):
+        transaction.set_metadata(changed)
+    assert transaction.commit_if_needed() is None
+
+
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
+def test_a_replacement_of_the_metadata_keeps_owner_and_timestamps(setting: Setting, feature: TableFeature) -> None:
+    """FB21: REPLACE that knows nothing of these properties."""
+    table = setting.table(feature, properties={"team": "a"})
+    before = table.snapshot().metadata
+    transaction = table.transaction(operation="REPLACE TABLE")
+    wider = json.loads(SCHEMA)
+    wider["fields"].append({"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}})
+    replacement = Metadata(id=before.id, schema_string=json.dumps(wider), partition_columns=("month",))
+    transaction.set_metadata(replacement)
+    transaction.commit()
+    snapshot = setting.again(table).snapshot()
+    protected = {key: value for key, value in before.configuration.items() if key != "team"}
+    assert snapshot.metadata.configuration == protected
+    assert snapshot.protocol.reads("timestampNtz")
+    assert snapshot.protocol.writes("timestampNtz")
+    assert feature.enabled_in(snapshot.protocol)
+
+
+def test_the_id_of_a_table_stays(setting: Setting) -> None:
+    transaction = setting.table().transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.set_metadata(Metadata(id="another", schema_string=SCHEMA, partition_columns=("month",)))
+    assert transaction.commit_if_needed() is None
+
+
+def test_timestamps_enabled_later_carry_their_version_and_time(setting: Setting) -> None:
+    """in-commit timestamps, rule 3: greater than the modification time of the commit before."""
+    table = setting.table(None)
+    setting.append(table, "a")
+    modified = table.log.modified(log_path.commit(1))
+    assert modified is not None
+    transaction = table.transaction(operation="SET TBLPROPERTIES")
+    transaction.enable_in_commit_timestamps()
+    committed = transaction.commit()
+    assert committed.in_commit_timestamp == modified + 1  # the clock of this host stands in the past
+    snapshot = table.snapshot()
+    assert snapshot.in_commit_timestamp == modified + 1
+    assert snapshot.metadata.configuration == {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.inCommitTimestampEnablementVersion": "2",
+        "delta.inCommitTimestampEnablementTimestamp": str(modified + 1),
+    }
+    assert snapshot.protocol.min_writer_version == 7
+    assert {"appendOnly", "invariants", "inCommitTimestamp"} <= set(snapshot.protocol.writer_features or ())
+
+
+def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> None:
+    """in-commit timestamps, rule 4."""
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.enable_in_commit_timestamps()
+    setting.append(table, "a")
+    committed = transaction.commit()
+    modified = table.log.modified(log_path.commit(1))
+    assert modified is not None
+    assert committed.version == 2
+    assert committed.in_commit_timestamp is not None
+    assert committed.in_commit_timestamp > modified
+    configuration = table.snapshot().metadata.configuration
+    assert configuration["delta.inCommitTimestampEnablementVersion"] == "2"
+    assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(committed.in_commit_timestamp)
+
+
+# Tables that must not be touched
+
+
+def test_a_table_with_a_feature_that_is_not_written_is_refused_by_name(setting: Setting) -> None:
+    """delta-facts 2 and README: unknown features are refused before anything is touched."""
+    table = setting.table(None)
+    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))
+    table.log.put_if_absent(log_path.commit(1), actions.encode([alien]))
+    before = [path.name for path in table.log.listing()]
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        table.transaction()
+    assert caught.value.features == ("rowTracking",)
+    assert [path.name for path in table.log.listing()] == before
+
+
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
+def test_an_owned_table_is_not_written_by_its_path(setting: Setting, feature: TableFeature) -> None:
+    """managed-commits and catalog-managed, "Writer Requirements": no filesystem-based commits."""
+    table = setting.table(feature)
+    by_path = Table.by_path(table.location, setting.environment)
+    with pytest.raises(PathAccessError):
+        by_path.transaction()
+    setting.append(table, "a")
+    assert table.snapshot().version == 1
