@@ -5,6 +5,7 @@ Replace a field and the ordinary code runs on a simulated host, clock or store.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refimpl.errors import OwnerUnavailableError
 from refimpl.files import Files, PosixFiles
 
 HostLock = Callable[[], AbstractContextManager[object]]
@@ -28,25 +30,34 @@ def host_lock(path: Path, *, timeout: float = 60.0) -> HostLock:
     """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
 
     Deleting the file would let two processes lock two different inodes. Not for network file systems.
+    Usable on both sides of a fork: a child locks through a descriptor of its own. Raises
+    `OwnerUnavailableError` if it is held for longer than `timeout` seconds, or cannot be made.
     """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(path, timeout=timeout, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
+    locks: dict[int, FileLock] = {}
+
+    def lock() -> FileLock:
+        found = locks.get(os.getpid())
+        if found is None:  # two threads may come here at once: both must get the same one
+            fresh = FileLock(path, timeout=timeout, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
+            found = locks.setdefault(os.getpid(), fresh)
+        return found
 
     class Held:
         def __enter__(self) -> None:
             try:
-                lock.acquire()
+                lock().acquire()
             except Timeout:
-                from refimpl.errors import OwnerUnavailableError
-
                 raise OwnerUnavailableError(
                     f"the owner's lock {path} was held by another process for {timeout:g} s; try again",
                     path=str(path),
                 ) from None
+            except OSError as error:
+                raise OwnerUnavailableError(f"cannot take the owner's lock {path}: {error}", path=str(path)) from error
 
         def __exit__(self, *error: object) -> None:
-            lock.release()
+            lock().release()
 
     return Held
 

@@ -8,9 +8,11 @@ The write-ahead log is folded into the database by hand, also under the lock.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,8 @@ from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.owner.statements import View, Writer
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ledger.sqlite"
 FOLD_PAGES: Final = 2000
@@ -35,7 +39,9 @@ def connect(path: Path) -> apsw.Connection:
 class Ledger:
     """The ledger in `folder`, of the warehouse around it. One connection per thread and process.
 
-    Connections are never carried across `fork`: a child opens its own.
+    Connections are never carried across `fork`. SQLite remembers per process which locks it holds, and
+    a child inherits that memory without the locks: so the forking thread closes its connection first,
+    and both sides open anew. A child of a process in which another thread had one open is refused.
     """
 
     def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
@@ -45,7 +51,11 @@ class Ledger:
         self._environment = environment
         self._connect = environment.connect or connect
         self._local = threading.local()
+        self._connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+        self._forked_while_open = False
         self._wal_pages = 0
+        before, after = weakref.WeakMethod(self._before_fork), weakref.WeakMethod(self._after_fork)
+        os.register_at_fork(before=lambda: _call(before), after_in_child=lambda: _call(after))
 
     def exists(self) -> bool:
         return self._environment.files.stat(self.path) is not None
@@ -60,15 +70,21 @@ class Ledger:
         with self._lock():
             if self.exists():
                 return
+            wal = self.path.with_name(self.path.name + "-wal")
+            if files.stat(wal) is not None:
+                raise CorruptLedgerError(
+                    f"{self.path} is gone, but {wal.name} is there; restore the ledger from a backup",
+                    path=str(self.path),
+                )
             unfinished = self.path.with_suffix(".new")
             for suffix in ("", "-wal", "-shm", "-journal"):
                 with contextlib.suppress(FileNotFoundError):
                     files.unlink(unfinished.with_name(unfinished.name + suffix))
-            database = self._connect(unfinished)
             with _errors(unfinished):
+                database = self._connect(unfinished)
                 database.execute(f"PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}").fetchall()
                 _migrate(database, 0)
-            database.close()
+                database.close()
             files.fsync(unfinished)
             files.replace(unfinished, self.path)
             files.fsync_directory(self.path.parent)
@@ -89,7 +105,11 @@ class Ledger:
                 )
             if found < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
                 with self._lock():
-                    database.pragma("journal_mode", "wal")
+                    if database.pragma("journal_mode", "wal") != "wal":
+                        raise OwnerUnavailableError(
+                            f"the file system of {self.path} does not let SQLite keep a write-ahead log",
+                            path=str(self.path),
+                        )
                     _migrate(database, database.pragma("user_version"))
 
     @contextmanager
@@ -97,8 +117,8 @@ class Ledger:
         """One read snapshot. Takes no lock; a writer neither waits for it nor disturbs it."""
         try:
             database = self._database()
-            database.execute("BEGIN")
             try:
+                database.execute("BEGIN")
                 yield View(database, self._warehouse)
             finally:
                 _roll_back(database)
@@ -114,7 +134,11 @@ class Ledger:
 
     def _begin(self) -> Writer:
         database = self._database()
-        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except BaseException:  # an interruption just after it began
+            _roll_back(database)
+            raise
         return Writer(database, self._warehouse)
 
     def _end(self, *, keep: bool) -> None:
@@ -129,19 +153,27 @@ class Ledger:
     def _commit(self, database: apsw.Connection) -> None:
         try:
             database.execute("COMMIT")
-        except apsw.FullError:
+        except apsw.FullError:  # SQLite could not write the whole commit record: it is not one
             _roll_back(database)
             raise
-        except apsw.IOError as error:
-            _roll_back(database)
+        except apsw.Error as error:
+            with contextlib.suppress(apsw.Error):
+                _roll_back(database)
             raise OutcomeUnknown(
                 f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
             ) from error
 
     def fold(self) -> None:
-        """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock."""
-        with contextlib.suppress(apsw.BusyError):
+        """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock.
+
+        Never fails: what was committed stays in the write-ahead log, and the next fold tries again.
+        """
+        try:
             self._database().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            pass
+        except apsw.Error as error:
+            logger.warning("could not fold the write-ahead log of %s: %s", self.path, error)
         self._wal_pages = 0
 
     def integrity_errors(self) -> list[str]:
@@ -178,19 +210,35 @@ class Ledger:
         database: apsw.Connection | None = getattr(self._local, "database", None)
         if database is not None and self._local.process == os.getpid():
             database.close()
+            self._connections.discard(database)
         self._local.database = None
+
+    def _before_fork(self) -> None:
+        database: apsw.Connection | None = getattr(self._local, "database", None)
+        if database is not None and not database.in_transaction:
+            self.close()
+
+    def _after_fork(self) -> None:
+        self._forked_while_open = len(self._connections) > 0
 
     def _database(self) -> apsw.Connection:
         database: apsw.Connection | None = getattr(self._local, "database", None)
         if database is not None and self._local.process == os.getpid():
             return database
+        if self._forked_while_open:
+            raise OwnerUnavailableError(
+                f"this process was forked while another thread had {self.path} open, and SQLite cannot follow; "
+                f"start such a process by spawning it, or close the warehouse in all threads first",
+                path=str(self.path),
+            )
+        if not self.exists():
+            raise CorruptLedgerError(f"{self.path} is gone; restore it from a backup", path=str(self.path))
         database = self._connect(self.path)
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         database.set_busy_timeout(10_000)
         database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
         database.set_wal_hook(self._on_commit)
-        # A connection inherited by fork is abandoned, not closed: closing would touch the parent's locks.
-        self._local.abandoned = getattr(self._local, "database", None)
+        self._connections.add(database)
         self._local.database = database
         self._local.process = os.getpid()
         return database
@@ -221,6 +269,12 @@ class _WriteTransaction:
             raise _translated(failure, self._ledger.path) from failure
         if isinstance(error, apsw.Error):
             raise _translated(error, self._ledger.path) from error
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    found = method()
+    if found is not None:
+        found()
 
 
 def _migrate(database: apsw.Connection, found: int) -> None:
@@ -255,6 +309,9 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
     match error:
         case apsw.CorruptError() | apsw.NotADBError() | apsw.SQLError():
             message = f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify"
+            return CorruptLedgerError(message, **facts)
+        case apsw.ConstraintError():
+            message = f"the ledger {path} holds something else than was decided on ({error}); run verify"
             return CorruptLedgerError(message, **facts)
         case apsw.CantOpenError():
             return OwnerUnavailableError(f"cannot open the ledger {path}: {error}", **facts)
