@@ -43,8 +43,11 @@ class Format(_Action, omit_defaults=False, frozen=True, kw_only=True):
     options: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Metadata(_Action, frozen=True, kw_only=True):
-    """The table's schema, partitioning and properties; `created_time` in ms since the epoch."""
+class Metadata(_Action, omit_defaults=False, frozen=True, kw_only=True):
+    """The table's schema, partitioning and properties; `created_time` in ms since the epoch.
+
+    Written with every field: other readers refuse a table without `partitionColumns`, even if there are none.
+    """
 
     id: str
     schema_string: str
