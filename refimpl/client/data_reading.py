@@ -39,7 +39,7 @@ def read_rows(
     condition = None if test is None else test.condition.to_arrow()
     parts: list[pa.Table] = [result.empty_table()]
     for add in sorted(files, key=lambda add: add.path):
-        rows = _read_file(local_path(location, add.path), add, needed, snapshot.partition_columns)
+        rows = read_file(local_path(location, add.path), add, needed, snapshot.partition_columns)
         if condition is not None:
             rows = rows.filter(condition)
         parts.append(rows.select(wanted.names))
@@ -54,7 +54,8 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
     return Struct(fields=tuple(schema[name] for name in columns))
 
 
-def _read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+    """The `needed` columns of one file. Raises `CorruptionError` where it is missing or unreadable."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
