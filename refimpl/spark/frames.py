@@ -1,0 +1,173 @@
+"""Spark's data frames and a table's columns: which schema a frame gives, and whether it fits one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Final
+
+from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse
+from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_COLLATIONS: Final = "__COLLATIONS"
+_SPARKS_OWN: Final = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
+"""Metadata by which Spark remembers column defaults; a table with them would need a further table feature."""
+
+_WIDER: Final = {
+    "byte": ("short", "integer", "long"),
+    "short": ("integer", "long"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+}
+"""Casts that keep every value as it is. Everything else is the caller's decision."""
+_DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+
+
+def schema_of(frame: DataFrame) -> Struct:
+    """The table schema that a frame's schema means. Spark's JSON is Delta's; only Spark's private notes go.
+
+    Raises `UnsupportedFeatureError` naming the column for types and collations that Delta lacks.
+    """
+    return _cleaned(parse(frame.schema.json()))
+
+
+def _cleaned(schema: Struct) -> Struct:
+    return Struct(fields=tuple(_cleaned_field(column) for column in schema.fields))
+
+
+def _cleaned_field(column: Field) -> Field:
+    if _COLLATIONS in column.metadata:
+        raise UnsupportedFeatureError(
+            f"column {column.name!r} has a collation ({column.metadata[_COLLATIONS]}), which is not written here; "
+            "cast it to a plain string",
+            column=column.name,
+        )
+    kept = {key: value for key, value in column.metadata.items() if not key.startswith("__") and key not in _SPARKS_OWN}
+    return dataclasses.replace(column, type=_cleaned_type(column.type), metadata=kept)
+
+
+def _cleaned_type(kind: DataType) -> DataType:
+    match kind:
+        case Struct():
+            return _cleaned(kind)
+        case Array(element=element):
+            return dataclasses.replace(kind, element=_cleaned_type(element))
+        case Map(key=key, value=value):
+            return dataclasses.replace(kind, key=_cleaned_type(key), value=_cleaned_type(value))
+        case _:
+            return kind
+
+
+def spark_schema(schema: Struct) -> StructType:
+    """The schema as Spark has it."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(schema.to_json()))
+
+
+def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> DataFrame:
+    """The frame with exactly the columns of the table, in its order and types.
+
+    By name (as Spark does, without regard to case), or by position as `insertInto` does. By name, a nullable
+    column that is missing becomes null. Numbers are widened, nothing else is cast. Raises
+    `InvalidRequestError` that lists every difference; nothing has run or been written by then.
+    """
+    given = schema_of(frame)
+    faults: list[str] = []
+    if by_position:
+        if len(given.fields) != len(schema.fields):
+            raise InvalidRequestError(
+                f"the table has {len(schema.fields)} columns ({', '.join(schema.names)}), the rows have "
+                f"{len(given.fields)} ({', '.join(given.names)})"
+            )
+        pairs: list[tuple[Field, Field | None]] = list(zip(schema.fields, given.fields, strict=True))
+    else:
+        pairs, faults = _by_name(given, schema)
+    columns = [_column(wanted, found, faults) for wanted, found in pairs]
+    if faults:
+        raise InvalidRequestError(f"the rows do not fit the table: {'; '.join(faults)}", differences=tuple(faults))
+    return frame.select(*columns)
+
+
+def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | None]], list[str]]:
+    by_name = {column.name.lower(): column for column in given.fields}
+    twice = [column.name for column in given.fields if by_name[column.name.lower()] is not column]
+    faults = [f"the rows have the column {name!r} twice" for name in twice]
+    known = {column.name.lower() for column in schema.fields}
+    faults += [
+        f"the table has no column {column.name!r}" for column in given.fields if column.name.lower() not in known
+    ]
+    pairs = [(wanted, by_name.get(wanted.name.lower())) for wanted in schema.fields]
+    return pairs, faults
+
+
+def _column(wanted: Field, found: Field | None, faults: list[str]) -> Column:
+    from pyspark.sql import functions
+
+    kind = spark_schema(Struct(fields=(wanted,))).fields[0].dataType
+    if found is None:
+        if not wanted.nullable:
+            faults.append(f"the column {wanted.name!r} must not be null, and the rows do not have it")
+        return functions.lit(None).cast(kind).alias(wanted.name)
+    column = functions.col(f"`{found.name.replace('`', '``')}`")
+    if _same(found.type, wanted.type):
+        return column.alias(wanted.name)
+    if not _widens(found.type, wanted.type):
+        faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {found.type} in the rows")
+    return column.cast(kind).alias(wanted.name)
+
+
+def _same(given: DataType, wanted: DataType) -> bool:
+    """Equal but for nullability and metadata; members of structs by name and order."""
+    match given, wanted:
+        case Struct(fields=left), Struct(fields=right):
+            return len(left) == len(right) and all(
+                a.name == b.name and _same(a.type, b.type) for a, b in zip(left, right, strict=True)
+            )
+        case Array(element=left), Array(element=right):
+            return _same(left, right)
+        case Map(key=left_key, value=left_value), Map(key=right_key, value=right_value):
+            return _same(left_key, right_key) and _same(left_value, right_value)
+        case _:
+            return given == wanted
+
+
+def _widens(given: DataType, wanted: DataType) -> bool:
+    match given, wanted:
+        case Primitive(name=left), Primitive(name=right):
+            return right in _WIDER.get(left, ())
+        case Decimal() as left, Decimal() as right:
+            return right.scale >= left.scale and right.precision - right.scale >= left.precision - left.scale
+        case Primitive(name=left), Decimal() as right:
+            return left in _DIGITS and right.precision - right.scale >= _DIGITS[left]
+        case _:
+            return False
+
+
+def may_hold_forbidden_nulls(frame: DataFrame, schema: Struct) -> bool:
+    """Whether Spark's schema leaves open that a `matched` frame has a null where the table allows none."""
+    return any(_looser(given, wanted) for given, wanted in zip(schema_of(frame).fields, schema.fields, strict=True))
+
+
+def _looser(given: Field, wanted: Field) -> bool:
+    return (given.nullable and not wanted.nullable) or _looser_type(given.type, wanted.type)
+
+
+def _looser_type(given: DataType, wanted: DataType) -> bool:
+    match given, wanted:
+        case Struct(fields=left), Struct(fields=right):
+            return any(_looser(a, b) for a, b in zip(left, right, strict=True))
+        case Array() as left, Array() as right:
+            return (left.contains_null and not right.contains_null) or _looser_type(left.element, right.element)
+        case Map() as left, Map() as right:
+            return (
+                (left.value_contains_null and not right.value_contains_null)
+                or _looser_type(left.key, right.key)
+                or _looser_type(left.value, right.value)
+            )
+        case _:
+            return False

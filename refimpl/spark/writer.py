@@ -1,0 +1,313 @@
+"""`delta.write(df)...`: rows of a data frame become one commit.
+
+    delta.write(df).mode("overwrite").option("replaceWhere", "month = 3").saveAsTable("flights")
+
+One write is one transaction, and nothing is visible before it lands: append reads nothing; overwrite
+reads the whole table, and removes it; `replaceWhere` reads the partitions of its condition, and removes
+those. A table that does not exist is created in one version, 0, that holds the rows already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from refimpl.actions import Add
+from refimpl.client import data_files
+from refimpl.client.schema import Primitive, Struct
+from refimpl.client.table import Table
+from refimpl.errors import (
+    ConcurrentModificationError,
+    InvalidRequestError,
+    LocationError,
+    LostRaceError,
+    NameTakenError,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.spark import frames
+from refimpl.spark.targets import NamedTarget, PathTarget, Target
+from refimpl.spark.writing_files import write_files
+from refimpl.table_feature import TABLE_FEATURES, Way
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from refimpl.client.file_facts import FileTest
+    from refimpl.client.transaction import Transaction
+    from refimpl.spark.connection import DeltaConnection
+
+MODES: Final = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "error": "error",
+    "errorifexists": "error",
+    "default": "error",
+    "ignore": "ignore",
+}
+_OPTIONS: Final = ("replaceWhere", "txnAppId", "txnVersion", "feature", "way")
+_BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
+_PROPERTY_PREFIX: Final = "delta."
+_CERTAINLY_NOT_COMMITTED: Final = (
+    InvalidRequestError,
+    LostRaceError,
+    ConcurrentModificationError,
+    OwnerUnavailableError,
+)
+"""Errors after which no log can name the new files. After any other nobody knows, and the files stay."""
+_CREATION_RACES: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write did. `rows` and `bytes` of the files that were added; `removed` counts files."""
+
+    version: int
+    files: int
+    rows: int
+    bytes: int
+    removed: int = 0
+    tries: int = 1
+    rebased_over: int = 0
+
+
+class DeltaWriter:
+    """Configured like PySpark's `DataFrameWriter`: every method but the last returns the writer itself."""
+
+    def __init__(self, connection: DeltaConnection, frame: DataFrame) -> None:
+        self._connection = connection
+        self._frame = frame
+        self._mode = "error"
+        self._partition_columns: tuple[str, ...] | None = None
+        self._options: dict[str, str] = {}
+        self._properties: dict[str, str] = {}
+
+    def mode(self, save_mode: str) -> Self:
+        """What to do with a table that exists: `append`, `overwrite`, `ignore`, or `error` (the default)."""
+        if save_mode.lower() not in MODES:
+            raise InvalidRequestError(f"unknown mode {save_mode!r}; use append, overwrite, ignore or error")
+        self._mode = MODES[save_mode.lower()]
+        return self
+
+    def partitionBy(self, *columns: str | Iterable[str]) -> Self:  # noqa: N802 - PySpark's name
+        """Partition a new table by these columns. For a table that exists they must be its own."""
+        self._partition_columns = tuple(
+            name for item in columns for name in ((item,) if isinstance(item, str) else item)
+        )
+        return self
+
+    def option(self, key: str, value: Any) -> Self:
+        """Set one option.
+
+        `replaceWhere`: with mode overwrite, replace only the partitions for which this condition is true.
+        `txnAppId`, `txnVersion`: skip the write if this application has committed this batch, or a later one.
+        `feature` (managedCommit, catalogManaged), `way` (staged, inline, direct) and the table properties
+        `delta.*` are for a table that this write creates.
+        """
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if key.lower().startswith(_PROPERTY_PREFIX):
+            self._properties[key] = text
+        elif key.lower() in _BY_LOWER_CASE:
+            self._options[_BY_LOWER_CASE[key.lower()]] = text
+        else:
+            raise InvalidRequestError(
+                f"unknown option {key!r}; there are {', '.join(_OPTIONS)} and delta.*", option=key
+            )
+        return self
+
+    def options(self, **options: Any) -> Self:
+        """Set several options."""
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    def saveAsTable(self, name: str) -> Written | None:  # noqa: N802 - PySpark's name
+        """Write to the table of this name, columns by name. None if there was nothing to do.
+
+        Raises `NameTakenError` (mode error), `InvalidRequestError` for rows that do not fit, before a file is
+        written, and what a commit raises: a kind of `ConcurrentModificationError`, `OutcomeUnknown`...
+        """
+        return self._save(NamedTarget(self._connection.required_warehouse(), name, self._options_of_creation()))
+
+    def save(self, path: str | Path) -> Written | None:
+        """Write to the table at this path: one of the warehouse's, or a plain filesystem table."""
+        return self._save(PathTarget(self._connection, Path(path).absolute(), self._options_of_creation()))
+
+    def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
+        """Write to a table that exists, columns by position. `overwrite` wins over the mode; else rows are appended."""
+        target = NamedTarget(self._connection.required_warehouse(), name, self._options_of_creation())
+        table = target.find()
+        if table is None:
+            raise TableNotFoundError(f"there is no table {name!r} to insert into; create it with saveAsTable")
+        self._check_options_of_change()
+        replaces = self._mode == "overwrite" if overwrite is None else overwrite
+        return self._change(table, overwrite=replaces, by_position=True)
+
+    def _options_of_creation(self) -> dict[str, Any]:
+        wanted: dict[str, Any] = {"properties": self._properties}
+        try:
+            if "feature" in self._options:
+                wanted["feature"] = TABLE_FEATURES[self._options["feature"]]
+            if "way" in self._options:
+                wanted["way"] = Way(self._options["way"])
+        except (KeyError, ValueError) as error:
+            raise InvalidRequestError(
+                f"{error} is none of the choices: feature {' or '.join(TABLE_FEATURES)}, "
+                f"way {', '.join(way.value for way in Way)}"
+            ) from None
+        return wanted
+
+    def _save(self, target: Target) -> Written | None:
+        """Create or change. Who loses a race for the creation meets the winner's table, as its mode says."""
+        self._check_options()
+        for race in range(_CREATION_RACES):
+            table = target.find()
+            if table is not None:
+                if self._mode == "error":
+                    raise target.exists()
+                if self._mode == "ignore":
+                    return None
+                self._check_options_of_change()
+                return self._change(table, overwrite=self._mode == "overwrite", by_position=False)
+            try:
+                return self._create(target)
+            except (NameTakenError, LocationError):
+                if self._mode == "error" or race == _CREATION_RACES - 1 or target.find() is None:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _check_options(self) -> None:
+        if "replaceWhere" in self._options and self._mode != "overwrite":
+            raise InvalidRequestError(f"replaceWhere needs the mode overwrite, not {self._mode}")
+        if ("txnAppId" in self._options) != ("txnVersion" in self._options):
+            raise InvalidRequestError("txnAppId and txnVersion are given together or not at all")
+        if not self._options.get("txnVersion", "0").isdecimal():
+            raise InvalidRequestError(f"txnVersion is a number, not {self._options['txnVersion']!r}")
+
+    def _create(self, target: Target) -> Written | None:
+        """Create the table with the rows in version 0. A batch of an application needs a version to be recorded
+        in that is not the first, so for one the table is created empty."""
+        schema = frames.schema_of(self._frame)
+        partition_columns = self._partition_columns or ()
+        creation = target.begin(schema, partition_columns)
+        if "txnAppId" in self._options:
+            return self._change(creation.finish(()), overwrite=False, by_position=False)
+        adds: tuple[Add, ...] = ()
+        try:
+            test = self._replaced(schema, partition_columns)
+            adds = write_files(self._frame, creation.location, schema, partition_columns, self._properties)
+            _check_inside(adds, test)
+        except BaseException:
+            creation.abandon(adds)
+            raise
+        creation.finish(adds)
+        return _written(0, adds)
+
+    def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
+        snapshot = table.snapshot()
+        schema, columns = snapshot.schema, snapshot.partition_columns
+        if self._partition_columns not in (None, columns):
+            raise InvalidRequestError(
+                f"{table.label} is partitioned by {', '.join(columns) or 'nothing'}, not by "
+                f"{', '.join(self._partition_columns or ())}"
+            )
+        frame = frames.matched(self._frame, schema, by_position=by_position)
+        transaction = table.transaction(snapshot=snapshot, operation="WRITE", parameters=self._parameters(overwrite))
+        if "txnAppId" in self._options and not transaction.claim(
+            self._options["txnAppId"], int(self._options["txnVersion"])
+        ):
+            return None
+        test = self._replaced(schema, columns) if overwrite else None
+        removed = self._removed(transaction, test) if overwrite else []
+        adds = write_files(frame, table.location, schema, columns, snapshot.metadata.configuration)
+        try:
+            _check_inside(adds, test)
+            transaction.add(*adds)
+            transaction.metrics |= _metrics(adds)
+            committed = transaction.commit()
+        except _CERTAINLY_NOT_COMMITTED:
+            data_files.delete(table.location, adds)
+            raise
+        return _written(committed.version, adds, len(removed), committed.tries, committed.rebased_over)
+
+    def _check_options_of_change(self) -> None:
+        for given in (*(name for name in ("feature", "way") if name in self._options), *self._properties):
+            raise InvalidRequestError(f"the option {given!r} is for a new table, and this one exists", option=given)
+
+    def _replaced(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest | None:
+        """The condition of `replaceWhere`, which partition values alone must decide."""
+        from refimpl.client.file_facts import FileTest
+        from refimpl.client.predicate import parse
+
+        text = self._options.get("replaceWhere")
+        if text is None:
+            return None
+        test = FileTest(text=text, condition=parse(text).condition(schema), partition_columns=tuple(partition_columns))
+        if not test.partition_only:
+            raise InvalidRequestError(
+                f"replaceWhere {text!r} is about more than the partition columns "
+                f"({', '.join(partition_columns) or 'there are none'}); replace whole partitions",
+                condition=text,
+            )
+        zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
+        if zoned and not self._connection.in_utc:
+            raise InvalidRequestError(
+                f"replaceWhere {text!r} is about a timestamp, which is meant in UTC here; set "
+                "spark.sql.session.timeZone to UTC",
+                condition=text,
+            )
+        return test
+
+    def _removed(self, transaction: Transaction, test: FileTest | None) -> list[Add]:
+        if test is None:
+            removed = transaction.read_whole_table()
+        else:
+            read = transaction.read_files(test.text)
+            removed = [add for add in read if test.matches_partition(add.partition_values) is True]
+        transaction.remove(*removed)
+        return removed
+
+    def _parameters(self, overwrite: bool) -> dict[str, str]:
+        found = {"mode": "Overwrite" if overwrite else "Append"}
+        if overwrite and "replaceWhere" in self._options:
+            found["predicate"] = self._options["replaceWhere"]
+        if self._partition_columns is not None:
+            found["partitionBy"] = msgspec.json.encode(self._partition_columns).decode()
+        return found
+
+
+def _check_inside(adds: tuple[Add, ...], test: FileTest | None) -> None:
+    if test is None:
+        return
+    outside = [add for add in adds if test.matches_partition(add.partition_values) is not True]
+    if outside:
+        raise InvalidRequestError(
+            f"replaceWhere {test.text!r} is not true for {sum(map(_row_count, outside))} of "
+            f"{sum(map(_row_count, adds))} rows, such as those of {outside[0].partition_values}; leave them out",
+            condition=test.text,
+        )
+
+
+def _row_count(add: Add) -> int:
+    return int(msgspec.json.decode(add.stats or "{}").get("numRecords", 0))
+
+
+def _metrics(adds: tuple[Add, ...]) -> dict[str, str]:
+    found = _written(0, adds)
+    return {"numFiles": str(found.files), "numOutputRows": str(found.rows), "numOutputBytes": str(found.bytes)}
+
+
+def _written(version: int, adds: tuple[Add, ...], removed: int = 0, tries: int = 1, rebased_over: int = 0) -> Written:
+    return Written(
+        version=version,
+        files=len(adds),
+        rows=sum(map(_row_count, adds)),
+        bytes=sum(add.size for add in adds),
+        removed=removed,
+        tries=tries,
+        rebased_over=rebased_over,
+    )
