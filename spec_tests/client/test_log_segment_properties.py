@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.client.log_segment import LogSegment, build, known_commits
@@ -19,6 +19,7 @@ from refimpl.log_path import FileKind, LogPath
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.log_names import checksum, classic, compaction, inline, part, published, staged, v2
 
+steady = settings(deadline=None, derandomize=True)
 LAST = 8
 VERSIONS = st.integers(0, LAST)
 
@@ -125,6 +126,7 @@ def verdict(world: World) -> Verdict:
     return Verdict(error=CorruptLogError, missing=missing)
 
 
+@steady
 @given(worlds())
 def test_build_says_what_the_rules_say(world: World) -> None:
     expected = verdict(world)
@@ -145,6 +147,7 @@ def built(world: World) -> LogSegment | None:
         return None
 
 
+@steady
 @given(worlds())
 def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -> None:
     segment = built(world)
@@ -157,6 +160,7 @@ def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -
     assert read == list(range(segment.first_version, segment.version + 1))
 
 
+@steady
 @given(worlds())
 def test_compactions_are_usable_and_a_narrower_one_never_displaces_a_wider_one(world: World) -> None:
     """delta-facts section 1: usable only if checkpoint < x and y <= target; the widest is preferred."""
@@ -180,6 +184,7 @@ def test_compactions_are_usable_and_a_narrower_one_never_displaces_a_wider_one(w
             assert any(len(covers(chosen)) >= len(covers(path)) for chosen in rivals)
 
 
+@steady
 @given(worlds())
 def test_the_checksum_is_at_or_below_the_target_and_not_older_than_the_checkpoint(world: World) -> None:
     segment = built(world)
@@ -190,6 +195,7 @@ def test_the_checksum_is_at_or_below_the_target_and_not_older_than_the_checkpoin
     assert (None if segment.checksum is None else segment.checksum.version) == max(usable, default=None)
 
 
+@steady
 @given(worlds(), VERSIONS)
 def test_knowing_a_version_leaves_exactly_the_commits_after_it(world: World, known: int) -> None:
     segment = built(World(listing=world.listing, answer=world.answer, feature=world.feature, requested=None))
@@ -200,6 +206,7 @@ def test_knowing_a_version_leaves_exactly_the_commits_after_it(world: World, kno
     assert later.commits == tuple(commit for commit in segment.commits if commit.version > known)
 
 
+@steady
 @given(worlds())
 def test_files_above_a_requested_version_change_nothing(world: World) -> None:
     segment = built(world)
@@ -210,6 +217,7 @@ def test_files_above_a_requested_version_change_nothing(world: World) -> None:
         assert build(below, world.answer, world.feature, version=world.requested) == segment
 
 
+@steady
 @given(worlds())
 def test_history_is_contiguous_and_ends_at_the_latest_version(world: World) -> None:
     found = known_commits(world.listing, world.answer, world.feature)

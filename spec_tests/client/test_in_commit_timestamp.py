@@ -1,0 +1,249 @@
+"""The rules of commit times, one by one: delta-facts section 1, "In-commit timestamps"."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.client.in_commit_timestamp import (
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    CommitTimes,
+    Enablement,
+    after_lost_race,
+    enablement,
+    is_enabled_by,
+    keep_enablement,
+    monotonic,
+    next_timestamp,
+    stamp_enablement,
+)
+from refimpl.errors import InvalidTableError, NotFoundInHistoryError
+
+steady = settings(deadline=None, derandomize=True)
+TIMES = st.integers(0, 2**40)
+
+SUPPORTED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
+PLURAL = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamps",))
+LEGACY = Protocol(min_reader_version=1, min_writer_version=2)
+ON = {"delta.enableInCommitTimestamps": "true"}
+
+
+def metadata(**configuration: str) -> Metadata:
+    return Metadata(id="t", schema_string="{}", configuration=configuration)
+
+
+def enabled_at(version: int, timestamp: int) -> Metadata:
+    return metadata(**ON, **{ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)})
+
+
+class TestRule1Enablement:
+    def test_feature_and_property_together_enable(self) -> None:
+        assert enablement(SUPPORTED, metadata(**ON)) == Enablement(version=0, timestamp=None)
+
+    def test_the_feature_alone_does_not(self) -> None:
+        assert enablement(SUPPORTED, metadata()) is None
+
+    def test_the_property_alone_does_not(self) -> None:
+        assert enablement(LEGACY, metadata(**ON)) is None
+
+    def test_the_plural_name_is_accepted_when_read(self) -> None:
+        assert enablement(PLURAL, metadata(**ON)) is not None
+
+
+class TestRule2TheTimeOfACommit:
+    def test_it_is_the_clock_where_the_clock_went_on(self) -> None:
+        assert next_timestamp(2000, 1000) == 2000
+
+    def test_it_is_one_more_than_the_previous_where_the_clock_went_back(self) -> None:
+        """FB19."""
+        assert next_timestamp(500, 1000) == 1001
+
+    def test_it_is_one_more_than_the_previous_where_the_clock_stood_still(self) -> None:
+        assert next_timestamp(1000, 1000) == 1001
+
+    def test_the_first_commit_has_the_clocks(self) -> None:
+        assert next_timestamp(1000, None) == 1000
+
+    @steady
+    @given(st.lists(TIMES, min_size=1))
+    def test_times_grow_whatever_the_clock_does(self, clock: list[int]) -> None:
+        previous: int | None = None
+        for now in clock:
+            time = next_timestamp(now, previous)
+            assert time >= now
+            assert previous is None or time > previous
+            previous = time
+
+
+class TestRule3EnabledAfterCreation:
+    def test_version_and_time_are_written_by_the_enabling_commit(self) -> None:
+        stamped = stamp_enablement(metadata(**ON, other="kept"), version=7, timestamp=1000)
+        assert stamped.configuration == {**ON, "other": "kept", ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "1000"}
+        assert enablement(SUPPORTED, stamped) == Enablement(version=7, timestamp=1000)
+
+    def test_at_version_0_they_are_not_written(self) -> None:
+        assert stamp_enablement(metadata(**ON), version=0, timestamp=1000).configuration == ON
+
+    def test_its_time_is_greater_than_the_previous_commits_modification_time(self) -> None:
+        modified_in_the_future = 9000
+        assert next_timestamp(1000, modified_in_the_future) == 9001
+
+    @pytest.mark.parametrize("present", [ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP])
+    def test_exactly_one_of_the_two_is_an_error(self, present: str) -> None:
+        with pytest.raises(InvalidTableError):
+            enablement(SUPPORTED, metadata(**ON, **{present: "7"}))
+        assert enablement(SUPPORTED, enabled_at(7, 1000)) is not None
+
+    def test_one_that_is_no_number_is_an_error(self) -> None:
+        with pytest.raises(InvalidTableError):
+            enablement(SUPPORTED, metadata(**ON, **{ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}))
+
+    def test_the_enabling_commit_is_told_from_others(self) -> None:
+        on, off = (SUPPORTED, metadata(**ON)), (SUPPORTED, metadata())
+        assert is_enabled_by(off, on)
+        assert is_enabled_by(None, on)
+        assert not is_enabled_by(on, on)
+        assert not is_enabled_by(on, off)
+        assert not is_enabled_by(off, off)
+
+
+class TestRule4AfterALostRace:
+    def test_mine_stays_where_it_is_greater_than_the_winners(self) -> None:
+        assert after_lost_race(2000, 1000) == 2000
+
+    def test_mine_becomes_one_more_than_the_winners_where_it_is_not(self) -> None:
+        assert after_lost_race(1000, 1000) == 1001
+        assert after_lost_race(1000, 5000) == 5001
+
+    def test_a_pending_enablement_is_stamped_again(self) -> None:
+        first = stamp_enablement(metadata(**ON), version=7, timestamp=1000)
+        again = stamp_enablement(first, version=8, timestamp=2000)
+        assert enablement(SUPPORTED, again) == Enablement(version=8, timestamp=2000)
+
+
+class TestRule5TheTimeOfAVersion:
+    def test_modification_times_are_made_monotonic(self) -> None:
+        assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
+
+    @steady
+    @given(st.lists(TIMES))
+    def test_adjusted_times_grow_and_are_never_earlier_than_the_files(self, modified: list[int]) -> None:
+        adjusted = monotonic(modified)
+        assert all(mine >= theirs for mine, theirs in zip(adjusted, modified, strict=True))
+        assert all(later > earlier for earlier, later in itertools.pairwise(adjusted))
+
+    def test_before_enablement_files_tell_and_from_it_on_commits_do(self) -> None:
+        times = history([100, 90, 200], [1000, 1001], Enablement(version=3, timestamp=1000))
+        assert [times.of(version) for version in range(5)] == [100, 101, 200, 1000, 1001]
+
+    def test_a_version_outside_the_history_has_no_time(self) -> None:
+        times = history([100], [], None, first=4)
+        assert times.of(4) == 100
+        for version in (3, 5):
+            with pytest.raises(NotFoundInHistoryError):
+                times.of(version)
+
+
+class TestRule6TimeTravel:
+    """FB20: versions before the enablement are never looked up by it, nor later ones by their files."""
+
+    MIXED = Enablement(version=3, timestamp=1000)
+
+    def times(self) -> CommitTimes:
+        return history([100, 200, 300], [1000, 2000, 3000], self.MIXED)
+
+    @pytest.mark.parametrize(
+        ("timestamp", "version"),
+        [(100, 0), (150, 0), (200, 1), (300, 2), (999, 2), (1000, 3), (1999, 3), (2000, 4), (2999, 4), (3000, 5)],
+    )
+    def test_the_answer_is_the_latest_version_at_or_before(self, timestamp: int, version: int) -> None:
+        assert self.times().version_at(timestamp) == version
+
+    @pytest.mark.parametrize("timestamp", [0, 99, 3001, 2**50])
+    def test_before_the_first_and_after_the_last_commit_are_errors(self, timestamp: int) -> None:
+        with pytest.raises(NotFoundInHistoryError):
+            self.times().version_at(timestamp)
+
+    def test_a_file_touched_after_the_enablement_does_not_move_a_version_before_it(self) -> None:
+        touched = history([100, 200, 5000], [1000, 2000, 9000], self.MIXED)
+        assert touched.version_at(1500) == 3
+        assert touched.version_at(300) == 1
+
+    def test_before_the_enablement_there_may_be_nothing_left(self) -> None:
+        cleaned = history([], [2000, 3000], self.MIXED, first=4)
+        assert cleaned.version_at(2000) == 4
+        for timestamp in (500, 1500):
+            with pytest.raises(NotFoundInHistoryError):
+                cleaned.version_at(timestamp)
+
+    def test_enabled_from_creation_every_version_carries_its_time(self) -> None:
+        times = history([], [1000, 2000], Enablement(version=0, timestamp=None))
+        assert [times.version_at(t) for t in (1000, 1999, 2000)] == [0, 0, 1]
+
+    def test_few_commits_are_read(self) -> None:
+        asked: list[int] = []
+
+        def stored(version: int) -> int:
+            asked.append(version)
+            return version * 10
+
+        times = CommitTimes(
+            first=0, last=100_000, enabled=Enablement(version=0, timestamp=None), modified=(), stored=stored
+        )
+        assert times.version_at(777_775) == 77_777
+        assert len(asked) < 25
+
+    @steady
+    @given(st.data())
+    def test_it_agrees_with_looking_at_every_version(self, data: st.DataObject) -> None:
+        modified = data.draw(st.lists(st.integers(0, 100), max_size=5))
+        enabling = data.draw(st.integers(0, 150))
+        steps = data.draw(st.lists(st.integers(1, 30), max_size=5))
+        stored = [enabling + sum(steps[: i + 1]) - steps[0] for i in range(len(steps))]
+        assume(modified or stored)
+        enabled = Enablement(version=len(modified), timestamp=enabling) if stored else None
+        times = history(modified, stored, enabled)
+        at = data.draw(st.integers(0, 320))
+        considered = range(times.first, times.last + 1)
+        if enabled is not None:
+            considered = range(len(modified), times.last + 1) if at >= enabling else range(len(modified))
+        found = [version for version in considered if times.of(version) <= at]
+        if not found or at > times.of(times.last):
+            with pytest.raises(NotFoundInHistoryError):
+                times.version_at(at)
+        else:
+            assert times.version_at(at) == max(found)
+
+
+class TestRule7ReplaceAndDisable:
+    def test_a_replacement_keeps_the_enablement(self) -> None:
+        """FB21."""
+        kept = keep_enablement(enabled_at(7, 1000), metadata(**ON, other="new"))
+        assert enablement(SUPPORTED, kept) == Enablement(version=7, timestamp=1000)
+        assert kept.configuration["other"] == "new"
+
+    def test_a_replacement_of_a_table_that_never_enabled_it_has_none(self) -> None:
+        assert keep_enablement(metadata(**ON), enabled_at(7, 1000)).configuration == ON
+
+    def test_disabled_in_the_latest_snapshot_files_tell_everywhere(self) -> None:
+        off = metadata(**{ENABLEMENT_VERSION: "1", ENABLEMENT_TIMESTAMP: "1000"})
+        assert enablement(SUPPORTED, off) is None
+        times = history([100, 200, 300], [], None)
+        assert [times.version_at(t) for t in (100, 250, 300)] == [0, 1, 2]
+
+
+def history(modified: list[int], stored: list[int], enabled: Enablement | None, *, first: int = 0) -> CommitTimes:
+    """Versions from `first`: those that only have files, then those that carry their time."""
+    boundary = first + len(modified)
+    return CommitTimes(
+        first=first,
+        last=boundary + len(stored) - 1,
+        enabled=enabled,
+        modified=monotonic(modified),
+        stored=lambda version: stored[version - boundary],
+    )

@@ -1,0 +1,159 @@
+"""The closed list of tables that are read and written; everything else is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.client import supported
+from refimpl.client.supported import check_readable, check_writable, is_append_only
+from refimpl.errors import UnsupportedFeatureError
+
+
+def metadata(column: dict[str, object] | None = None, **configuration: str) -> Metadata:
+    field = {"name": "id", "type": "long", "nullable": True, "metadata": column or {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    return Metadata(id="t", schema_string=schema, configuration=configuration)
+
+
+def listing(*features: str, readers: bool = True) -> Protocol:
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=features if readers else None,
+        writer_features=features,
+    )
+
+
+PLAIN = metadata()
+
+
+@pytest.mark.parametrize("feature", sorted(supported.READ))
+def test_listed_reader_features_are_read(feature: str) -> None:
+    check_readable(listing(feature), PLAIN)
+
+
+@pytest.mark.parametrize("feature", sorted(supported.WRITTEN))
+def test_listed_writer_features_are_written(feature: str) -> None:
+    check_writable(listing(feature, readers=False), PLAIN)
+
+
+@pytest.mark.parametrize("feature", ["typeWidening", "variantType", "fromTheFuture"])
+def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_readable(listing(feature, "timestampNtz"), PLAIN)
+    assert caught.value.features == (feature,)
+
+
+@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "icebergCompatV2", "fromTheFuture"])
+def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str) -> None:
+    protocol = listing(feature, "appendOnly", readers=False)
+    check_readable(protocol, PLAIN)
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_writable(protocol, PLAIN)
+    assert caught.value.features == (feature,)
+
+
+def test_what_cannot_be_read_cannot_be_written() -> None:
+    with pytest.raises(UnsupportedFeatureError):
+        check_writable(listing("typeWidening"), PLAIN)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_known_reader_versions_are_read(version: int) -> None:
+    check_readable(Protocol(min_reader_version=version, min_writer_version=7), PLAIN)
+
+
+def test_a_newer_reader_version_is_refused_with_both_numbers() -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_readable(Protocol(min_reader_version=4, min_writer_version=7), PLAIN)
+    assert caught.value.features == ("reader version 4",)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_known_writer_versions_are_written_while_what_they_brought_is_unused(version: int) -> None:
+    check_writable(Protocol(min_reader_version=1, min_writer_version=version), PLAIN)
+
+
+def test_a_newer_writer_version_is_refused_for_writing_only() -> None:
+    protocol = Protocol(min_reader_version=1, min_writer_version=8)
+    check_readable(protocol, PLAIN)
+    with pytest.raises(UnsupportedFeatureError):
+        check_writable(protocol, PLAIN)
+
+
+USED = [
+    ("invariants", 2, metadata({"delta.invariants": "{}"})),
+    ("checkConstraints", 3, metadata(**{"delta.constraints.positive": "id > 0"})),
+    ("changeDataFeed", 4, metadata(**{"delta.enableChangeDataFeed": "true"})),
+    ("generatedColumns", 4, metadata({"delta.generationExpression": "1"})),
+    ("columnMapping", 5, metadata(**{"delta.columnMapping.mode": "name"})),
+    ("identityColumns", 6, metadata({"delta.identity.start": 1})),
+]
+
+
+@pytest.mark.parametrize(("feature", "version", "using"), USED, ids=[feature for feature, _, _ in USED])
+def test_a_feature_that_is_only_listed_does_not_hinder_and_one_that_is_used_does(
+    feature: str, version: int, using: Metadata
+) -> None:
+    for protocol in (
+        listing(feature, readers=False),
+        Protocol(min_reader_version=1, min_writer_version=version),
+    ):
+        check_writable(protocol, PLAIN)
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            check_writable(protocol, using)
+        assert caught.value.features == (feature,)
+
+
+def test_a_property_without_its_feature_means_nothing() -> None:
+    check_writable(Protocol(min_reader_version=1, min_writer_version=2), metadata(**{"delta.constraints.x": "id > 0"}))
+
+
+def test_a_used_feature_of_a_nested_column_is_found() -> None:
+    inner = {"name": "x", "type": "long", "nullable": True, "metadata": {"delta.invariants": "{}"}}
+    array = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": array, "nullable": True, "metadata": {}}]}
+    with pytest.raises(UnsupportedFeatureError):
+        check_writable(
+            Protocol(min_reader_version=1, min_writer_version=2), Metadata(id="t", schema_string=json.dumps(schema))
+        )
+
+
+@pytest.mark.parametrize("protocol", [listing("columnMapping"), Protocol(min_reader_version=2, min_writer_version=5)])
+def test_column_mapping_is_read_while_its_mode_is_none(protocol: Protocol) -> None:
+    check_readable(protocol, PLAIN)
+    check_readable(protocol, metadata(**{"delta.columnMapping.mode": "none"}))
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_readable(protocol, metadata(**{"delta.columnMapping.mode": "id"}))
+    assert caught.value.features == ("columnMapping",)
+
+
+def test_deletion_vectors_are_read_while_no_file_has_one_and_never_written() -> None:
+    protocol = listing("deletionVectors")
+    check_readable(protocol, PLAIN)
+    supported.check_files(protocol, 0)
+    with pytest.raises(UnsupportedFeatureError):
+        supported.check_files(protocol, 1)
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        check_writable(protocol, PLAIN)
+    assert caught.value.features == ("deletionVectors",)
+
+
+def test_append_only_needs_the_property_and_a_writer_that_must_know_it() -> None:
+    on = metadata(**{"delta.appendOnly": "true"})
+    assert is_append_only(Protocol(min_reader_version=1, min_writer_version=2), on)
+    assert is_append_only(listing("appendOnly", readers=False), on)
+    assert not is_append_only(Protocol(min_reader_version=1, min_writer_version=1), on)
+    assert not is_append_only(listing("timestampNtz"), on)
+    assert not is_append_only(Protocol(min_reader_version=1, min_writer_version=2), PLAIN)
+
+
+def test_the_documented_list_is_the_list() -> None:
+    assert supported.__doc__ is not None
+    documented = set(re.findall(r"^([a-z][A-Za-z0-9]+) {2,}", supported.__doc__, re.MULTILINE)) - {"feature"}
+    listed = supported.READ | supported.WRITTEN | set(supported.READ_UNUSED) | set(supported.WRITTEN_UNUSED)
+    assert documented == listed - {"inCommitTimestamps"}
