@@ -6,6 +6,7 @@ This is all that a client knows of an owner. The Delta client defines it, as man
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -168,6 +169,11 @@ class CommitOwner(Protocol):
         managed-commits and catalog-managed, "Commit Protocol". A proposal that landed answers
         `Ratified` for ever. Raises `OutcomeUnknown` when it cannot know.
         """
+        ...
+
+    def turn(self, table_id: str) -> AbstractContextManager[object]:
+        """Where a writer waits for its turn to commit, so that no writer starves. Advisory: an owner that
+        keeps no queue returns `nullcontext()`, and a commit outside of a turn is as good as one inside."""
         ...
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:

@@ -17,6 +17,7 @@ from typing import Any
 
 from refimpl.errors import OwnerUnavailableError
 from refimpl.files import Files, PosixFiles
+from refimpl.host_queue import HostQueue, host_queue
 
 HostLock = Callable[[], AbstractContextManager[object]]
 """Takes the lock for the length of a `with`; blocks until it is free, or raises `OwnerUnavailableError`."""
@@ -77,6 +78,8 @@ class Environment:
 
     files: Files = field(default_factory=PosixFiles)
     host_lock: Callable[[Path], HostLock] = host_lock
+    host_queue: Callable[[Path], HostQueue] = host_queue
+    """Makes the advisory queue in which a table's writers take turns."""
     now: Callable[[], int] = clock_ms
     """The wall clock in ms since the epoch. It may go back; nothing is ordered by it alone."""
     new_id: Callable[[], str] = random_uuid

@@ -65,6 +65,10 @@ class Landing:
         """The commit, or the error that ended it. Nothing happens after the commit point: no later trouble
         can make a failure of a commit that landed."""
         proposer = self._proposer()
+        with proposer.turn():
+            return self._loop(proposer)
+
+    def _loop(self, proposer: Proposer) -> Committed:
         basis = Basis(protocol=self._snapshot.protocol, metadata=self._snapshot.metadata)
         first = version = self._snapshot.version + 1
         races = 0

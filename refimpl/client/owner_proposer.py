@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from refimpl.client.conflicts import Winner
@@ -69,6 +70,9 @@ class OwnerProposer:
     def _staging_folder(self) -> str:
         assert self.reader.feature is not None
         return self.reader.feature.staging_folder
+
+    def turn(self) -> AbstractContextManager[object]:
+        return self.owner.turn(self.table_id)
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and others as they stand."""
@@ -166,9 +170,9 @@ class OwnerProposer:
         if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
             return
         raise CorruptionError(
-            f"version {version} of {self.label} was built on version {version - 1}, but the owner's latest ratified "
-            f"version is {latest}; run verify: commits were published behind the owner's back, or it was restored "
-            f"from a backup",
+            f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified (it "
+            f"says its latest is {latest}); run verify: somebody published behind its back, or it was restored from a "
+            f"backup",
             version=version,
             latest=latest,
         )

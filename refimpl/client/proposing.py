@@ -7,6 +7,7 @@ A proposal ends as `Won` or as `Lost`; everything else is an error that says whe
 from __future__ import annotations
 
 import contextlib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -41,6 +42,10 @@ class Lost:
 class Proposer(Protocol):
     """Where a transaction proposes its versions."""
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Where to wait, so that no writer starves; for fairness only."""
+        ...
+
     def propose(self, version: Version, content: bytes) -> Won | Lost: ...
 
     def winners(self, lost: Lost) -> list[Winner] | Won:
@@ -58,6 +63,10 @@ class FilesystemProposer:
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
         self._log = reader.log
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Nobody keeps a queue for a table without an owner."""
+        return contextlib.nullcontext()
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         name = log_path.commit(version)

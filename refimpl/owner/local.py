@@ -8,6 +8,7 @@ backfill, if the policy says so   in bounded holds of the lock; its failure is n
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from refimpl import log_path
@@ -44,6 +45,7 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
+from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
 from refimpl.owner import creation, decide, ownership, policy
 from refimpl.owner.backfill import backfill
@@ -73,6 +75,7 @@ class LocalOwner:
         folder = warehouse / OWNER_FOLDER
         lock = environment.host_lock(folder / LOCK_FILE)
         self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
+        self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, AttemptId, int]] = []
 
     @property
@@ -210,6 +213,13 @@ class LocalOwner:
         lost, self._lost = self._lost, []
         for key, version, attempt, lost_at in lost:
             writer.add_lost(key, version, attempt, lost_at)
+
+    def turn(self, table_id: str) -> AbstractContextManager[object]:
+        queue = self._queues.get(table_id)
+        if queue is None:
+            folder = self.ledger.path.parent
+            queue = self._queues[table_id] = self._context.environment.host_queue(folder / f"turns-{table_id}")
+        return queue()
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         if not is_attempt_id(attempt):

@@ -7,6 +7,7 @@ which works with it does not merely fit our own owner. Files of the log are real
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,6 +165,8 @@ class InMemoryOwner:
             return self._conflict(table, version)
         if version != self._next(table):
             return VersionGap(latest_ratified_version=table.latest)
+        if WAY_OF[type(proposal)] is not table.way and not isinstance(proposal, StagedProposal):
+            return _rejected(RejectionReason.WAY_NOT_ALLOWED)
         content = self._content(table, version, proposal)
         if isinstance(content, Rejected):
             return content
@@ -206,8 +209,6 @@ class InMemoryOwner:
             found = actions.decode(content, source="proposal")
         except CorruptLogError as error:
             return _rejected(RejectionReason.MALFORMED_ACTIONS, str(error))
-        if WAY_OF[type(proposal)] is not table.way and version > 0 and not isinstance(proposal, StagedProposal):
-            return _rejected(RejectionReason.WAY_NOT_ALLOWED)
         info = found[0]
         if not isinstance(info, CommitInfo):
             return _rejected(RejectionReason.COMMIT_INFO_NOT_FIRST)
@@ -248,6 +249,9 @@ class InMemoryOwner:
         table.protocol = next((a for a in found if isinstance(a, Protocol)), table.protocol)
         table.metadata = next((a for a in found if isinstance(a, Metadata)), table.metadata)
         return commit
+
+    def turn(self, table_id: str) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext()
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -140,6 +141,9 @@ class UnreliableOwner:
         """Let the requests that were held back arrive now; what they would have been answered."""
         requests, self.delayed = self.delayed, []
         return [request() for request in requests]
+
+    def turn(self, table_id: str) -> AbstractContextManager[object]:
+        return nullcontext()  # competitors act in the middle of a turn, on the same thread
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         self._count("attempt_outcome")

@@ -1,0 +1,96 @@
+"""First come, first served among the processes of this host: an advisory queue, for fairness only.
+
+A polling lock lets whoever just released it take it again; under optimistic concurrency the loser then
+pays twice, and one process commits five thousand times while another commits once. Writers that stand
+in this queue take turns. Nothing depends on it: who does not wait, or waited too long, may go ahead.
+
+A ticket is a number; holding it means locking the byte with that number in the queue's file. Whoever
+draws number n waits until byte n - 1 is free. The kernel frees the bytes of a process that dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final
+
+HostQueue = Callable[[], AbstractContextManager[object]]
+"""Waits for one's turn, and holds it for the length of a `with`."""
+
+LONGEST_WAIT_SECONDS: Final = 5.0
+"""A process that holds its turn for longer is stuck; the next one stops waiting for it."""
+
+_COUNTERS: Final = struct.Struct("<QQ")
+"""At the start of the file: the next ticket, and the newest one that was handed back."""
+_FIRST_TICKET_BYTE: Final = 2**20
+_RANGE: Final = struct.Struct("hhqqi")
+"""`struct flock` of Linux: type, whence, start, length, pid."""
+_SECONDS_PER_TURN: Final = 0.0004
+"""Who stands further back looks less often: so long for everybody in front."""
+
+
+def host_queue(path: Path) -> HostQueue:
+    """The queue in this file. Where the system has no open-file-description locks nobody waits."""
+    if not sys.platform.startswith("linux"):
+        return contextlib.nullcontext
+
+    @contextlib.contextmanager
+    def turn() -> Iterator[None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            ticket = _draw(fd)
+            _await(fd, ticket)
+            try:
+                yield
+            finally:
+                _hand_back(fd, ticket)
+        finally:
+            os.close(fd)  # frees the ticket
+
+    return turn
+
+
+def _draw(fd: int) -> int:
+    _lock(fd, 0, wait=True)
+    following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
+    os.pwrite(fd, _COUNTERS.pack(following + 1, done), 0)
+    _lock(fd, _FIRST_TICKET_BYTE + following, wait=False)
+    _unlock(fd, 0)
+    return int(following)
+
+
+def _await(fd: int, ticket: int) -> None:
+    if ticket == 0:
+        return
+    before = _FIRST_TICKET_BYTE + ticket - 1
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not _lock(fd, before, wait=False):
+        if time.monotonic() > deadline:
+            return
+        _, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0))
+        time.sleep(_SECONDS_PER_TURN * max(1, ticket - done - 1))
+    _unlock(fd, before)
+
+
+def _hand_back(fd: int, ticket: int) -> None:
+    os.pwrite(fd, ticket.to_bytes(8, "little"), 8)
+
+
+def _lock(fd: int, byte: int, *, wait: bool) -> bool:
+    command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+    try:
+        fcntl.fcntl(fd, command, _RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _unlock(fd: int, byte: int) -> None:
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _RANGE.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))

@@ -1,0 +1,165 @@
+"""Many writer processes on one table.
+
+    python -m spec_tests.benchmarks.contention            fairness of 16 writers
+    python -m spec_tests.benchmarks.contention --peer 1   and 8 writers against delta-rs (`deltalake`)
+
+Fairness: every process lands transactions of one add action, as fast as it can, for so many seconds.
+`slowest / fastest` compares how many each landed; `p99 / fair share` compares how long a transaction
+took with 16 times the median of one writer alone. Against the peer both write the same one-row
+tables: a Parquet file and a commit each.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import refimpl
+from refimpl.actions import Add
+from refimpl.table_feature import Way
+from spec_tests.benchmarks import measure, table
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def append_actions(directory: str) -> Callable[[], object]:
+    """One transaction with one add action and no data file."""
+    handle = refimpl.open(directory, create=False).table("contended")
+
+    def one() -> object:
+        transaction = handle.transaction(operation="WRITE")
+        transaction.add(
+            Add(
+                path=f"part-00000-{table.new_id()}.snappy.parquet",
+                partition_values={},
+                size=1234,
+                modification_time=1_700_000_000_000,
+                data_change=True,
+                stats='{"numRecords":1}',
+            )
+        )
+        return transaction.commit()
+
+    return one
+
+
+def append_rows(directory: str) -> Callable[[], object]:
+    """One row appended by the plain Python client."""
+    import pyarrow
+
+    handle = refimpl.open(directory, create=False).table("contended")
+    row = pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())})
+    return lambda: handle.append(row)
+
+
+def append_rows_by_peer(directory: str) -> Callable[[], object]:
+    """The same row appended by delta-rs, with more retries than it will ever need."""
+    import deltalake
+    import pyarrow
+
+    row = pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())})
+    properties = deltalake.CommitProperties(max_commit_retries=10_000)
+    return lambda: deltalake.write_deltalake(directory + "/peer", row, mode="append", commit_properties=properties)
+
+
+def writer(
+    make: Callable[[str], Callable[[], object]], directory: str, seconds: float, ready: Any, results: Any
+) -> None:
+    one = make(directory)
+    one()  # imports, connections and the first snapshot are not what is measured
+    ready.wait()
+    took: list[float] = []
+    failures = 0
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end:
+        try:
+            one()
+        except Exception as error:  # noqa: BLE001 - the benchmark counts failures of any kind
+            failures += 1
+            print(f"failed: {error!r}", file=sys.stderr)
+        took.append(time.perf_counter() - start)
+    results.put((took, failures))
+
+
+def run(make: Callable[[str], Callable[[], object]], directory: str, writers: int, seconds: float) -> list[Any]:
+    """What each writer measured: (seconds of each transaction, failures)."""
+    ready, results = SPAWN.Barrier(writers), SPAWN.Queue()
+    processes = [SPAWN.Process(target=writer, args=(make, directory, seconds, ready, results)) for _ in range(writers)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=seconds + 120) for _ in processes]
+    for process in processes:
+        process.join()
+    return found
+
+
+def commits_per_second(found: list[Any], seconds: float) -> float:
+    return sum(len(took) - failures for took, failures in found) / seconds
+
+
+def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) -> None:
+    slowest: list[float] = []
+    tail: list[float] = []
+    landed: list[float] = []
+    failed = 0
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as name:
+            with refimpl.open(name) as warehouse:
+                table.create(warehouse, "contended", Way.INLINE)
+            alone = run(append_actions, name, 1, seconds / 2)[0][0]
+            found = run(append_actions, name, writers, seconds)
+        counts = [len(took) for took, _ in found]
+        everything = sorted(t for took, _ in found for t in took)
+        fair_share = writers * statistics.median(alone)
+        slowest.append(min(counts) / max(counts))
+        tail.append(everything[int(len(everything) * 0.99)] / fair_share)
+        landed.append(commits_per_second(found, seconds))
+        failed += sum(failures for _, failures in found)
+        measure.progress(
+            f"round {number + 1} of {rounds}: {landed[-1]:.0f} commits/s, slowest/fastest {slowest[-1]:.2f}, "
+            f"p99 {tail[-1]:.1f} fair shares of {fair_share * 1000:.1f} ms, {failed} failures"
+        )
+    report.add(f"{writers} writers, landed", landed, "commits/s")
+    report.add(f"{writers} writers, slowest / fastest", slowest, "x", at_least=0.5)
+    report.add(f"{writers} writers, p99 / fair share", tail, "x", at_most=12)
+    report.add(f"{writers} writers, failures", [float(failed)], "commits", at_most=0)
+
+
+def against_peer(report: measure.Report, rounds: int, seconds: int, writers: int) -> None:
+    import deltalake
+    import pyarrow
+
+    ours: list[float] = []
+    peer: list[float] = []
+    schema = pyarrow.schema([("id", pyarrow.int64())])
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as name:
+            with refimpl.open(name) as warehouse:
+                table.create(warehouse, "contended", Way.INLINE)
+            deltalake.DeltaTable.create(str(Path(name) / "peer"), schema)
+            ours.append(commits_per_second(run(append_rows, name, writers, seconds), seconds))
+            peer.append(commits_per_second(run(append_rows_by_peer, name, writers, seconds), seconds))
+        measure.progress(f"round {number + 1} of {rounds}: {ours[-1]:.0f} and {peer[-1]:.0f} commits/s")
+    report.add(f"{writers} writers, one-row appends", ours, "commits/s")
+    report.add(f"{writers} writers, the same by delta-rs", peer, "commits/s")
+    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
+    report.add(f"{writers} writers, ours / delta-rs", ratios, "x", at_least=5)
+
+
+def main() -> int:
+    options = measure.arguments("many writers on one table", rounds=5, seconds=6, writers=16, peer=1, peer_writers=8)
+    report = measure.Report("writer processes on one table")
+    fairness(report, options.rounds, options.seconds, options.writers)
+    if options.peer:
+        against_peer(report, options.rounds, options.seconds, options.peer_writers)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
