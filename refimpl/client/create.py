@@ -88,7 +88,7 @@ def create_filesystem_table(
     in_commit_timestamps: bool = False,
     adds: Sequence[Add] = (),
 ) -> Table:
-    """A table without an owner at `location`, whose parent directory exists; `adds`: data files that are there.
+    """A table without an owner at `location`. `adds`: data files that are there already.
 
     Raises `LocationError` where a table is already, `InvalidRequestError` for a schema or property that no
     table may have.
@@ -103,7 +103,7 @@ def create_filesystem_table(
     log = LogStore(location, environment)
     try:
         log.create_folders()
-        mine = log.put_if_absent(FIRST, content) or log.read(FIRST) == content
+        mine = log.put_if_absent(FIRST, content) or log.holds(FIRST, content)
     except OSError as error:
         raise LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
     if not mine:
@@ -231,7 +231,7 @@ class Creation:
 
     def _write_first_version(self, content: bytes) -> None:
         try:
-            mine = self._log.put_if_absent(FIRST, content) or self._log.read(FIRST) == content
+            mine = self._log.put_if_absent(FIRST, content) or self._log.holds(FIRST, content)
         except OSError as error:
             raise OwnerUnavailableError(
                 f"cannot write version 0 at {self.location}: {error}; no table was made"
@@ -297,7 +297,7 @@ class Creation:
         with contextlib.suppress(InvalidRequestError, OutcomeUnknown, OwnerUnavailableError):
             self._owner.drop_table(self.table_id)
         with contextlib.suppress(OSError):
-            if self._proposal is not None and self._log.read(FIRST) == self._proposal.content:
+            if self._proposal is not None and self._log.holds(FIRST, self._proposal.content):
                 self._log.delete(FIRST)
         files, folders = self._environment.files, {self.location}
         for add in (*self._adds, *adds):

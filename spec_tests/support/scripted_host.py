@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from refimpl.environment import Environment
@@ -26,7 +27,7 @@ class ScriptedHost:
     files: Files = field(default_factory=PosixFiles)
     pauses: list[float] = field(default_factory=list)
     on_pause: Callable[[], object] | None = None
-    _ids: int = 0
+    _ids: Iterator[int] = field(default_factory=itertools.count)
 
     def environment(self) -> Environment:
         return Environment(files=self.files, now=self._now, new_id=self._new_id, random=lambda: 0.5, pause=self._pause)
@@ -36,8 +37,7 @@ class ScriptedHost:
         return self.clock - self.tick
 
     def _new_id(self) -> str:
-        self._ids += 1
-        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.name}-{self._ids}"))
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.name}-{next(self._ids)}"))
 
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -1,0 +1,198 @@
+"""Giving a filesystem table to an owner, and taking one back.
+
+managed-commits, "Converting an existing filesystem based table to managed-commit table" and the reverse.
+Both are one commit of protocol and metadata that becomes `<v>.json` by put-if-absent; the owner promises
+before, and remembers after. Whoever commits meanwhile is first: then the change is built anew on their
+version. It relies on nothing but protocol and metadata, so there is nothing else to check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from refimpl import log_path
+from refimpl.actions import Metadata, Protocol
+from refimpl.client import features
+from refimpl.client.commit_bytes import CommitBytes, commit_info
+from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.create import owned_metadata
+from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
+from refimpl.client.patience import DEFAULT_MAX_TRIES, MAX_LOOKS, Patience
+from refimpl.client.properties import OWNER_PROPERTIES
+from refimpl.client.supported import check_writable
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy
+from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
+from refimpl.environment import Environment
+from refimpl.errors import (
+    CommitRejectedError,
+    CorruptionError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    ProtocolChangedError,
+)
+from refimpl.log_path import Version
+from refimpl.table_feature import TableFeature, Way
+
+if TYPE_CHECKING:
+    from refimpl.client.snapshot import Snapshot
+    from refimpl.client.table import Table
+
+TAKE_OVER: Final = "TAKE OVER"
+HAND_BACK: Final = "HAND BACK"
+
+
+def take_over(
+    table: Table,
+    owner: CommitOwner,
+    name: str,
+    feature: TableFeature,
+    *,
+    way: Way | None = None,
+    policy: MaintenancePolicy | None = None,
+    owner_conf: Mapping[str, str] | None = None,
+    max_tries: int = DEFAULT_MAX_TRIES,
+) -> Table:
+    """The filesystem table `table`, owned by `owner` under `name` from its next version on.
+
+    Versions of the protocol become lists of features; in-commit timestamps are enabled. Raises
+    `InvalidRequestError` for a table that has an owner, `ProtocolChangedError` if it got one meanwhile,
+    `CommitRejectedError`, `NameTakenError`, `LocationError` as the owner says, `UnsupportedFeatureError`,
+    `OutcomeUnknown`.
+    """
+    from refimpl.client.table import Table
+
+    if table.owner is not None:
+        raise InvalidRequestError(f"{table.label} is owned by {table.owner.name!r}; hand it back first")
+    handle = Table.by_path(table.location, table.environment)
+    patience = Patience(table.environment, max_tries=max_tries, label=f"the take-over of {table.location}")
+    while True:
+        snapshot = handle.snapshot()
+        _check_free(handle, snapshot, first=patience.tries == 0)
+        check_writable(snapshot.protocol, snapshot.metadata)
+        version = snapshot.version + 1
+        patience.next_try(version)
+        metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
+        protocol = features.owned(snapshot.protocol, feature)
+        proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, {"owner": owner.name, "name": name})
+
+        def send(version: Version = version, proposal: DirectProposal = proposal) -> Outcome:
+            return owner.take_over(handle.location, name, feature, version, proposal, way=way, policy=policy)
+
+        if _landed(send, handle, version, proposal, patience):
+            return Table.resolve(handle.location, owner, table.environment)
+
+
+def hand_back(table: Table, *, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
+    """The table without an owner, from its next version on; everything before is published.
+
+    In-commit timestamps stay enabled. Raises `InvalidRequestError` for a table without an owner,
+    `CommitRejectedError` (reason `OWNER_REFUSES` and others), `OutcomeUnknown`.
+    """
+    from refimpl.client.table import Table
+
+    patience = Patience(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
+    while True:
+        snapshot = table.snapshot()
+        owner, table_id, feature = table.owner, table.table_id, snapshot.feature
+        if owner is None or table_id is None or feature is None:
+            raise InvalidRequestError(f"{table.label} is a filesystem table at version {snapshot.version} already")
+        version = snapshot.version + 1
+        patience.next_try(version)
+        kept = {key: value for key, value in snapshot.metadata.configuration.items() if key not in OWNER_PROPERTIES}
+        metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
+        protocol = features.disowned(snapshot.protocol, feature)
+        proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name})
+
+        def send(
+            owner: CommitOwner = owner,
+            table_id: str = table_id,
+            version: Version = version,
+            proposal: DirectProposal = proposal,
+        ) -> Outcome:
+            return owner.hand_back(table_id, version, proposal)
+
+        if _landed(send, table, version, proposal, patience):
+            return Table(table.location, table.environment, name=table.name)
+
+
+def _check_free(table: Table, snapshot: Snapshot, *, first: bool) -> None:
+    if snapshot.feature is None:
+        return
+    if first:
+        raise InvalidRequestError(f"{table.location} is a {snapshot.feature.name} table already; hand it back first")
+    raise ProtocolChangedError(
+        f"{table.location} became a {snapshot.feature.name} table while it was to be taken over; ask its owner",
+        version=snapshot.version,
+    )
+
+
+def _proposal(
+    table: Table,
+    snapshot: Snapshot,
+    protocol: Protocol,
+    metadata: Metadata,
+    operation: str,
+    parameters: Mapping[str, Any],
+) -> DirectProposal:
+    """The commit of an ownership change. in-commit timestamps, rules 2 and 3."""
+    environment: Environment = table.environment
+    now = environment.now()
+    enables = is_enabled_by((snapshot.protocol, snapshot.metadata), (protocol, metadata))
+    if enables:
+        modified = table.log.modified(log_path.commit(snapshot.version)) or 0
+        previous: int | None = max(snapshot.timestamp, modified)
+    else:
+        previous = snapshot.in_commit_timestamp
+    info = commit_info(
+        txn_id=environment.new_id(),
+        timestamp=now,
+        operation=operation,
+        parameters=parameters,
+        read_version=snapshot.version,
+        isolation=IsolationLevel.SERIALIZABLE.value,
+        blind_append=False,
+    )
+    content = CommitBytes(info, [protocol, metadata], enables=metadata if enables else None)
+    stamped = content.stamped(snapshot.version + 1, next_timestamp(now, previous))
+    return DirectProposal(attempt=environment.new_id(), content=stamped)
+
+
+def _landed(
+    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, patience: Patience
+) -> bool:
+    """Whether the change is the version; False: somebody was first, build it anew."""
+    outcome = _answer(send, table, version, proposal, patience)
+    match outcome:
+        case Ratified():
+            return True
+        case Conflict():
+            patience.pause(patience.tries)
+            return False
+        case Rejected(reason=reason, detail=detail):
+            raise CommitRejectedError(f"the owner refuses version {version} of {table.label}: {detail}", reason=reason)
+    raise CorruptionError(
+        f"the owner misses what is before version {version} of {table.label}: it knows "
+        f"{outcome.latest_ratified_version}; run verify",
+        version=version,
+    )
+
+
+def _answer(
+    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, patience: Patience
+) -> Outcome:
+    """The owner's answer. While it is lost, the identical request is sent again: a landed one is answered as before."""
+    for look in range(MAX_LOOKS):
+        try:
+            return send()
+        except (OutcomeUnknown, OSError):
+            patience.pause(look)
+    raise OutcomeUnknown(
+        f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
+        f"answered; read the table before anything else is tried",
+        table_id=table.table_id,
+        version=version,
+        attempt=proposal.attempt,
+    )

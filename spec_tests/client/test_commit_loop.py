@@ -1,0 +1,477 @@
+"""Races, lost answers and full backlogs: every transaction lands once or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo
+from refimpl.client.owner_proposer import INLINE_LIMIT
+from refimpl.client.ownership import take_over
+from refimpl.client.patience import LONGEST_PAUSE, MAX_LOOKS
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import (
+    MAX_WINNERS,
+    DirectProposal,
+    InlineProposal,
+    Landed,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+)
+from refimpl.errors import (
+    BacklogFullError,
+    CommitRejectedError,
+    CorruptionError,
+    CorruptLogError,
+    LostRaceError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    ProtocolChangedError,
+)
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.client.conftest import OWNED_WAYS, Setting, adding
+from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.scripted_host import START, ScriptedHost
+
+
+def name_of(value: object) -> str:
+    return str(getattr(value, "name", "filesystem")).lower()
+
+
+every_owned_way = pytest.mark.parametrize(("feature", "way"), OWNED_WAYS, ids=name_of)
+
+
+def appending(table: Table, path: str, **options: int) -> Transaction:
+    transaction = table.transaction(**options)  # type: ignore[arg-type]
+    transaction.add(adding(path))
+    return transaction
+
+
+def paths(setting: Setting, table: Table) -> set[str]:
+    return {path for path, _ in setting.again(table).snapshot().files}
+
+
+def staged_versions(table: Table) -> list[int]:
+    assert table.feature is not None
+    return [path.version for path in table.log.staged_listing(table.feature.staging_folder)]
+
+
+def compete(setting: Setting, table: Table, times: int) -> None:
+    """Another writer is first at each of the next proposals."""
+    left = list(range(times))
+
+    def be_first() -> None:
+        if left:
+            setting.append(table, f"other-{left.pop()}")
+            setting.owner.faults.before_proposal.append(be_first)
+
+    setting.owner.faults.before_proposal.append(be_first)
+
+
+# Lost races
+
+
+@every_owned_way
+def test_a_lost_race_is_won_with_a_new_attempt(setting: Setting, feature: TableFeature, way: Way) -> None:
+    """delta-facts 2, "Retry": a new staged file; catalog-managed: staged files are never used for another version."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.append(table, "theirs")
+    setting.owner.proposals.clear()
+    setting.owner.calls.clear()
+    committed = transaction.commit()
+    assert (committed.version, committed.tries, committed.rebased_over) == (2, 2, 1)
+    assert committed.in_commit_timestamp == START + 2  # rule 4: max(mine, winner + 1)
+    (first, lost), (second, won) = setting.owner.proposals
+    assert (first, second) == (1, 2)
+    assert lost.attempt != won.attempt == committed.attempt
+    assert "get_commits" not in setting.owner.calls, "the winners were told: nothing needs to be asked"
+    assert paths(setting, table) == {"mine", "theirs"}
+    if way is Way.STAGED:
+        assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
+
+
+def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    setting.append(table, "theirs")
+    setting.append(table, "more")
+    committed = transaction.commit()
+    assert (committed.version, committed.tries, committed.rebased_over) == (3, 2, 2)
+    assert paths(setting, table) == {"mine", "theirs", "more"}
+
+
+@pytest.mark.parametrize("backfilled", [False, True])
+@every_owned_way
+def test_winners_that_a_conflict_does_not_tell_are_asked_for(
+    setting: Setting, feature: TableFeature, way: Way, backfilled: bool
+) -> None:
+    """catalog-managed, "Commit Protocol": telling the winners is encouraged, not demanded."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.append(table, "one")
+    setting.append(table, "two")
+    if backfilled:
+        assert table.table_id is not None
+        setting.owner.backfill_to_version(table.table_id)
+    setting.owner.faults.conflicts_without_winners = True
+    committed = transaction.commit()
+    assert (committed.version, committed.rebased_over) == (3, 2)
+    assert paths(setting, table) == {"mine", "one", "two"}
+
+
+def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
+    """A conflict's payload is bounded; FB35: fifteen intervening commits are nothing."""
+    table = setting.table(way=Way.INLINE)
+    transaction = appending(table, "mine")
+    others = setting.again(table)
+    for number in range(MAX_WINNERS + 20):
+        setting.append(others, f"other-{number}")
+    committed = transaction.commit()
+    assert committed.rebased_over == MAX_WINNERS + 20
+    assert committed.tries == 2
+
+
+def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting: Setting) -> None:
+    """delta-facts 2, "Retry": with back-off and jitter."""
+    table = setting.table(way=Way.INLINE)
+    transaction = appending(table, "mine")
+    compete(setting, table, 30)
+    committed = transaction.commit()
+    assert committed.rebased_over == 30
+    assert committed.tries == 31
+    assert setting.host.pauses == sorted(setting.host.pauses)
+    assert 0 < setting.host.pauses[0] < setting.host.pauses[-1] <= LONGEST_PAUSE
+
+
+def test_patience_has_an_end_that_tells_the_count(setting: Setting) -> None:
+    table = setting.table(way=Way.STAGED)
+    transaction = appending(table, "mine", max_tries=3)
+
+    compete(setting, table, 3)
+    with pytest.raises(LostRaceError) as caught:
+        transaction.commit()
+    assert caught.value.tries == 3
+    assert "mine" not in paths(setting, table)
+    assert staged_versions(table) == [1, 2, 3], "nothing of the loser is left behind"
+
+
+def test_a_winner_that_is_ratified_but_shown_late_is_waited_for(setting: Setting) -> None:
+    """FB04: ratified, not yet published, and the list lags behind."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.append(table, "theirs")
+    setting.owner.faults.conflicts_without_winners = True
+    setting.owner.faults.list_late = 3
+    assert transaction.commit().version == 2
+    assert len(setting.host.pauses) >= 3
+
+
+@pytest.mark.parametrize("phantom", [False, True])
+def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phantom: bool) -> None:
+    """FB48: no endless retry, no orphan for each try."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    if phantom:
+        setting.owner.faults.phantom_conflicts = 1
+    else:
+        setting.append(table, "theirs")
+        setting.owner.faults.conflicts_without_winners = True
+        setting.owner.faults.nothing_listed = True
+    before = staged_versions(table)
+    setting.owner.proposals.clear()
+    with pytest.raises(LostRaceError) as caught:
+        transaction.commit()
+    assert (caught.value.tries, caught.value.version) == (1, 1)
+    assert len(setting.owner.proposals) == 1
+    assert staged_versions(table) == before
+    setting.owner.faults.nothing_listed = False
+    assert "mine" not in paths(setting, table)
+
+
+# Lost answers
+
+
+@every_owned_way
+def test_a_lost_answer_is_resolved_and_not_repeated(setting: Setting, feature: TableFeature, way: Way) -> None:
+    """FB07: an unknown outcome is resolved by attempt id."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.owner.proposals.clear()
+    setting.owner.faults.lose_answers = 1
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (1, 1)
+    assert [version for version, _ in setting.owner.proposals] == [1]
+    assert setting.again(table).snapshot().version == 1
+    assert paths(setting, table) == {"mine"}
+
+
+@every_owned_way
+def test_a_lost_request_is_repeated_and_cannot_land_later(setting: Setting, feature: TableFeature, way: Way) -> None:
+    """Resolving an attempt that has not landed is final: a delayed request is refused."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.owner.proposals.clear()
+    setting.owner.faults.lose_requests = 1
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (1, 2)
+    (_, lost), (_, landed) = setting.owner.proposals
+    assert lost.attempt != landed.attempt == committed.attempt
+    (late,) = setting.owner.deliver_delayed()
+    assert isinstance(late, Rejected)
+    assert late.reason is RejectionReason.ATTEMPT_RESOLVED
+    assert setting.again(table).snapshot().version == 1
+
+
+@every_owned_way
+def test_a_lost_answer_stays_one_commit_although_others_went_on(
+    setting: Setting, feature: TableFeature, way: Way
+) -> None:
+    """FB08: the answer at v is lost, others backfill v and commit v+1, the writer must not commit v+2."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+
+    def others() -> None:
+        setting.owner.faults.lose_answers = 0
+        assert table.table_id is not None
+        setting.owner.backfill_to_version(table.table_id)
+        setting.append(table, "theirs")
+        setting.owner.faults.lose_answers = 1
+
+    setting.owner.faults.after_proposal = [others]
+    setting.owner.faults.lose_answers = 1
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (1, 1)
+    assert setting.again(table).snapshot().version == 2
+    assert paths(setting, table) == {"mine", "theirs"}
+
+
+def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:
+    """FB40: the staged file stays, for the commit may be live."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.owner.faults.lose_answers = 1
+    setting.owner.faults.unresolvable = MAX_LOOKS
+    with pytest.raises(OutcomeUnknown) as caught:
+        transaction.commit()
+    error = caught.value
+    assert (error.table_id, error.version) == (table.table_id, 1)
+    assert staged_versions(table) == [1]
+    assert isinstance(setting.owner.attempt_outcome(error.table_id, error.attempt), Landed)
+    assert paths(setting, table) == {"mine"}
+
+
+def test_an_outcome_that_can_be_resolved_after_some_time_is_waited_for(setting: Setting) -> None:
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.owner.faults.lose_answers = 1
+    setting.owner.faults.unresolvable = MAX_LOOKS - 1
+    assert transaction.commit().version == 1
+    assert len(setting.host.pauses) == MAX_LOOKS - 1
+
+
+def test_trouble_after_the_commit_point_is_no_failed_commit(setting: Setting) -> None:
+    """FB43: an I/O error of the backfill, after the commit landed."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.owner.faults.raise_after_landing = [OSError("the backfill failed")]
+    assert transaction.commit().version == 1
+
+
+def test_trouble_before_the_commit_point_is_raised_as_it_is(setting: Setting) -> None:
+    """The twin of the one above: it did not land, and that is certain."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+
+    def fail() -> None:
+        raise RuntimeError("a bug in the owner's client")
+
+    setting.owner.faults.before_proposal = [fail]
+    with pytest.raises(RuntimeError):
+        transaction.commit()
+    assert setting.again(table).snapshot().version == 0
+
+
+@every_owned_way
+def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
+    setting: Setting, feature: TableFeature, way: Way
+) -> None:
+    """FB09 seen by a client: without the promise of idempotent retry that answer is legal."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.owner.faults.twice = True
+    setting.owner.faults.conflict_for_replay = True
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (1, 1)
+    assert setting.again(table).snapshot().version == 1
+    if way is Way.STAGED:
+        assert staged_versions(table) == [1], "the live commit's file is not deleted"
+
+
+# Refusals
+
+
+def test_a_full_backlog_is_emptied_and_the_same_proposal_made_again(setting: Setting) -> None:
+    """FB46; the interface: backfill, then propose the same version again."""
+    table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=2))
+    for name in ("a", "b"):
+        setting.append(table, name)
+    setting.owner.proposals.clear()
+    committed = appending(table, "c").commit()
+    assert (committed.version, committed.tries) == (3, 1)
+    (_, refused), (_, accepted) = setting.owner.proposals
+    assert refused == accepted
+    assert table.log.published(2)
+
+
+def test_a_backlog_that_cannot_be_emptied_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=1))
+    setting.append(table, "a")
+
+    def fail(table_id: str, version: int | None = None) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(setting.owner, "backfill_to_version", fail)
+    with pytest.raises(BacklogFullError):
+        appending(table, "b").commit()
+    assert setting.again(table).snapshot().version == 1
+    monkeypatch.undo()
+    assert appending(table, "b").commit().version == 2
+
+
+def test_a_refusal_is_told_with_its_reason(setting: Setting) -> None:
+    table = setting.table()
+    transaction = appending(table, "mine")
+    assert table.table_id is not None
+    setting.owner.drop_table(table.table_id)
+    with pytest.raises(CommitRejectedError) as caught:
+        transaction.commit()
+    assert caught.value.reason is RejectionReason.NOT_ACTIVE
+
+
+def test_commits_published_behind_the_owners_back_are_explained(setting: Setting) -> None:
+    """A gap: the reader's log ends above the owner's latest version."""
+    table = setting.table(MANAGED_COMMIT)
+    stranger = CommitInfo({"inCommitTimestamp": START + 100, "operation": "WRITE"})
+    table.log.put_if_absent(log_path.commit(1), actions.encode([stranger, adding("stranger")]))
+    transaction = appending(setting.again(table), "mine")
+    assert transaction.snapshot.version == 1
+    with pytest.raises(CorruptionError) as caught:
+        transaction.commit()
+    assert caught.value.version == 2
+    assert setting.owner.proposals[-1][0] == 2
+    assert paths(setting, table) == {"stranger"}
+
+
+def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
+    """catalog-managed: the catalog may host the content of small commits."""
+    table = setting.table(way=Way.INLINE)
+    small, large = appending(table, "small"), table.transaction()
+    small.commit()
+    large.add(adding("large", stats="x" * INLINE_LIMIT))
+    large.commit()
+    # Of the large one both tries are staged: the one that lost the race, and the one that won.
+    kinds = [type(proposal) for _, proposal in setting.owner.proposals]
+    assert kinds == [DirectProposal, InlineProposal, StagedProposal, StagedProposal]
+    assert paths(setting, table) == {"small", "large"}
+
+
+# Storage that fails
+
+
+@pytest.fixture
+def storage() -> FailingFiles:
+    return FailingFiles()
+
+
+@pytest.fixture
+def host(storage: FailingFiles) -> ScriptedHost:
+    return ScriptedHost(files=storage)
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])
+def test_a_staged_file_that_cannot_be_made_durable_is_not_proposed(
+    setting: Setting, storage: FailingFiles, operation: str
+) -> None:
+    """A full disk: nothing is changed, and the same work lands once there is room."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    staging = table.log.folder / CATALOG_MANAGED.staging_folder
+    storage.fail_when = lambda name, path: name == operation and staging in (path, path.parent)
+    setting.owner.proposals.clear()
+    with pytest.raises(OwnerUnavailableError):
+        transaction.commit()
+    assert setting.owner.proposals == []
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().version == 0
+    assert appending(table, "mine").commit().version == 1
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "fsync", "link"])
+def test_a_filesystem_commit_that_fails_before_its_link_did_not_land(
+    setting: Setting, storage: FailingFiles, operation: str
+) -> None:
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    storage.fail_when = lambda name, path: name == operation
+    with pytest.raises(OwnerUnavailableError):
+        transaction.commit()
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().version == 0
+    assert appending(table, "mine").commit().version == 1
+
+
+def test_a_filesystem_commit_that_is_visible_but_perhaps_not_durable_is_unknown(
+    setting: Setting, storage: FailingFiles
+) -> None:
+    """After a failed fsync nobody can promise; the commit is not repeated."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER
+    with pytest.raises(OutcomeUnknown) as caught:
+        transaction.commit()
+    assert caught.value.version == 1
+    storage.fail_when = lambda name, path: False
+    assert paths(setting, table) == {"mine"}
+
+
+def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
+    """FB24: the link succeeded, its answer did not arrive; the file that is there is this commit's."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    linked: list[str] = []
+
+    def lie_once(name: str, path: object) -> bool:
+        if name == "link" and not linked:
+            linked.append(name)
+            return True
+        return False
+
+    storage.after, storage.error, storage.fail_when = True, 17, lie_once
+    assert transaction.commit().version == 1
+    assert setting.again(table).snapshot().version == 1
+
+
+def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
+    """delta-facts 1: a zero-byte or malformed published commit is an error that names the file."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    table.log.put_if_absent(log_path.commit(1), b"")
+    with pytest.raises(CorruptLogError) as caught:
+        transaction.commit()
+    assert str(caught.value.path).endswith(log_path.commit(1))
+
+
+def test_a_filesystem_writer_that_races_with_a_take_over_stops(setting: Setting) -> None:
+    """managed-commits, "Converting an existing filesystem based table": it meets the new protocol and aborts."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    taken = take_over(setting.again(table), setting.owner, "orders", MANAGED_COMMIT)
+    with pytest.raises(ProtocolChangedError):
+        transaction.commit()
+    assert taken.snapshot().version == 1
+    assert appending(taken, "mine").commit().version == 2

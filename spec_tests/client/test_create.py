@@ -1,0 +1,313 @@
+"""Version 0: what it holds, who wins it, and what losers leave behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pyarrow as pa
+import pytest
+
+from refimpl import actions, log_path
+from refimpl.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.client import features
+from refimpl.client.create import Creation, create_filesystem_table, create_table
+from refimpl.client.patience import MAX_LOOKS
+from refimpl.client.supported import WRITTEN, check_writable
+from refimpl.client.table import Table
+from refimpl.errors import (
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, inconsistencies
+from spec_tests.client.conftest import SCHEMA, Setting, adding
+from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.scripted_host import START, ScriptedHost
+
+both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
+NTZ = json.dumps(
+    {"type": "struct", "fields": [{"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}}]}
+)
+
+
+@pytest.fixture
+def storage() -> FailingFiles:
+    return FailingFiles()
+
+
+@pytest.fixture
+def host(storage: FailingFiles) -> ScriptedHost:
+    return ScriptedHost(files=storage)
+
+
+def begun(setting: Setting, name: str = "orders", feature: TableFeature = CATALOG_MANAGED) -> Creation:
+    return Creation.begin(
+        setting.owner, setting.environment, name, SCHEMA, partition_columns=["month"], feature=feature
+    )
+
+
+def first_actions(table: Table) -> list[actions.Action]:
+    return actions.decode(table.log.read(log_path.commit(0)), source="version 0")
+
+
+# What version 0 says
+
+
+@both
+def test_the_first_version_enables_the_dialect_and_in_commit_timestamps(
+    setting: Setting, feature: TableFeature
+) -> None:
+    """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, rule 3: no enablement properties."""
+    table = setting.table(feature, properties={"team": "a", "delta.appendOnly": "true"})
+    info, protocol, metadata = first_actions(table)
+    assert isinstance(info, CommitInfo)
+    assert info.in_commit_timestamp == START
+    assert info.txn_id
+    assert info.fields["operation"] == "CREATE TABLE"
+    assert isinstance(protocol, Protocol)
+    assert isinstance(metadata, Metadata)
+    assert inconsistencies(protocol, metadata) == []
+    assert feature.enabled_in(protocol)
+    expected = {"team": "a", "delta.appendOnly": "true", "delta.enableInCommitTimestamps": "true"}
+    if feature.owner_property is not None:
+        expected[feature.owner_property] = setting.owner.name
+    assert metadata.configuration == expected
+    assert (metadata.id, metadata.name, metadata.created_time) == (table.table_id, "orders", START)
+    assert (metadata.schema_string, metadata.partition_columns) == (SCHEMA, ("month",))
+    assert table.snapshot().version == 0
+
+
+@pytest.mark.parametrize("feature", [None, *TABLE_FEATURES.values()], ids=lambda f: f.name if f else "filesystem")
+@pytest.mark.parametrize("schema", [SCHEMA, NTZ])
+@pytest.mark.parametrize("append_only", [False, True])
+def test_the_features_that_are_written_are_a_closed_set(
+    setting: Setting, feature: TableFeature | None, schema: str, append_only: bool
+) -> None:
+    """The table in `refimpl.client.features`; each can be written again by this client."""
+    properties = {"delta.appendOnly": "true"} if append_only else {}
+    if feature is None:
+        table = create_filesystem_table(setting.folder / "t", setting.environment, schema, properties=properties)
+    else:
+        table = create_table(setting.owner, setting.environment, "t", schema, feature=feature, properties=properties)
+    snapshot = table.snapshot()
+    listed = {*(snapshot.protocol.reader_features or ()), *(snapshot.protocol.writer_features or ())}
+    assert listed <= WRITTEN
+    check_writable(snapshot.protocol, snapshot.metadata)
+    assert ("timestampNtz" in listed) == (schema == NTZ)
+    if feature is None and schema == SCHEMA:
+        assert snapshot.protocol == features.PLAIN_PROTOCOL
+    elif append_only:
+        assert "appendOnly" in listed
+    table.transaction().commit()
+    assert table.snapshot().version == 1
+
+
+def test_the_owners_configuration_is_kept_where_the_dialect_has_a_place_for_it(setting: Setting) -> None:
+    """managed-commits, "Enablement": a JSON map of strings."""
+    table = setting.table(MANAGED_COMMIT, owner_conf={"endpoint": "local"})
+    assert MANAGED_COMMIT.owner_conf_property is not None
+    kept = table.snapshot().metadata.configuration[MANAGED_COMMIT.owner_conf_property]
+    assert json.loads(kept) == {"endpoint": "local"}
+    with pytest.raises(InvalidRequestError):
+        setting.table(CATALOG_MANAGED, name="other", owner_conf={"endpoint": "local"})
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("other")
+
+
+def test_a_filesystem_table_may_have_in_commit_timestamps_from_the_start(setting: Setting) -> None:
+    table = setting.table(None, in_commit_timestamps=True)
+    assert table.snapshot().in_commit_timestamp == START
+    assert table.snapshot().metadata.configuration == {"delta.enableInCommitTimestamps": "true"}
+    setting.append(table, "a")
+    assert table.snapshot().in_commit_timestamp == START + 1
+
+
+def test_an_arrow_schema_serves(setting: Setting) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    table = create_table(setting.owner, setting.environment, "people", schema)
+    assert table.snapshot().schema.names == ("id", "name")
+
+
+def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> None:
+    creation = begun(setting)
+    table = creation.finish([adding("month=01/a"), adding("month=02/b", "02")])
+    info = first_actions(table)[0]
+    assert isinstance(info, CommitInfo)
+    assert info.fields["operation"] == "CREATE TABLE AS SELECT"
+    assert table.snapshot().version == 0
+    assert len(table.snapshot().files) == 2
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.enableInCommitTimestamps": "false"},
+        {"delta.managedCommit.commitOwner": "somebody"},
+        {"delta.enableChangeDataFeed": "true"},
+    ],
+)
+def test_properties_of_the_machinery_are_refused_before_anything_is_made(
+    setting: Setting, properties: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidRequestError):
+        setting.table(properties=properties)
+    assert "stage_table" not in setting.owner.calls
+    with pytest.raises(InvalidRequestError):
+        setting.table(None, properties=properties)
+    assert not (setting.folder / "orders").exists()
+    assert setting.table(properties={"delta.checkpointInterval": "20"}).snapshot().version == 0
+
+
+@pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"]])
+def test_partition_columns_that_cannot_be_are_refused(setting: Setting, columns: list[str]) -> None:
+    with pytest.raises(InvalidRequestError):
+        create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=columns)
+    assert "stage_table" not in setting.owner.calls
+
+
+def test_types_that_are_not_written_are_refused(setting: Setting) -> None:
+    with pytest.raises((UnsupportedFeatureError, InvalidRequestError)):
+        create_table(setting.owner, setting.environment, "t", SCHEMA.replace('"long"', '"variant"'))
+    assert "stage_table" not in setting.owner.calls
+
+
+# Who wins
+
+
+def test_the_loser_of_a_name_learns_the_winner_and_leaves_nothing(setting: Setting, storage: FailingFiles) -> None:
+    """catalog-managed, "Creating and Dropping": the name is given in the third phase."""
+    mine, theirs = begun(setting), begun(setting)
+    data = mine.location / "month=01" / "a b.parquet"
+    data.parent.mkdir()
+    data.write_bytes(b"rows")
+    stranger = theirs.location / "keep.txt"
+    winner = theirs.finish()
+    stranger.write_text("somebody else's")
+    with pytest.raises(NameTakenError) as caught:
+        mine.finish([adding("month=01/a%20b.parquet")])
+    assert caught.value.name == "orders"
+    assert caught.value.winner.table_id == winner.table_id
+    assert caught.value.winner.location == winner.location
+    assert not mine.location.exists()
+    assert stranger.exists()
+    assert setting.again(winner).snapshot().version == 0
+
+
+def test_a_losers_directory_stays_where_somebody_else_has_a_file_in_it(setting: Setting) -> None:
+    mine, theirs = begun(setting), begun(setting)
+    theirs.finish()
+    (mine.location / "foreign").write_bytes(b"")
+    with pytest.raises(NameTakenError):
+        mine.finish()
+    assert [path.name for path in mine.location.iterdir()] == ["foreign"]
+
+
+def test_a_name_that_is_taken_is_told_before_anything_is_made(setting: Setting) -> None:
+    setting.table()
+    before = sorted(path.name for path in setting.folder.iterdir())
+    with pytest.raises(NameTakenError) as caught:
+        setting.table()
+    assert caught.value.winner.name == "orders"
+    assert sorted(path.name for path in setting.folder.iterdir()) == before
+
+
+def test_many_creators_of_one_name_make_one_table(setting: Setting) -> None:
+    barrier = threading.Barrier(6)
+    won: list[Table] = []
+    lost: list[NameTakenError] = []
+
+    def race() -> None:
+        creation = begun(setting)
+        barrier.wait()
+        try:
+            won.append(creation.finish())
+        except NameTakenError as error:
+            lost.append(error)
+
+    threads = [threading.Thread(target=race) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(lost)) == (1, 5)
+    assert {error.winner.table_id for error in lost} == {won[0].table_id}
+    logs = [path for path in setting.folder.iterdir() if (path / LOG_FOLDER).exists()]
+    assert logs == [won[0].location]
+
+
+def test_another_version_0_at_the_same_place_is_no_table_of_mine(setting: Setting) -> None:
+    """managed-commits, "Creating a new managed-commit table": a filesystem creator may be first."""
+    creation = begun(setting)
+    create_filesystem_table(creation.location, setting.environment, SCHEMA)
+    with pytest.raises(LocationError):
+        creation.finish()
+    assert Table.by_path(creation.location, setting.environment).snapshot().feature is None
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("orders")
+    assert setting.table().snapshot().version == 0
+
+
+def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
+    table = setting.table(None)
+    before = table.log.read(log_path.commit(0))
+    with pytest.raises(LocationError):
+        setting.table(None)
+    assert table.log.read(log_path.commit(0)) == before
+    (setting.folder / "file").write_bytes(b"")
+    with pytest.raises(LocationError):
+        create_filesystem_table(setting.folder / "file" / "table", setting.environment, SCHEMA)
+
+
+# Unknown outcomes
+
+
+def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> None:
+    """FB24: the data landed; no error is returned."""
+    setting.owner.faults.lose_answers = 1
+    table = setting.table()
+    assert table.snapshot().version == 0
+    (_, first), (_, again) = setting.owner.proposals
+    assert first == again
+
+
+def test_a_creation_that_is_tried_again_knows_its_own_version_0(setting: Setting) -> None:
+    """FB25: it neither fails at its own version 0 nor takes another one for its own."""
+    creation = begun(setting)
+    setting.owner.faults.lose_requests = MAX_LOOKS
+    with pytest.raises(OutcomeUnknown) as caught:
+        creation.finish()
+    assert (caught.value.table_id, caught.value.version) == (creation.table_id, 0)
+    assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
+    table = creation.finish()
+    assert table.table_id == creation.table_id
+    setting.owner.deliver_delayed()
+    assert setting.owner.resolve("orders").table_id == creation.table_id
+    assert setting.again(table).snapshot().version == 0
+
+
+def test_a_version_0_that_cannot_be_written_makes_no_table(setting: Setting, storage: FailingFiles) -> None:
+    creation = begun(setting)
+    storage.fail_when = lambda operation, path: operation == "link" and creation.location in path.parents
+    with pytest.raises(OwnerUnavailableError):
+        creation.finish()
+    storage.fail_when = lambda operation, path: False
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("orders")
+    assert creation.finish().snapshot().version == 0
+
+
+def test_an_abandoned_creation_leaves_nothing_and_frees_the_name(setting: Setting) -> None:
+    creation = begun(setting)
+    data = creation.location / "a.parquet"
+    data.write_bytes(b"rows")
+    creation.abandon([Add(path="a.parquet", partition_values={}, size=4, modification_time=0, data_change=True)])
+    assert not creation.location.exists()
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("orders")
+    assert setting.table().snapshot().version == 0

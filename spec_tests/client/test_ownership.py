@@ -1,0 +1,257 @@
+"""Taking filesystem tables over, and handing them back."""
+
+from __future__ import annotations
+
+import threading
+
+import deltalake
+import pytest
+
+from refimpl import actions, log_path
+from refimpl.actions import Action, CommitInfo, Metadata, Protocol
+from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from refimpl.client.ownership import hand_back, take_over
+from refimpl.client.patience import MAX_LOOKS
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commits import RejectionReason
+from refimpl.errors import (
+    CommitRejectedError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    PathAccessError,
+    ProtocolChangedError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, Way
+from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
+
+both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
+
+
+def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT, name: str = "owned") -> Table:
+    return take_over(table, setting.owner, name, feature, policy=ON_REQUEST)
+
+
+@both
+def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, feature: TableFeature) -> None:
+    """managed-commits, "Converting an existing filesystem based table"; in-commit timestamps, rule 3."""
+    table = setting.table(None, properties={"team": "a"})
+    setting.append(table, "a")
+    modified = table.log.modified(log_path.commit(1))
+    assert modified is not None
+    owned = taken(setting, table, feature)
+    assert (owned.name, owned.feature, owned.location) == ("owned", feature, table.location)
+    snapshot = owned.snapshot()
+    assert snapshot.version == 2
+    assert table.log.published(2), "the ownership change takes effect as a published commit"
+    assert feature.enabled_in(snapshot.protocol)
+    stamp = snapshot.in_commit_timestamp
+    assert stamp is not None
+    assert stamp > modified
+    configuration = snapshot.metadata.configuration
+    assert configuration["team"] == "a"
+    assert (configuration[ENABLEMENT_VERSION], configuration[ENABLEMENT_TIMESTAMP]) == ("2", str(stamp))
+    if feature.owner_property is not None:
+        assert configuration[feature.owner_property] == setting.owner.name
+    setting.append(owned, "b")
+    assert {path for path, _ in setting.again(owned).snapshot().files} == {"a", "b"}
+    assert not table.log.published(3)
+
+
+@pytest.mark.parametrize(
+    ("legacy", "writer"),
+    [
+        (Protocol(min_reader_version=1, min_writer_version=1), set()),
+        (Protocol(min_reader_version=1, min_writer_version=2), {"appendOnly", "invariants"}),
+        (
+            Protocol(min_reader_version=1, min_writer_version=4),
+            {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"},
+        ),
+        (
+            Protocol(min_reader_version=2, min_writer_version=5),
+            {
+                "appendOnly",
+                "invariants",
+                "checkConstraints",
+                "changeDataFeed",
+                "generatedColumns",
+                "columnMapping",
+            },
+        ),
+    ],
+)
+def test_what_legacy_versions_implied_is_listed_by_name(setting: Setting, legacy: Protocol, writer: set[str]) -> None:
+    """Delta's protocol, "Table Features": an upgrade to lists keeps what the versions meant."""
+    location = setting.folder / "legacy"
+    location.mkdir()
+    table = Table.by_path(location, setting.environment)
+    table.log.create_folders()
+    first: list[Action] = [legacy, Metadata(id="t", schema_string=SCHEMA)]
+    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
+    protocol = taken(setting, table, CATALOG_MANAGED).snapshot().protocol
+    own = {"catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"}
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+    assert set(protocol.writer_features or ()) == writer | own
+    mapping = {"columnMapping"} if legacy.min_reader_version == 2 else set()
+    assert set(protocol.reader_features or ()) == mapping | {"catalogManaged", "vacuumProtocolCheck"}
+
+
+def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Setting) -> None:
+    """managed-commits: if the put-if-absent fails, the owner forgets the change; it is built anew on the winner."""
+    table = setting.table(None)
+    setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
+    owned = taken(setting, table)
+    assert owned.snapshot().version == 2
+    assert {path for path, _ in owned.snapshot().files} == {"racing"}
+    (first, lost), (second, won) = setting.owner.proposals
+    assert (first, second) == (1, 2)
+    assert lost.attempt != won.attempt
+    configuration = owned.snapshot().metadata.configuration
+    assert configuration[ENABLEMENT_VERSION] == "2"
+
+
+def test_a_lost_answer_of_a_take_over_is_no_second_take_over(setting: Setting) -> None:
+    table = setting.table(None)
+    setting.owner.faults.lose_answers = 1
+    owned = taken(setting, table)
+    assert owned.snapshot().version == 1
+    (_, first), (_, again) = setting.owner.proposals
+    assert first == again
+
+
+def test_a_take_over_that_is_never_answered_is_unknown(setting: Setting) -> None:
+    table = setting.table(None)
+    setting.owner.faults.lose_requests = MAX_LOOKS
+    with pytest.raises(OutcomeUnknown):
+        taken(setting, table)
+    assert table.snapshot().version == 0
+    assert taken(setting, table).snapshot().version == 1
+
+
+def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
+    table = setting.table(MANAGED_COMMIT)
+    for handle in (table, Table.by_path(table.location, setting.environment)):
+        with pytest.raises(InvalidRequestError):
+            take_over(handle, setting.owner, "another", MANAGED_COMMIT)
+    assert setting.owner.resolve("orders").state is TableState.ACTIVE
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("another")
+
+
+def test_of_two_take_overs_one_wins_and_the_other_learns_it(setting: Setting) -> None:
+    """managed-commits: the put-if-absent is the commit point, whoever promised what."""
+    table = setting.table(None)
+    setting.owner.faults.before_proposal = [lambda: taken(setting, setting.again(table), name="first")]
+    with pytest.raises((ProtocolChangedError, CommitRejectedError)):
+        taken(setting, table, name="second")
+    assert setting.owner.resolve("first").state is TableState.ACTIVE
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("second")
+    assert Table.resolve("first", setting.owner, setting.environment).snapshot().version == 1
+
+
+def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> None:
+    table = setting.table(None)
+    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))
+    table.log.put_if_absent(log_path.commit(1), actions.encode([CommitInfo({}), alien]))
+    with pytest.raises(UnsupportedFeatureError):
+        taken(setting, table)
+    assert not table.log.published(2)
+
+
+@both
+def test_a_table_that_is_handed_back_is_a_filesystem_table(setting: Setting, feature: TableFeature) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38: all is published before."""
+    table = setting.table(feature, properties={"team": "a"})
+    setting.append(table, "a", "b")
+    setting.append(table, "c")
+    free = hand_back(table)
+    assert free.owner is None
+    assert [table.log.published(version) for version in range(5)] == [True] * 4 + [False]
+    snapshot = free.snapshot()
+    assert (snapshot.version, snapshot.feature) == (3, None)
+    assert {path for path, _ in snapshot.files} == {"a", "b", "c"}
+    assert snapshot.in_commit_timestamp is not None, "in-commit timestamps stay"
+    assert set(snapshot.metadata.configuration) == {"team", "delta.enableInCommitTimestamps"}
+    assert setting.owner.resolve(table.location).state is TableState.HANDED_BACK
+    setting.append(free, "d")
+    assert Table.by_path(table.location, setting.environment).snapshot().version == 4
+    assert deltalake.DeltaTable(str(table.location)).version() == 4
+
+
+@both
+def test_a_table_can_go_to_and_fro(setting: Setting, feature: TableFeature) -> None:
+    table = setting.table(None)
+    before = table.snapshot()
+    owned = taken(setting, table, feature)
+    free = hand_back(owned)
+    assert free.snapshot().protocol.min_reader_version == before.protocol.min_reader_version
+    again = take_over(free, setting.owner, "again", feature, policy=ON_REQUEST)
+    setting.append(again, "a")
+    assert again.snapshot().version == 4
+    assert again.snapshot().metadata.configuration[ENABLEMENT_VERSION] == "1"
+
+
+def test_a_commit_that_was_first_makes_the_hand_back_start_again(setting: Setting) -> None:
+    table = setting.table()
+    setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
+    setting.owner.proposals.clear()
+    free = hand_back(table)
+    assert free.snapshot().version == 2
+    assert {path for path, _ in free.snapshot().files} == {"racing"}
+
+
+def test_a_lost_answer_of_a_hand_back_is_no_second_hand_back(setting: Setting) -> None:
+    table = setting.table()
+    setting.owner.faults.lose_answers = 1
+    assert hand_back(table).snapshot().version == 1
+
+
+def test_an_owner_may_refuse_to_hand_back(setting: Setting) -> None:
+    """managed-commits: the owner is not required to give up ownership."""
+    table = setting.table(policy=MaintenancePolicy(backfill_every=None, hand_back=False))
+    with pytest.raises(CommitRejectedError) as caught:
+        hand_back(table)
+    assert caught.value.reason is RejectionReason.OWNER_REFUSES
+    setting.append(table, "a")
+    assert table.snapshot().version == 1
+
+
+def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
+    with pytest.raises(InvalidRequestError):
+        hand_back(setting.table(None))
+
+
+def test_a_catalog_managed_table_refuses_its_path_until_it_is_handed_back(setting: Setting) -> None:
+    table = setting.table(CATALOG_MANAGED, Way.INLINE)
+    by_path = Table.by_path(table.location, setting.environment)
+    with pytest.raises(PathAccessError):
+        by_path.snapshot()
+    hand_back(table)
+    assert by_path.snapshot().version == 1
+
+
+def test_several_take_overs_at_once_leave_one_owner(setting: Setting) -> None:
+    """Threads race for one filesystem table; exactly one becomes the owned one."""
+    table = setting.table(None)
+    barrier = threading.Barrier(4)
+    won: list[str] = []
+    lost: list[Exception] = []
+
+    def race(number: int) -> None:
+        handle = Table.by_path(table.location, setting.environment)
+        barrier.wait()
+        try:
+            won.append(taken(setting, handle, name=f"name{number}").name or "")
+        except (ProtocolChangedError, CommitRejectedError, InvalidRequestError) as error:
+            lost.append(error)
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(won), len(lost)) == (1, 3)
+    assert Table.resolve(won[0], setting.owner, setting.environment).snapshot().version == 1
