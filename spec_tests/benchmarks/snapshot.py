@@ -1,0 +1,122 @@
+"""Loading a snapshot from JSON commits against delta-rs, and refreshing one.
+
+    python -m spec_tests.benchmarks.snapshot
+
+Load: the same filesystem table of so many one-add commits without a checkpoint, by a new handle each
+time, down to the list of its files. Refresh: an owned table, its history published; one more commit
+by somebody else, then the time that a snapshot at hand needs to become the newest one.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import refimpl
+from refimpl import actions, log_path
+from refimpl.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.client.table import Table
+from refimpl.commits import InlineProposal, Ratified
+from refimpl.table_feature import Way
+from spec_tests.benchmarks import measure, table
+
+
+def one_add(version: int) -> bytes:
+    add = Add(
+        path=f"part-00000-{table.new_id()}.c000.snappy.parquet",
+        partition_values={},
+        size=1234,
+        modification_time=1_700_000_000_000,
+        data_change=True,
+        stats='{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"nullCount":{"id":0}}',
+    )
+    return actions.encode([CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"}), add])
+
+
+def filesystem_table(location: Path, commits: int) -> None:
+    log = location / log_path.LOG_FOLDER
+    log.mkdir(parents=True)
+    first = [
+        CommitInfo({"timestamp": 1_700_000_000_000, "operation": "CREATE TABLE"}),
+        Protocol(min_reader_version=1, min_writer_version=2),
+        Metadata(id=table.new_id(), schema_string=table.SCHEMA),
+    ]
+    (log / log_path.commit(0)).write_bytes(actions.encode(first))
+    for version in range(1, commits):
+        (log / log_path.commit(version)).write_bytes(one_add(version))
+
+
+def load_seconds(location: Path, commits: int) -> float:
+    start = time.perf_counter()
+    files = Table.by_path(location).snapshot().files
+    assert len(files) == commits - 1
+    return time.perf_counter() - start
+
+
+def peer_load_seconds(location: Path, commits: int) -> float:
+    import deltalake
+
+    start = time.perf_counter()
+    files = deltalake.DeltaTable(str(location)).file_uris()
+    assert len(files) == commits - 1
+    return time.perf_counter() - start
+
+
+class Owned:
+    """An owned table of so many published commits, and a handle with its snapshot at hand."""
+
+    def __init__(self, directory: Path, commits: int) -> None:
+        self.owner = refimpl.open(directory).owner
+        self.table_id = table.create(refimpl.open(directory), "history", Way.INLINE)
+        self.version = 0
+        for _ in range(commits - 1):
+            self.commit()
+        self.owner.backfill_to_version(self.table_id)
+        self.handle = refimpl.open(directory).table("history")
+        self.handle.snapshot()
+
+    def commit(self) -> None:
+        self.version += 1
+        proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(self.version))
+        assert isinstance(self.owner.commit(self.table_id, self.version, proposal), Ratified)
+
+    def refresh_ms(self) -> float:
+        self.commit()
+        start = time.perf_counter()
+        snapshot = self.handle.snapshot()
+        took = time.perf_counter() - start
+        assert snapshot.version == self.version
+        return took * 1000
+
+
+def main() -> int:
+    options = measure.arguments("loading and refreshing snapshots", rounds=7, commits=10_000, refreshes=50)
+    with tempfile.TemporaryDirectory() as name:
+        location = Path(name) / "filesystem"
+        filesystem_table(location, options.commits)
+        found = measure.interleaved(
+            options.rounds,
+            {
+                "ours": lambda: load_seconds(location, options.commits),
+                "delta-rs": lambda: peer_load_seconds(location, options.commits),
+            },
+        )
+        measure.progress("building two owned tables")
+        tables = {n: Owned(Path(name) / str(n), n) for n in (100, options.commits)}
+        refreshes = {n: [owned.refresh_ms() for _ in range(options.refreshes)] for n, owned in tables.items()}
+    report = measure.Report(f"snapshots of {options.commits} JSON commits")
+    for work, values in found.items():
+        report.add(f"load, {work}", values, "s")
+    ratios = [peer / mine for peer, mine in zip(found["delta-rs"], found["ours"], strict=True)]
+    report.add("load, delta-rs / ours", ratios, "x", at_least=1.0)
+    for commits, values in refreshes.items():
+        report.add(f"refresh by one commit, after {commits} commits", values, "ms")
+    growth = [b / a for a, b in zip(refreshes[100], refreshes[options.commits], strict=True)]
+    report.add(f"refresh, {options.commits} / 100 commits", growth, "x", at_most=1.5)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
