@@ -12,13 +12,15 @@ Comparisons mean what they mean in Spark: strings by code points, NaN above ever
 
 from __future__ import annotations
 
+import decimal
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any, Final
 
-from refimpl.client.schema import DataType, Primitive
+from refimpl.client.schema import DataType, Decimal, Primitive, arrow_type
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -228,10 +230,10 @@ class And:
         )
 
     def to_arrow(self) -> pc.Expression:
-        first, *others = (operand.to_arrow() for operand in self.operands)
-        for other in others:
-            first = first & other
-        return first
+        pending = deque(operand.to_arrow() for operand in self.operands)
+        while len(pending) > 1:  # a balanced tree: Arrow descends into expressions by recursion
+            pending.append(pending.popleft() & pending.popleft())
+        return pending[0]
 
     def columns(self) -> Iterator[Column]:
         for operand in self.operands:
@@ -253,14 +255,13 @@ def _field(column: Column) -> pc.Expression:
 
 
 def _scalar(column: Column, value: Any) -> pc.Expression:
-    import decimal
-
+    """A literal may have more digits than the column: it is compared as it is, not squeezed into the column's type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from refimpl.client.schema import Decimal, arrow_type
-
-    if isinstance(value, decimal.Decimal):
-        # A literal may have more digits than the column: compared as it is, not squeezed into the column's type.
-        return pc.scalar(pa.scalar(value) if isinstance(column.type, Decimal) else pa.scalar(float(value)))
-    return pc.scalar(pa.scalar(value, None if column.type in FLOATS else arrow_type(column.type)))
+    if isinstance(value, decimal.Decimal) and not isinstance(column.type, Decimal):
+        value = float(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = value if -(2**63) <= value < 2**63 else float(value)
+    plain = isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool)
+    return pc.scalar(pa.scalar(value) if plain else pa.scalar(value, arrow_type(column.type)))

@@ -87,7 +87,9 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
         return _UNKNOWN
     try:
         value = from_text(values[name], column.type)
-    except CorruptLogError:
+        if value is not None and column.type == Primitive(name="float"):
+            value = _single(value)
+    except (CorruptLogError, OverflowError):
         return _UNKNOWN
     if value is None:
         return Bounds(nulls=Nulls.ALL)
@@ -152,7 +154,7 @@ def _understood(value: Any, kind: DataType) -> Any:
     """The bound as a Python value of the column's type; None if it is not one, or cannot be ordered."""
     try:
         bound = _typed(value, kind)
-    except (ValueError, TypeError, ArithmeticError, struct.error):
+    except (ValueError, TypeError, ArithmeticError):
         return None
     return None if bound != bound else bound
 
@@ -168,8 +170,7 @@ def _typed(value: Any, kind: DataType) -> Any:
         case Primitive(name="double"):
             return float(value)
         case Primitive(name="float"):
-            (exact,) = struct.unpack("<f", struct.pack("<f", float(value)))
-            return exact
+            return _single(float(value))
         case Decimal():
             return decimal.Decimal(value)
         case Primitive(name="date"):
@@ -181,3 +182,9 @@ def _typed(value: Any, kind: DataType) -> Any:
             return datetime.datetime.fromisoformat(value).replace(tzinfo=None)
         case _:
             return None
+
+
+def _single(value: float) -> float:
+    """The value that a column of single precision holds for this spelling."""
+    single: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    return single

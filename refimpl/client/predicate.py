@@ -47,7 +47,7 @@ class Predicate:
 
     __slots__ = ("_tree", "columns", "text")
 
-    def __init__(self, text: str, tree: exp.Expr) -> None:
+    def __init__(self, text: str, tree: exp.Expression) -> None:
         self.text = text
         self._tree = tree
         self.columns: frozenset[str] = frozenset(column.parts[0].name.lower() for column in tree.find_all(exp.Column))
@@ -75,26 +75,40 @@ def parse(text: str) -> Predicate:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
         raise InvalidRequestError(f"the condition {text!r} is not SQL: {error}", condition=text) from error
+    except RecursionError:
+        raise InvalidRequestError(f"the condition {text[:80]!r}... is nested too deeply", condition=text) from None
     if len(trees) != 1 or trees[0] is None:
         raise InvalidRequestError(f"give one condition, not {text!r}", condition=text)
-    return Predicate(text, trees[0])
+    tree = trees[0]
+    for node in tree.walk():
+        surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
+        if surplus - (_NEGATED if isinstance(node, exp.Like) else set()):
+            _refuse(node, f"is not understood here: {', '.join(sorted(surplus))}")
+    return Predicate(text, tree)
 
 
-def _refuse(node: exp.Expr, why: str) -> NoReturn:
+_ARGUMENTS: Final = frozenset(
+    {"this", "expression", "expressions", "low", "high", "to", "is_string", "quoted", "table", "db", "catalog", "query"}
+)
+"""The parts of a syntax tree that are looked at below. A node with another one says more than we understand."""
+_NEGATED: Final = frozenset({"negate"})
+
+
+def _refuse(node: exp.Expression, why: str) -> NoReturn:
     text = node.sql(dialect=_DIALECT)
     raise InvalidRequestError(f"the condition {text!r} {why}", condition=text)
 
 
-def _condition(node: exp.Expr, schema: Struct) -> Condition:
+def _condition(node: exp.Expression, schema: Struct) -> Condition:
     match node:
         case exp.Paren():
             return _condition(node.this, schema)
         case exp.Not():
             return Not(operand=_condition(node.this, schema))
         case exp.And():
-            return And(operands=(_condition(node.left, schema), _condition(node.right, schema)))
+            return And(operands=tuple(_condition(operand, schema) for operand in node.flatten()))
         case exp.Or():
-            return either(_condition(node.left, schema), _condition(node.right, schema))
+            return either(*(_condition(operand, schema) for operand in node.flatten()))
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.NullSafeEQ():
             return _comparison(node, schema)
         case exp.Between():
@@ -136,7 +150,7 @@ def _comparison(node: exp.Binary, schema: Struct) -> Condition:
     return _compare(column, kind, _literal(right), node)
 
 
-_MIRRORED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
+_MIRRORED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
     exp.LT: exp.GT,
     exp.GT: exp.LT,
     exp.LTE: exp.GTE,
@@ -145,7 +159,7 @@ _MIRRORED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 """What an operator becomes when its sides are exchanged."""
 
 
-def _compare(column: Column, kind: type[exp.Expr], literal: Any, node: exp.Expr) -> Condition:
+def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp.Expression) -> Condition:
     if literal is None:
         return Constant(value=None)
     value = _fitted(literal, column, node)
@@ -154,7 +168,7 @@ def _compare(column: Column, kind: type[exp.Expr], literal: Any, node: exp.Expr)
     return Not(operand=comparison) if negated else comparison
 
 
-_OPERATORS: Final[dict[type[exp.Expr], tuple[Operator, bool]]] = {
+_OPERATORS: Final[dict[type[exp.Expression], tuple[Operator, bool]]] = {
     exp.EQ: (Operator.EQUAL, False),
     exp.NEQ: (Operator.EQUAL, True),
     exp.LT: (Operator.LESS, False),
@@ -184,7 +198,8 @@ def _like(node: exp.Like | exp.Escape, schema: Struct) -> Condition:
             node, f"does not fit: LIKE takes a string column and a quoted pattern, {column.path[-1]} is {column.type}"
         )
     prefix, pattern = _pattern(text, str(escape))
-    return Like(column=column, prefix=prefix, pattern=pattern)
+    condition = Like(column=column, prefix=prefix, pattern=pattern)
+    return Not(operand=condition) if like.args.get("negate") else condition
 
 
 def _pattern(text: str, escape: str) -> tuple[str, re.Pattern[str]]:
@@ -206,13 +221,13 @@ def _pattern(text: str, escape: str) -> tuple[str, re.Pattern[str]]:
     return "".join(prefix), re.compile("".join(parts), re.DOTALL)
 
 
-def _bare(node: exp.Expr) -> exp.Expr:
+def _bare(node: exp.Expression) -> exp.Expression:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _column(node: exp.Expr, schema: Struct) -> Column:
+def _column(node: exp.Expression, schema: Struct) -> Column:
     node = _bare(node)
     if not isinstance(node, exp.Column):
         _refuse(node, "stands where the name of a column must stand")
@@ -236,7 +251,7 @@ def _column(node: exp.Expr, schema: Struct) -> Column:
 _Literal = str | int | decimal.Decimal | bool | bytes | datetime.date | None
 
 
-def _literal(node: exp.Expr) -> _Literal:
+def _literal(node: exp.Expression) -> _Literal:
     """The value of a literal as it is spelled; what it means for a column shows in `_fitted`."""
     node = _bare(node)
     match node:
@@ -256,6 +271,8 @@ def _literal(node: exp.Expr) -> _Literal:
             return int(node.this, 16).to_bytes((len(node.this) + 1) // 2, "big")
         case exp.Cast():
             return _cast(node)
+        case exp.Concat():
+            _refuse(node, "is two strings side by side; write a quote inside a string as \\'")
         case _:
             pass
     _refuse(node, "is not a literal; compare a column with one")
@@ -286,7 +303,7 @@ _TIMESTAMPS: Final = frozenset(
 )
 
 
-def _fitted(literal: Any, column: Column, node: exp.Expr) -> Any:
+def _fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
     """The literal as a value of the column's Python type, as Spark would cast it where no digit is lost."""
     try:
         value = _converted(literal, column.type)

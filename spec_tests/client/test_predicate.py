@@ -1,0 +1,278 @@
+"""Conditions in SQL: what is understood, three-valued logic, pruning by partition values and statistics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from refimpl.actions import Add
+from refimpl.client.file_facts import FileTest
+from refimpl.client.predicate import parse
+from refimpl.client.schema import Struct
+from refimpl.client.schema import parse as parse_schema
+from refimpl.errors import InvalidRequestError
+
+TYPES = {
+    "i": "integer", "l": "long", "s": "string", "d": "date", "t": "timestamp", "n": "timestamp_ntz", "f": "float",
+    "g": "double", "b": "boolean", "x": "binary", "m": "decimal(10,2)",
+    "p": "string", "q": "integer", "r": "date", "u": "double", "v": "timestamp",
+}  # fmt: skip
+PARTITION_COLUMNS = ("p", "q", "r", "u", "v")
+
+
+def field(name: str, kind: object) -> dict[str, object]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+NESTED = {"type": "struct", "fields": [field("Inner", "long")]}
+SCHEMA: Struct = parse_schema(
+    json.dumps({"type": "struct", "fields": [*(field(n, k) for n, k in TYPES.items()), field("st", NESTED)]})
+)
+
+
+def test_of(text: str) -> FileTest:
+    return parse(text).test(SCHEMA, PARTITION_COLUMNS)
+
+
+test_of.__test__ = False  # type: ignore[attr-defined]
+
+
+def add(*, stats: dict[str, Any] | str | None = None, **partition_values: str | None) -> Add:
+    text = stats if isinstance(stats, str) or stats is None else json.dumps(stats)
+    return Add(path="f", size=1, modification_time=0, data_change=True, partition_values=partition_values, stats=text)
+
+
+def stats(column: str, low: Any = None, high: Any = None, *, nulls: int | None = 0, records: int = 10) -> Add:
+    found: dict[str, Any] = {"numRecords": records}
+    if low is not None:
+        found["minValues"] = {column: low}
+    if high is not None:
+        found["maxValues"] = {column: high}
+    if nulls is not None:
+        found["nullCount"] = {column: nulls}
+    return add(stats=found)
+
+
+def truth(text: str, **values: str | None) -> bool | None:
+    return test_of(text).matches_partition(values)
+
+
+class TestThreeValuedLogicOnPartitionValues:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("q = 3", True), ("q = 4", False), ("q <> 3", False), ("q != 4", True), ("3 = q", True),
+            ("q < 4", True), ("q < 3", False), ("q <= 3", True), ("q > 2", True), ("q >= 4", False), ("4 > q", True),
+            ("q BETWEEN 1 AND 3", True), ("q NOT BETWEEN 1 AND 3", False), ("q IN (1, 3)", True),
+            ("q IN (1, 2)", False), ("q NOT IN (1, 2)", True), ("q IS NULL", False), ("q IS NOT NULL", True),
+            ("q = NULL", None), ("q IN (1, NULL)", None), ("q IN (3, NULL)", True), ("q NOT IN (1, NULL)", None),
+            ("q <=> 3", True), ("q <=> NULL", False), ("NOT q = 3", False), ("NOT (q = 3 AND p = 'a')", False),
+            ("q = 3 OR p = 'b'", True), ("q = 4 OR p = 'b'", False), ("TRUE", True), ("FALSE", False), ("NULL", None),
+            ("p LIKE 'a%'", True), ("p LIKE '_'", True), ("p LIKE '__'", False), ("p NOT LIKE 'b%'", True),
+            ("q = '3'", True), ("q < 3.5", True), ("q = 3.5", False), ("q = -3", False),
+        ],
+    )  # fmt: skip
+    def test_of_a_value(self, text: str, expected: bool | None) -> None:
+        assert truth(text, q="3", p="a") is expected
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("q = 3", None), ("q <> 3", None), ("NOT q = 3", None), ("q IN (1, 2)", None), ("q IS NULL", True),
+            ("q IS NOT NULL", False), ("q <=> NULL", True), ("q <=> 3", False), ("q = 3 AND p = 'b'", False),
+            ("q = 3 AND p = 'a'", None), ("q = 3 OR p = 'a'", True), ("q = 3 OR p = 'b'", None), ("p LIKE 'a%'", True),
+        ],
+    )  # fmt: skip
+    def test_of_null(self, text: str, expected: bool | None) -> None:
+        assert truth(text, q=None, p="a") is expected
+
+    def test_the_empty_string_means_null(self) -> None:
+        """delta-facts section 1, "Actions"."""
+        assert truth("p IS NULL", p="") is True
+        assert truth("p = ''", p="") is None
+
+    def test_values_are_compared_as_their_types(self) -> None:
+        assert truth("q > 9", q="10") is True
+        assert truth("r < '2013-10-01'", r="2013-09-30") is True
+        assert truth("r = DATE '2013-09-30'", r="2013-09-30") is True
+        assert truth("v = '2020-01-01T02:00:00+02:00'", v="2020-01-01 00:00:00") is True
+        assert truth("v < TIMESTAMP '2020-01-01 00:00:01'", v="2020-01-01T00:00:00.500Z") is True
+        assert truth("u = 1e1", u="10.0") is True
+
+    def test_a_partition_value_that_is_no_such_value_may_be_anything(self) -> None:
+        test = test_of("q = 3")
+        assert test.may_match(add(q="three"))
+        assert test.may_match(add())
+        assert not test.may_match(add(q="4"))
+
+    def test_nan_may_match_anything(self) -> None:
+        for text in ("u > 5", "u = 5", "NOT u < 5"):
+            assert test_of(text).may_match(add(u="NaN"))
+        assert not test_of("u IS NULL").may_match(add(u="NaN"))
+
+    def test_what_partition_values_do_not_decide_is_not_decided(self) -> None:
+        with pytest.raises(ValueError, match="do not decide"):
+            truth("q = 3 AND l = 1", q="3")
+        assert truth("q = 3 AND l = 1", q="4") is False
+
+
+class TestPartitionOnly:
+    @pytest.mark.parametrize("text", ["q = 3", "Q = 3 AND p LIKE 'a%'", "TRUE"])
+    def test_conditions_on_partition_columns_alone(self, text: str) -> None:
+        assert parse(text).partition_only(PARTITION_COLUMNS)
+        assert test_of(text).partition_only
+
+    @pytest.mark.parametrize("text", ["l = 3", "q = 3 AND l = 1", "st.inner = 1"])
+    def test_conditions_on_other_columns_too(self, text: str) -> None:
+        assert not parse(text).partition_only(PARTITION_COLUMNS)
+        assert not test_of(text).partition_only
+
+    def test_a_partition_is_asked_by_its_values_alone(self) -> None:
+        test = test_of("q = 3 AND l > 100")
+        file = add(q="3", stats={"numRecords": 1, "minValues": {"l": 1}, "maxValues": {"l": 2}})
+        assert test.may_match_partition(file)
+        assert not test.may_match(file)
+        assert not test.may_match_partition(add(q="4"))
+
+
+class TestStatistics:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("l = 5", False), ("l = 10", True), ("l = 15", True), ("l = 20", True), ("l = 21", False),
+            ("l < 10", False), ("l < 11", True), ("l <= 10", True), ("l <= 9", False),
+            ("l > 20", False), ("l > 19", True), ("l >= 20", True), ("l >= 21", False),
+            ("l <> 15", True), ("l IN (1, 2)", False), ("l IN (1, 12)", True), ("l BETWEEN 21 AND 30", False),
+            ("NOT l > 5", False), ("NOT (l < 5 OR l > 50)", True), ("l IS NULL", False), ("l IS NOT NULL", True),
+            ("l = 15 AND l = 5", False), ("l = 15 OR l = 5", True), ("l = NULL", False),
+        ],
+    )  # fmt: skip
+    def test_bounds_prune(self, text: str, expected: bool) -> None:
+        assert test_of(text).may_match(stats("l", 10, 20)) is expected
+
+    def test_equal_bounds_decide(self) -> None:
+        assert not test_of("l <> 5").may_match(stats("l", 5, 5))
+        assert test_of("l <> 5").may_match(stats("l", 5, 6))
+
+    def test_a_column_of_nulls_matches_nothing_but_is_null(self) -> None:
+        nulls = stats("l", nulls=10)
+        assert not test_of("l = 5").may_match(nulls)
+        assert not test_of("l <> 5").may_match(nulls)
+        assert test_of("l IS NULL").may_match(nulls)
+        assert not test_of("l IS NOT NULL").may_match(nulls)
+
+    def test_an_unknown_number_of_nulls_may_be_any(self) -> None:
+        for text in ("l IS NULL", "l IS NOT NULL"):
+            assert test_of(text).may_match(stats("l", 1, 2, nulls=None))
+
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "{}", '{"minValues":3}', '{"minValues":{"l":{}}}', '{"maxValues":{"l":"x"}}']
+    )
+    def test_statistics_that_say_nothing_may_match(self, text: str) -> None:
+        for condition in ("l = 5", "l < 5", "l > 5", "l IS NULL", "l IS NOT NULL"):
+            assert test_of(condition).may_match(add(stats=text))
+
+    def test_one_bound_alone_prunes_one_side(self) -> None:
+        assert not test_of("l < 5").may_match(stats("l", low=5))
+        assert test_of("l > 500").may_match(stats("l", low=5))
+
+    def test_the_upper_bound_of_a_long_string_may_be_a_prefix(self) -> None:
+        """delta-facts section 1: some writers cut bounds to 32 characters, without rounding up."""
+        prefix = "a" * 32
+        assert test_of(f"s = '{prefix}b'").may_match(stats("s", prefix, prefix))
+        assert not test_of("s = 'b'").may_match(stats("s", "a", "a" * 31))
+        assert test_of("s = 'b'").may_match(stats("s", "a", "a" * 32))
+
+    def test_a_prefix_pattern_prunes_by_bounds(self) -> None:
+        file = stats("s", "kiwi", "mango")
+        for text, expected in (
+            ("s LIKE 'l%'", True), ("s LIKE 'kiwi%'", True), ("s LIKE 'ki%'", True), ("s LIKE 'mangos%'", False),
+            ("s LIKE 'a%'", False), ("s LIKE 'z%'", False), ("s LIKE '%z'", True), ("s LIKE 'a\\\\%%'", False),
+            ("s NOT LIKE 'l%'", True),
+        ):  # fmt: skip
+            assert test_of(text).may_match(file) is expected, text
+        assert not test_of("s NOT LIKE 'k%'").may_match(stats("s", "kiwi", "kiwi"))
+
+    def test_the_upper_bound_of_a_time_may_be_cut_to_milliseconds(self) -> None:
+        file = stats("t", "2020-01-01T00:00:00.000Z", "2020-01-01T00:00:00.123Z")
+        assert test_of("t = '2020-01-01 00:00:00.123999'").may_match(file)
+        assert not test_of("t = '2020-01-01 00:00:00.124'").may_match(file)
+
+    @pytest.mark.parametrize("column", ["f", "g"])
+    def test_a_column_of_floats_may_hold_nan_whatever_its_bounds(self, column: str) -> None:
+        """performance and field notes: footers leave NaN out; in Spark it is greater than every number."""
+        file = stats(column, 1.0, 2.0)
+        assert test_of(f"{column} > 5").may_match(file)
+        assert test_of(f"NOT {column} <= 5").may_match(file)
+        assert not test_of(f"{column} < 1").may_match(file)
+        assert not test_of(f"{column} = 5").may_match(file)
+        assert test_of(f"{column} > 5").may_match(stats(column, "NaN", "NaN"))
+
+    def test_bounds_of_single_precision_are_what_the_file_holds(self) -> None:
+        assert test_of("f = 0.10000000149011612").may_match(stats("f", 0.1, 0.1))
+        assert not test_of("f = 0.1").may_match(stats("f", 0.1, 0.1))
+
+    def test_decimals_are_compared_exactly(self) -> None:
+        file = add(stats='{"numRecords":1,"minValues":{"m":0.10},"maxValues":{"m":0.10},"nullCount":{"m":0}}')
+        assert test_of("m = 0.1").may_match(file)
+        assert not test_of("m <> 0.1").may_match(file)
+        assert not test_of("m = 0.1000000000000000055").may_match(file)
+
+    def test_members_of_structs_have_statistics(self) -> None:
+        file = add(stats={"numRecords": 1, "minValues": {"st": {"Inner": 5}}, "maxValues": {"st": {"Inner": 6}}})
+        assert test_of("st.inner = 5").may_match(file)
+        assert not test_of("ST.INNER = 7").may_match(file)
+
+    def test_booleans_and_bytes_have_none(self) -> None:
+        assert test_of("b").may_match(stats("b", "false", "false"))
+        assert test_of("x = X'FF'").may_match(stats("x", "a", "b"))
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "", "   ", "q =", "q = 3; q = 4", "q = 3; DROP TABLE t", "SELECT 1", "q = l", "q + 1 = 3", "lower(p) = 'a'",
+            "p RLIKE 'a'", "p ILIKE 'a'", "q IN (SELECT 1)", "1 = 1", "p = 'it''s'", "u = CAST('NaN' AS DOUBLE)",
+            "EXISTS (SELECT 1)", "q IS DISTINCT FROM 3", "CASE WHEN q = 1 THEN TRUE END", "p LIKE q",
+            "q BETWEEN SYMMETRIC 3 AND 1", "p LIKE ANY ('a', 'b')",
+        ],
+    )  # fmt: skip
+    def test_what_is_not_understood_is_never_ignored(self, text: str) -> None:
+        with pytest.raises(InvalidRequestError):
+            test_of(text)
+
+    def test_an_unknown_column_is_named_with_those_there_are(self) -> None:
+        with pytest.raises(InvalidRequestError) as caught:
+            test_of("nonsuch = 3")
+        assert "nonsuch" in str(caught.value)
+        assert "st" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "text",
+        ["q = 'three'", "p = 5", "r = 5", "r = '2020-01-01 10:00:00'", "b = 1", "st = 1", "q LIKE 'a'", "x = 'a'",
+         "q = TRUE", "r = DATE 'someday'"],
+    )  # fmt: skip
+    def test_a_literal_of_another_type_is_refused(self, text: str) -> None:
+        with pytest.raises(InvalidRequestError):
+            test_of(text)
+
+    def test_a_condition_of_a_thousand_terms_is_understood(self) -> None:
+        test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
+        assert test.may_match(add(q="999"))
+        assert not test.may_match(add(q="1000"))
+
+
+def test_names_are_compared_without_case_and_quoted_ones_too() -> None:
+    for text in ("Q = 3", "`q` = 3", "`Q` = 3"):
+        assert truth(text, q="3") is True
+
+
+def test_an_exactly_spelled_name_goes_before_one_that_differs_in_case() -> None:
+    twins = parse_schema(json.dumps({"type": "struct", "fields": [field("Q", "long"), field("q", "long")]}))
+    (column,) = set(parse("q = 1").condition(twins).columns())
+    assert column.path == ("q",)
+    with pytest.raises(InvalidRequestError):
+        parse("`qq` = 1").condition(twins)
