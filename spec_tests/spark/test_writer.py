@@ -1,0 +1,584 @@
+"""Writes: modes, partitions, creation in one version, conflicts. What reads like PySpark means what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from refimpl.client import schema as s
+from refimpl.client.transaction import Transaction
+from refimpl.errors import (
+    ConcurrentAppendError,
+    ConcurrentDeleteReadError,
+    ConcurrentModificationError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OutcomeUnknown,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.spark import DeltaConnection, connect, writer, writing_files
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+MONTHS = "id long, month int"
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Ids 0 to 11, months 0 to 2, four rows each."""
+    return spark.range(0, 12, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")
+
+
+@pytest.fixture
+def flights(delta: DeltaConnection, rows: DataFrame) -> str:
+    """A table partitioned by month that holds `rows`."""
+    delta.write(rows).partitionBy("month").saveAsTable("flights")
+    return "flights"
+
+
+def _content(delta: DeltaConnection, name: str) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in delta.read.table(name).collect())
+
+
+def _tuples(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def _data_files(location: Path) -> set[str]:
+    return {str(path.relative_to(location)) for path in location.rglob("part-*.parquet")}
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Let somebody else act after the next write has its files, and before it commits."""
+    plain, waiting = writing_files.write_files, [action]
+
+    def write_files(*arguments: Any) -> Any:
+        written = plain(*arguments)
+        if waiting:
+            waiting.pop()()
+        return written
+
+    monkeypatch.setattr(writer, "write_files", write_files)
+
+
+# Creation
+
+
+@pytest.mark.parametrize("partition_columns", [[], ["month"]])
+def test_a_table_is_created_in_one_version_that_holds_the_rows(
+    partition_columns: list[str], delta: DeltaConnection, rows: DataFrame
+) -> None:
+    written = delta.write(rows).partitionBy(*partition_columns).saveAsTable("t")
+    assert written is not None
+    assert (written.version, written.rows, written.removed) == (0, 12, 0)
+    snapshot = delta.table("t").snapshot()
+    assert snapshot.version == 0
+    assert len(snapshot.files) == written.files
+    assert snapshot.partition_columns == tuple(partition_columns)
+    assert [entry.info.fields["operation"] for entry in delta.table("t").history() if entry.info] == [
+        "CREATE TABLE AS SELECT"
+    ]
+    assert _content(delta, "t") == _tuples(rows)
+
+
+def test_a_frame_without_rows_creates_an_empty_table(delta: DeltaConnection, rows: DataFrame) -> None:
+    for columns in ([], ["month"]):
+        name = f"t{len(columns)}"
+        delta.write(rows.where("id < 0")).partitionBy(columns).saveAsTable(name)
+        assert delta.table(name).snapshot().files == {}
+        assert delta.read.table(name).columns == ["id", "month"]
+        assert delta.read.table(name).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("feature", "way"),
+    [
+        (CATALOG_MANAGED, Way.STAGED),
+        (CATALOG_MANAGED, Way.INLINE),
+        (CATALOG_MANAGED, Way.DIRECT),
+        (MANAGED_COMMIT, Way.STAGED),
+        (MANAGED_COMMIT, Way.DIRECT),
+    ],
+)
+def test_both_dialects_and_all_their_ways_take_writes(
+    feature: Any, way: Way, delta: DeltaConnection, rows: DataFrame
+) -> None:
+    options = {"feature": feature.name, "way": way.value, "delta.checkpointInterval": 7}
+    delta.write(rows).options(**options).saveAsTable("t")
+    delta.write(rows).mode("append").saveAsTable("t")
+    table = delta.table("t")
+    assert (table.feature, table.way) == (feature, way)
+    snapshot = table.snapshot()
+    assert (snapshot.version, snapshot.metadata.configuration["delta.checkpointInterval"]) == (1, "7")
+    assert delta.read.table("t").count() == 24
+
+
+def test_a_type_that_delta_lacks_is_refused_by_name_and_no_table_is_made(
+    delta: DeltaConnection, spark: SparkSession
+) -> None:
+    for expression, kind in (
+        ("interval 1 day x", "interval day"),
+        ("null x", "void"),
+        ("parse_json('1') x", "variant"),
+        ("named_struct('y', null) x", "void"),
+        ("'a' collate UTF8_LCASE x", "collation"),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match=kind) as refused:
+            delta.write(spark.sql(f"select {expression}")).saveAsTable("t")
+        assert refused.value.column.startswith("x")
+    assert delta.required_warehouse().tables() == []
+    assert [path.name for path in delta.required_warehouse().directory.iterdir()] == ["_owner"]
+
+
+@pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["month", "month"]])
+def test_a_partitioning_that_no_table_can_have_is_refused_before_anything_is_written(
+    columns: list[str], delta: DeltaConnection, rows: DataFrame
+) -> None:
+    with pytest.raises(InvalidRequestError):
+        delta.write(rows).partitionBy(*columns).saveAsTable("t")
+    assert [path.name for path in delta.required_warehouse().directory.iterdir()] == ["_owner"]
+
+
+def test_a_creation_that_fails_leaves_neither_name_nor_files(
+    delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down() -> None:
+        raise KeyboardInterrupt
+
+    _meanwhile(monkeypatch, break_down)
+    with pytest.raises(KeyboardInterrupt):
+        delta.write(rows).saveAsTable("t")
+    assert delta.required_warehouse().tables() == []
+    assert delta.write(rows).saveAsTable("t") is not None
+
+
+def test_the_loser_of_a_creation_race_learns_who_won_and_removes_its_files(
+    delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
+    with pytest.raises(NameTakenError) as lost:
+        delta.write(rows).saveAsTable("t")
+    table = delta.table("t")
+    assert lost.value.winner.table_id == table.table_id
+    assert table.snapshot().version == 0
+    elsewhere = _data_files(delta.required_warehouse().directory) - {
+        f"{table.location.name}/{name}" for name in _data_files(table.location)
+    }
+    assert elsewhere == set()
+
+
+@pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
+def test_the_loser_of_a_creation_race_goes_on_with_the_winners_table_as_its_mode_says(
+    mode: str,
+    version: int,
+    count: int,
+    delta: DeltaConnection,
+    rows: DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
+    delta.write(rows).mode(mode).saveAsTable("t")
+    assert delta.table("t").snapshot().version == version
+    assert delta.read.table("t").count() == count
+
+
+# Modes
+
+
+def test_a_table_that_exists_is_an_error_unless_a_mode_is_chosen(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    for mode in ("error", "errorifexists", "ErrorIfExists"):
+        with pytest.raises(NameTakenError):
+            delta.write(rows).mode(mode).saveAsTable(flights)
+    with pytest.raises(NameTakenError) as refused:
+        delta.write(rows).saveAsTable(flights)
+    assert refused.value.winner.table_id == delta.table(flights).table_id
+    assert delta.table(flights).snapshot().version == 0
+
+
+def test_ignore_leaves_a_table_that_exists_alone(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    assert delta.write(rows).mode("ignore").saveAsTable(flights) is None
+    assert delta.table(flights).snapshot().version == 0
+    assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
+
+
+def test_append_adds_the_rows_and_reads_nothing(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    written = delta.write(rows).mode("append").saveAsTable(flights)
+    assert written is not None
+    assert (written.version, written.rows, written.removed) == (1, 12, 0)
+    assert _content(delta, flights) == _tuples(rows.union(rows))
+    info = delta.table(flights).history(1)[0].info
+    assert info is not None
+    assert info.fields["isBlindAppend"] is True
+    assert info.fields["operationMetrics"]["numOutputRows"] == "12"
+
+
+def test_overwrite_replaces_all_rows_and_old_versions_stay_readable(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    written = delta.write(rows.where("id = 5")).mode("overwrite").saveAsTable(flights)
+    assert written is not None
+    assert written.removed == 6
+    assert _content(delta, flights) == Counter([(5, 2)])
+    assert delta.read.option("versionAsOf", 0).table(flights).count() == 12
+
+
+def test_a_table_may_be_overwritten_with_rows_read_from_it(delta: DeltaConnection, flights: str) -> None:
+    """Plain Parquet cannot: it deletes what it has not read yet."""
+    delta.write(delta.read.table(flights).where("id > 5")).mode("overwrite").saveAsTable(flights)
+    assert delta.read.table(flights).count() == 6
+
+
+def test_an_append_of_no_rows_is_a_version_that_changes_nothing(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    """delta-commits-and-conflicts: `commit` writes empty commits."""
+    written = delta.write(rows.where("id < 0")).mode("append").saveAsTable(flights)
+    assert written is not None
+    assert (written.version, written.files) == (1, 0)
+    assert _content(delta, flights) == _tuples(rows)
+
+
+# replaceWhere
+
+
+def test_replace_where_replaces_the_partitions_of_its_condition_and_no_others(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    new = rows.where("month = 1").selectExpr("id + 100 id", "month")
+    replace = delta.write(new).mode("overwrite").option("replaceWhere", "month = 1")
+    written = replace.saveAsTable(flights)
+    assert written is not None
+    assert (written.rows, written.removed) == (4, 2)
+    assert _content(delta, flights) == _tuples(rows.where("month != 1").union(new))
+
+
+def test_replace_where_with_no_rows_empties_the_partitions(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    nothing = rows.where("id < 0")
+    delta.write(nothing).mode("overwrite").option("replaceWhere", "month >= 1").saveAsTable(flights)
+    assert _content(delta, flights) == _tuples(rows.where("month = 0"))
+
+
+def test_replace_where_refuses_rows_outside_its_condition_and_leaves_no_file_of_them(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    before = _data_files(delta.table(flights).location)
+    with pytest.raises(InvalidRequestError, match="not true for 8 of 12 rows"):
+        delta.write(rows).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
+    assert _data_files(delta.table(flights).location) == before
+    assert _content(delta, flights) == _tuples(rows)
+    unknown = rows.selectExpr("id", "cast(null as int) month")
+    with pytest.raises(InvalidRequestError, match="not true for 12 of 12 rows"):
+        delta.write(unknown).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
+
+
+def test_replace_where_is_about_partition_columns_only(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    before = _data_files(delta.table(flights).location)
+    for condition in ("id = 1", "month = 1 or id = 1", "nothing = 1", "month +", "month = 'x'"):
+        with pytest.raises(InvalidRequestError):
+            delta.write(rows).mode("overwrite").option("replaceWhere", condition).saveAsTable(flights)
+    with pytest.raises(InvalidRequestError):
+        delta.write(rows).mode("append").option("replaceWhere", "month = 1").saveAsTable(flights)
+    assert _data_files(delta.table(flights).location) == before
+
+
+def test_replace_where_creates_a_table_only_with_rows_inside_its_condition(
+    delta: DeltaConnection, rows: DataFrame
+) -> None:
+    def write(frame: DataFrame) -> object:
+        replace = delta.write(frame).mode("overwrite").option("replaceWhere", "month = 1")
+        return replace.partitionBy("month").saveAsTable("t")
+
+    with pytest.raises(InvalidRequestError):
+        write(rows)
+    assert delta.required_warehouse().tables() == []
+    write(rows.where("month = 1"))
+    assert delta.read.table("t").count() == 4
+
+
+def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
+    delta: DeltaConnection, spark: SparkSession, time_zone: None
+) -> None:
+    """A condition without a zone would mean another moment to Spark than to the log."""
+    rows = spark.sql("select 1 id, timestamp'2024-01-01 00:00:00Z' moment")
+    delta.write(rows).partitionBy("moment").saveAsTable("t")
+    replace = delta.write(rows).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    with pytest.raises(InvalidRequestError, match="timeZone"):
+        replace.saveAsTable("t")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    written = replace.saveAsTable("t")
+    assert written is not None
+    assert written.removed == 1
+
+
+# Columns
+
+
+def test_columns_are_matched_by_name_without_regard_to_case_and_order(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    delta.write(rows.selectExpr("MONTH", "Id")).mode("append").saveAsTable(flights)
+    assert _content(delta, flights) == _tuples(rows.union(rows))
+
+
+def test_a_missing_column_becomes_null_and_numbers_are_widened(delta: DeltaConnection, spark: SparkSession) -> None:
+    delta.write(spark.sql("select 1L a, 1.5D b, cast(2.5 as decimal(5,2)) c, 'x' d")).saveAsTable("t")
+    narrower = spark.sql("select cast(2 as byte) a, cast(0.5 as float) b, cast(3 as byte) c")
+    delta.write(narrower).mode("append").saveAsTable("t")
+    found = {row.a: (row.b, str(row.c), row.d) for row in delta.read.table("t").collect()}
+    assert found == {1: (1.5, "2.50", "x"), 2: (0.5, "3.00", None)}
+
+
+def test_a_new_tables_columns_may_be_null_even_where_the_first_rows_cannot_be(
+    delta: DeltaConnection, spark: SparkSession
+) -> None:
+    delta.write(spark.sql("select 1 a, array(1) b, named_struct('c', 1) d")).saveAsTable("t")
+    delta.write(spark.sql("select int(null) a, array(int(null)) b, named_struct('c', int(null)) d")).insertInto("t")
+    assert delta.read.table("t").where("a is null and b[0] is null and d.c is null").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("expressions", "fault"),
+    [
+        (["id", "month", "1 extra"], "no column 'extra'"),
+        (["cast(id as string) id", "month"], "'id' is long in the table and string in the rows"),
+        (["id", "cast(month as long) month"], "'month' is integer in the table and long in the rows"),
+        (["id", "id ID", "month"], "twice"),
+        (["id", "named_struct('x', 1) month"], "struct<x:integer> in the rows"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_before_any_file_is_written(
+    expressions: list[str], fault: str, delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    before = _data_files(delta.table(flights).location)
+    for mode in ("append", "overwrite"):
+        with pytest.raises(InvalidRequestError) as refused:
+            delta.write(rows.selectExpr(*expressions)).mode(mode).saveAsTable(flights)
+        assert fault in refused.value.message
+    assert _data_files(delta.table(flights).location) == before
+    assert delta.table(flights).snapshot().version == 0
+
+
+def test_insert_into_goes_by_position(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    renamed = rows.selectExpr("id + 100 as anything", "month as whatever")
+    delta.write(renamed).insertInto(flights)
+    assert _content(delta, flights) == _tuples(rows.union(renamed))
+    delta.write(renamed).insertInto(flights, overwrite=True)
+    assert _content(delta, flights) == _tuples(renamed)
+    delta.write(rows).mode("overwrite").insertInto(flights)
+    assert _content(delta, flights) == _tuples(rows)
+    with pytest.raises(InvalidRequestError, match="2 columns"):
+        delta.write(rows.select("id")).insertInto(flights)
+    with pytest.raises(TableNotFoundError):
+        delta.write(rows).insertInto("nothing")
+
+
+def test_nulls_are_refused_where_the_schema_allows_none(delta: DeltaConnection, spark: SparkSession) -> None:
+    required = s.Struct(
+        fields=(
+            s.Field(name="id", type=s.Primitive(name="long"), nullable=False),
+            s.Field(name="tags", type=s.Array(element=s.Primitive(name="string"), contains_null=False)),
+        )
+    )
+    delta.required_warehouse().create_table("t", required)
+    good = "select id, array('x') tags from range(4)"
+    delta.write(spark.sql(good)).mode("append").saveAsTable("t")
+    for bad, column in (
+        ("select nullif(id, 2) id, array('x') tags from range(4)", "'id'"),
+        ("select id, array(nullif('x', 'x')) tags from range(4)", "'tags.element'"),
+        ("select cast(null as long) id, array('x') tags", "'id'"),
+    ):
+        with pytest.raises(InvalidRequestError, match=column):
+            delta.write(spark.sql(bad)).mode("append").saveAsTable("t")
+    with pytest.raises(InvalidRequestError, match="'id' must not be null"):
+        delta.write(spark.sql("select array('x') tags")).mode("append").saveAsTable("t")
+    assert delta.read.table("t").count() == 4
+
+
+# Options
+
+
+def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection, rows: DataFrame) -> None:
+    write = delta.write(rows)
+    with pytest.raises(InvalidRequestError, match="replaceWhere"):
+        write.option("replaceWere", "month = 1")
+    with pytest.raises(InvalidRequestError):
+        write.mode("upsert")
+    for key, value in (("feature", "x"), ("way", "x"), ("txnVersion", 1), ("delta.noSuchProperty", "1")):
+        with pytest.raises(InvalidRequestError):
+            delta.write(rows).option(key, value).saveAsTable("t")
+    assert delta.required_warehouse().tables() == []
+
+
+def test_options_of_a_creation_are_refused_for_a_table_that_exists(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    for key, value in (("feature", "catalogManaged"), ("way", "inline"), ("delta.appendOnly", True)):
+        with pytest.raises(InvalidRequestError, match="new table"):
+            delta.write(rows).mode("append").option(key, value).saveAsTable(flights)
+    with pytest.raises(InvalidRequestError, match="partitioned by month"):
+        delta.write(rows).mode("append").partitionBy("id").saveAsTable(flights)
+    assert delta.write(rows).mode("append").partitionBy("month").saveAsTable(flights) is not None
+
+
+def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows: DataFrame) -> None:
+    """delta-facts 2, "Idempotent writers"."""
+
+    def write(batch: int) -> object:
+        options = {"txnAppId": "stream", "txnVersion": batch}
+        return delta.write(rows).mode("append").options(**options).saveAsTable("t")
+
+    assert [write(batch) is None for batch in (1, 1, 2, 1, 2)] == [False, True, False, True, True]
+    assert delta.read.table("t").count() == 24
+    assert delta.table("t").snapshot().transactions["stream"].version == 2
+
+
+def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).option("delta.appendOnly", True).partitionBy("month").saveAsTable("t")
+    before = _data_files(delta.table("t").location)
+    with pytest.raises(InvalidRequestError, match="append-only"):
+        delta.write(rows).mode("overwrite").saveAsTable("t")
+    assert _data_files(delta.table("t").location) == before
+    assert delta.write(rows).mode("append").saveAsTable("t") is not None
+
+
+# Conflicts: delta-facts 2
+
+
+def test_an_append_lands_after_whatever_landed_first(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
+    written = delta.write(rows).mode("append").saveAsTable(flights)
+    assert written is not None
+    assert (written.version, written.rebased_over) == (2, 1)
+    assert delta.read.table(flights).count() == 24
+
+
+def test_an_overwrite_conflicts_with_an_append_that_landed_first_and_deletes_its_files(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("append").saveAsTable(flights))
+    with pytest.raises(ConcurrentAppendError):
+        delta.write(rows).mode("overwrite").saveAsTable(flights)
+    snapshot = delta.table(flights).snapshot()
+    assert snapshot.version == 1
+    assert _data_files(delta.table(flights).location) == {add.path for add in snapshot.files.values()}
+    assert delta.read.table(flights).count() == 24
+
+
+def test_two_overwrites_conflict(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """field-bugs FB34: two overwrites that both land double the rows."""
+    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
+    with pytest.raises(ConcurrentModificationError):
+        delta.write(rows).mode("overwrite").saveAsTable(flights)
+    assert _content(delta, flights) == _tuples(rows)
+
+
+def _replace(delta: DeltaConnection, rows: DataFrame, month: int) -> Any:
+    new = rows.where(f"month = {month}")
+    return delta.write(new).mode("overwrite").option("replaceWhere", f"month = {month}").saveAsTable("flights")
+
+
+def test_replacements_of_different_partitions_both_land(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: _replace(delta, rows, 1))
+    assert _replace(delta, rows, 2).version == 2
+    assert _content(delta, flights) == _tuples(rows)
+
+
+def test_replacements_of_one_partition_conflict(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: _replace(delta, rows, 1))
+    with pytest.raises((ConcurrentAppendError, ConcurrentDeleteReadError)):
+        _replace(delta, rows, 1)
+    assert _content(delta, flights) == _tuples(rows)
+
+
+def test_files_stay_when_nobody_knows_whether_the_commit_landed(
+    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """field-bugs FB40: deleting after an unknown outcome deletes what is live."""
+    plain = Transaction.commit
+
+    def lost_answer(transaction: Transaction) -> Any:
+        plain(transaction)
+        raise OutcomeUnknown("the answer was lost", table_id="t", version=1, attempt="a")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", lost_answer)
+        with pytest.raises(OutcomeUnknown):
+            delta.write(rows).mode("append").saveAsTable(flights)
+    assert _content(delta, flights) == _tuples(rows.union(rows))
+
+
+# Paths
+
+
+def test_a_path_holds_a_plain_table_that_needs_no_warehouse(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    delta, place = connect(spark), tmp_path / "plain"
+    assert delta.write(rows).partitionBy("month").save(place) is not None
+    delta.write(rows).mode("append").save(str(place))
+    with pytest.raises(LocationError):
+        delta.write(rows).save(place)
+    replace = delta.write(rows.where("month = 1")).mode("overwrite").option("replaceWhere", "month = 1")
+    replace.save(place)
+    assert delta.read.load(place).count() == 20
+    with pytest.raises(InvalidRequestError, match="no warehouse"):
+        delta.write(rows).saveAsTable("t")
+    with pytest.raises(InvalidRequestError, match="no warehouse"):
+        delta.read.table("t")
+
+
+def test_a_path_of_the_warehouse_is_written_through_its_owner(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    written = delta.write(rows).mode("append").save(delta.table(flights).location)
+    assert written is not None
+    assert written.version == delta.table(flights).snapshot().version == 1
+
+
+def test_a_plain_table_is_not_made_where_one_cannot_stand(
+    delta: DeltaConnection, rows: DataFrame, tmp_path: Path
+) -> None:
+    with pytest.raises(LocationError):
+        delta.write(rows).save(tmp_path / "no" / "such" / "parent")
+    with pytest.raises(InvalidRequestError, match="feature"):
+        delta.write(rows).option("feature", "catalogManaged").save(tmp_path / "plain")
+    assert not (tmp_path / "plain").exists()
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+def test_the_loser_of_a_race_for_a_path_goes_on_as_its_mode_says(
+    mode: str, spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delta, place = connect(spark), tmp_path / "plain"
+    _meanwhile(monkeypatch, lambda: delta.write(rows).save(place))
+    if mode == "error":
+        with pytest.raises(LocationError):
+            delta.write(rows).save(place)
+    else:
+        delta.write(rows).mode(mode).save(place)
+    snapshot = delta.table_at(place).snapshot()
+    assert snapshot.version == (0 if mode == "error" else 1)
+    assert _data_files(place) == {add.path for add in snapshot.files.values()}
