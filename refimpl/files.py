@@ -77,7 +77,8 @@ class Files(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this name. Takes text: every commit asks this, and a `Path` costs more."""
+        """Whether anything has this name, be it a dangling link. Takes text: every commit asks this, and a
+        `Path` costs more. Raises an `OSError` where the disk does not tell: that is no "no"."""
         ...
 
 
@@ -156,7 +157,11 @@ class PosixFiles:
             return None
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)  # noqa: PTH110
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
 
 def _status(name: str, found: os.stat_result) -> FileStatus:

@@ -13,7 +13,7 @@ from pathlib import Path
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import LOG_FOLDER, LogPath, Version
+from refimpl.log_path import LOG_FOLDER, MAX_VERSION, LogPath, Version
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Names that no reader of a log takes for anything."""
@@ -30,11 +30,12 @@ class LogStore:
         self._new_id = environment.new_id
 
     def create_folders(self, staging_folder: str | None = None) -> None:
-        """Make table, log and staging directories, durably. Those that exist are fine.
+        """Make table, log and staging directories and what is missing above them, durably.
 
-        Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
+        Those that exist are fine. Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
         """
-        wanted = [self.location, self.folder]
+        missing = [parent for parent in self.location.parents if self._files.stat(parent) is None]
+        wanted = [*reversed(missing), self.location, self.folder]
         if staging_folder is not None:
             wanted.append(self.folder / staging_folder)
         for directory in wanted:
@@ -87,9 +88,7 @@ class LogStore:
         Equal bytes that are there already are success; others are `CorruptLogError`.
         """
         name = log_path.commit(version)
-        if self.put_if_absent(name, content):
-            return
-        if self._files.read(self.folder / name) != content:
+        if not self.put_if_absent(name, content) and not self.holds(name, content):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
@@ -146,7 +145,8 @@ class LogStore:
         found = [
             path
             for entry in entries
-            if (path := log_path.parse_staged(entry.name, size=entry.size, modified=entry.modified)) is not None
+            if not entry.is_directory
+            and (path := log_path.parse_staged(entry.name, size=entry.size, modified=entry.modified)) is not None
         ]
         return sorted(found, key=lambda path: (path.version, path.name))
 
@@ -160,6 +160,8 @@ class LogStore:
 
     def published(self, version: Version) -> bool:
         """Whether `<version>.json` is visible."""
+        if version > MAX_VERSION:  # the one after the last
+            return False
         return self._files.exists(f"{self._folder}/{log_path.commit(version)}")
 
     def find(self, name: str) -> LogPath | None:
@@ -175,6 +177,18 @@ class LogStore:
     def read(self, name: str) -> bytes:
         """The bytes of `<log>/<name>`; `FileNotFoundError` if it is not there."""
         return self._files.read(self.folder / name)
+
+    def holds(self, name: str, content: bytes) -> bool:
+        """Whether `<log>/<name>` is a file with exactly these bytes."""
+        try:
+            return self.read(name) == content
+        except IsADirectoryError:
+            return False
+
+    def staged_size(self, staging_folder: str, name: str) -> int | None:
+        """Bytes of a staged file; None if there is no such file."""
+        status = self._files.stat(self.folder / staging_folder / name)
+        return None if status is None or status.is_directory else status.size
 
     def read_staged(self, staging_folder: str, name: str) -> bytes:
         return self._files.read(self.folder / staging_folder / name)

@@ -140,4 +140,7 @@ def _add_roots(owner: LocalOwner, roots: Iterable[str | os.PathLike[str]]) -> No
     for root in wanted:
         if not root.is_dir():
             raise LocationError(f"the root {root} is not a directory", location=str(root))
+        kind = network_file_system(root)
+        if kind is not None:
+            raise LocationError(f"the root {root} is on a network file system ({kind}); name a local one", kind=kind)
     owner.add_roots(wanted)

@@ -90,6 +90,8 @@ class OwnerProposer:
                     self._check_gap(version, rounds)
                 case Rejected(reason=RejectionReason.TOO_LARGE) if way is Way.INLINE:
                     way = Way.STAGED
+                case Rejected(reason=RejectionReason.HALTED):
+                    raise CorruptionError(f"the owner takes no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
                     raise CommitRejectedError(
                         f"the owner of {self.label} refuses version {version}: {outcome.detail}",

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refimpl import log_path
-from refimpl.commit_owner import ResolvedTable
+from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import FileKind, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
-from refimpl.owner.records import Promise, TableRecord
+from refimpl.owner.records import Promise, TableRecord, next_version
 from refimpl.owner.statements import View, Writer
 
 
@@ -59,45 +59,90 @@ class Context:
     def changing(self, table_id: str) -> Iterator[tuple[Writer, TableRecord]]:
         """One write transaction on a table, under the lock that the caller holds.
 
-        A promise that was left open is completed or forgotten first, in a transaction of its own.
+        A promise that was left open is completed or forgotten first, in a transaction of its own: what
+        is open although the lock is free was abandoned.
         """
         with self.ledger.write() as writer:
             table = self.required(writer, table_id)
             if not table.promised:
                 yield writer, table
                 return
-        with self.ledger.write() as writer:
-            promises.settle(writer, table, self.log(table), self.now)
+        self.settle(table)
         with self.ledger.write() as writer:
             yield writer, self.required(writer, table_id)
+
+    def holder(self, name: str) -> TableRecord | None:
+        """The table that has the name, once a promise about it is settled. The caller holds the lock."""
+        with self.ledger.read() as view:
+            found = view.table_named(name)
+        if found is None or not found.promised:
+            return found
+        self.settle(found)
+        with self.ledger.read() as view:
+            return view.table_named(name)
+
+    def settle(self, table: TableRecord) -> None:
+        """Complete or forget the table's open promise. The caller holds the lock.
+
+        Raises `OwnerUnavailableError` if the disk fails; the promise stays open.
+        """
+        log = self.log(table)
+        try:
+            with self.ledger.write() as writer:
+                promises.settle(writer, table, log, self.now)
+            return
+        except OSError as error:
+            failure = error
+        with disk_errors(f"look into the log of {table.label}"), self.ledger.write() as writer:
+            promise = writer.promise(table.key)
+            if promise is not None and log.published(promise.version):
+                writer.halt(table, _in_doubt(promise, failure))
+        raise OwnerUnavailableError(
+            f"an interrupted commit of {table.label} cannot be completed: {failure}; try again"
+        ) from failure
 
     def keep(self, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
         """Steps 2 and 3 of a promise that is stored: the commit, or None if somebody else's file was first.
 
-        Raises `OutcomeUnknown`, and halts the table, if the disk failed and the file is visible all the
-        same: a name whose fsync failed may be gone after a power cut.
+        Raises `OwnerUnavailableError` if it was not made and never will be; `OutcomeUnknown` whenever that
+        is not sure. If the file is visible although the disk failed, the table is halted: a name whose
+        fsync failed may be gone after a power cut.
         """
         log = self.log(table)
         failure: OSError | None = None
+        commit: RatifiedCommit | None = None
+        visible = False
         try:
-            log.put_if_absent(log_path.commit(promise.version), promise.content)
-        except OSError as error:
-            failure = error
-        if failure is not None and log.published(promise.version):
+            try:
+                mine = promises.publish(promise, log)
+            except OSError as error:
+                failure = error
+                visible = log.published(promise.version)
             with self.ledger.write() as writer:
-                writer.halt(table, f"the disk failed while version {promise.version} was published: {failure}")
-            raise OutcomeUnknown(
-                f"the disk failed while version {promise.version} of {table.label} was published ({failure}); "
-                f"it is visible, but a power cut could still take it: run verify, then repair"
-            ) from failure
-        with self.ledger.write() as writer:
-            promises.settle(writer, table, log, self.now)
-            seen = writer.attempt(table, promise.attempt)
+                if visible:
+                    writer.halt(table, _in_doubt(promise, failure))
+                elif failure is None and mine:
+                    commit = promises.record(writer, table, promise, self.now)
+                else:
+                    promises.forget(writer, table, promise)
+        except (OSError, DeltaError) as error:
+            raise self._unknown(table, promise, error) from error
+        if visible:
+            raise self._unknown(table, promise, failure) from failure
         if failure is not None:
             raise OwnerUnavailableError(
                 f"version {promise.version} of {table.label} could not be published: {failure}; nothing was committed"
             ) from failure
-        return None if seen is None else seen.landed
+        return commit
+
+    def _unknown(self, table: TableRecord, promise: Promise, error: Exception | None) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"version {promise.version} of {table.label} is promised, but what came of it could not be recorded "
+            f"({error}); ask attempt_outcome about {promise.attempt}",
+            table_id=table.table_id,
+            version=promise.version,
+            attempt=promise.attempt,
+        )
 
     def answer(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         """The stored commits in the range and the latest ratified version, from one read state."""
@@ -139,20 +184,32 @@ class Context:
         what the ledger knew is a newer commit (read again), a promise that was kept and not yet
         recorded, or the trace of a ledger that was restored from an old backup.
         """
+        if table.state is TableState.DROPPED:  # another table may live there now
+            return answer
         log = self.log(table)
-        while log.published(
-            following := 0 if answer.latest_ratified_version is None else answer.latest_ratified_version + 1
-        ):
-            with self.ledger.read() as view:
-                newer = stored_commits(view, self.required(view, table.table_id), start, end)
-            if newer.latest_ratified_version == answer.latest_ratified_version:
-                return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, following))
-            answer = newer
+        try:
+            while log.published(following := next_version(answer.latest_ratified_version)):
+                with self.ledger.read() as view:
+                    newer = stored_commits(view, self.required(view, table.table_id), start, end)
+                if newer.latest_ratified_version == answer.latest_ratified_version:
+                    return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, following))
+                answer = newer
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot look into the log of {table.label}: {error}") from error
         return answer
 
 
-def _next(latest: Version | None) -> Version:
-    return 0 if latest is None else latest + 1
+@contextmanager
+def disk_errors(doing: str) -> Iterator[None]:
+    """A failing disk as `OwnerUnavailableError`. Only around what commits nothing when it fails."""
+    try:
+        yield
+    except OSError as error:
+        raise OwnerUnavailableError(f"cannot {doing}: {error}") from error
+
+
+def _in_doubt(promise: Promise, failure: OSError | None) -> str:
+    return f"the disk failed while version {promise.version} was published: {failure}"
 
 
 def stored_commits(view: View, table: TableRecord, start: Version | None, end: Version | None) -> CommitsAnswer:

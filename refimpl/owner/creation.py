@@ -8,17 +8,24 @@ put-if-absent, so that an owner and a filesystem creator cannot both win.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Final
 
-from refimpl import log_path
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError
+from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError
+from refimpl.files import Files
+from refimpl.log_path import LOG_FOLDER
 from refimpl.owner import decide, policy
 from refimpl.owner.context import Context
-from refimpl.owner.records import Examined, TableRecord
+from refimpl.owner.promises import promise_of
+from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import TableFeature, Way
+
+_NAME_IN_FOLDER: Final = 100
+"""So many characters of a table's name are in its folder's name, which the file system limits."""
 
 
 def stage_table(
@@ -35,7 +42,7 @@ def stage_table(
         key=0,
         table_id=table_id,
         name=policy.checked_name(name),
-        location=location or context.warehouse / f"{name}-{table_id[:8]}",
+        location=location or context.warehouse / f"{name[:_NAME_IN_FOLDER]}-{table_id[:8]}",
         feature=feature,
         way=policy.checked_way(feature, way),
         state=TableState.STAGING,
@@ -46,17 +53,20 @@ def stage_table(
         halted=None,
         created_at=context.now,
     )
-    with context.lock(), context.ledger.write() as writer:
-        _check_new_location(context, writer, record.location)
-        holder = writer.table_named(name)
-        if holder is None:
+    refuse_unusual_path(record.location)
+    with context.lock():
+        holder = context.holder(name)
+        if holder is not None:
+            raise name_taken(context, holder)
+        with context.ledger.write() as writer:
+            _check_new_location(context, writer, record.location)
             record = writer.add_table(record)
-    if holder is not None:
-        raise name_taken(context, holder)
     try:
         context.log(record).create_folders(feature.staging_folder)
     except OSError as error:
-        raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}") from error
+        with contextlib.suppress(DeltaError), context.lock(), context.ledger.write() as writer:
+            writer.forget_table(record)
+        raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}; try again") from error
     return context.resolve_id(table_id)
 
 
@@ -69,31 +79,65 @@ def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
 
 
 def _check_new_location(context: Context, view: View, location: Path) -> None:
-    """Inside the warehouse, no symbolic link on the way, not shared with another table, empty."""
-    refuse_unusual_path(location)
-    warehouse = context.warehouse
-    inside = location.is_relative_to(warehouse) and location != warehouse
-    if not inside or location.is_relative_to(warehouse / "_owner"):
+    """Inside the warehouse, neither in nor around another table, and empty."""
+    warehouse, files = context.warehouse, context.environment.files
+    if not location.is_relative_to(warehouse) or location == warehouse:
         raise LocationError(f"{location} is not inside the warehouse {warehouse}", location=str(location))
-    for other in view.tables():
-        if other.state in (TableState.DROPPED, TableState.HANDED_BACK) and other.location != location:
-            continue
-        if location.is_relative_to(other.location) or other.location.is_relative_to(location):
-            raise LocationError(f"{location} overlaps {other.label} at {other.location}", location=str(location))
-    status = context.environment.files.stat(location)
-    if status is None:
-        return
-    if not status.is_directory or context.environment.files.list_directory(location):
+    refuse_reserved(context, location)
+    refuse_overlap(view, location)
+    for parent in location.parents:
+        if parent.is_relative_to(warehouse) and parent != warehouse and files.stat(parent / LOG_FOLDER) is not None:
+            raise LocationError(f"{location} is inside the table at {parent}", location=str(location))
+    status = files.stat(location)
+    if status is not None and not (status.is_directory and _is_vacant(files, location)):
         raise LocationError(f"{location} is not an empty directory; a new table needs one", location=str(location))
 
 
+def _is_vacant(files: Files, location: Path) -> bool:
+    """Whether nothing is there but, perhaps, the empty folders that a creation left behind."""
+
+    def holds_no_file(directory: Path) -> bool:
+        return all(
+            entry.is_directory and holds_no_file(directory / entry.name) for entry in files.list_directory(directory)
+        )
+
+    return all(
+        entry.is_directory and entry.name == LOG_FOLDER and holds_no_file(location / LOG_FOLDER)
+        for entry in files.list_directory(location)
+    )
+
+
+def refuse_reserved(context: Context, location: Path) -> None:
+    """`LocationError` for the owner's own folder, and for a folder inside a log."""
+    if location.is_relative_to(context.ledger.path.parent) or LOG_FOLDER in location.parts:
+        raise LocationError(f"{location} is reserved; choose another place", location=str(location))
+
+
+def refuse_overlap(view: View, location: Path) -> None:
+    """`LocationError` for a place in or around that of a table of this owner."""
+    for other in view.tables():
+        if other.state in (TableState.DROPPED, TableState.HANDED_BACK):
+            continue
+        if location.is_relative_to(other.location) or other.location.is_relative_to(location):
+            raise LocationError(
+                f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
+                f"or drop the table {other.table_id} if nobody is creating it any more",
+                location=str(location),
+            )
+
+
 def refuse_unusual_path(location: Path) -> None:
-    """`LocationError` for a relative path, one with `..`, or one with a symbolic link on the way."""
+    """`LocationError` for a relative path, one with `..`, one that is no text, or one through a symbolic link."""
     if not location.is_absolute() or ".." in location.parts:
         raise LocationError(f"{location} is not an absolute path without '..'", location=str(location))
-    if location.resolve() != location:
+    try:
+        str(location).encode()
+        real = location.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no text
+        raise LocationError(f"{str(location)!r} cannot be a location: {error}", location=str(location)) from error
+    if real != location:
         raise LocationError(
-            f"{location} leads to {location.resolve()} by a symbolic link; name the real path", location=str(location)
+            f"{location} leads to {real} by a symbolic link; name the real path", location=str(location)
         )
 
 
@@ -102,8 +146,8 @@ def register_table(
 ) -> Registered | NameTaken | Outcome:
     """Phase 3; see `CommitOwner.register_table`.
 
-    Durability order: `0.json` and its name are durable, then one transaction gives the table its name
-    and ratifies version 0. A crash in between leaves a staging table, which the same call completes.
+    A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
+    after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
     """
     table = context.place(table_id)
     flaw = decide.message_flaw(0, proposal)
@@ -111,6 +155,7 @@ def register_table(
         return flaw
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     with context.lock():
+        context.holder(table.name or "")
         outcome = _registration(context, owner_name, table_id, examined)
     if isinstance(outcome, TableRecord):
         return NameTaken(winner=context.resolve_id(outcome.table_id))
@@ -126,15 +171,12 @@ def _registration(context: Context, owner_name: str, table_id: str, examined: Ex
         answered = decide.replay(table, examined, writer.attempt(table, attempt))
         refusal = answered or _refusal(writer, table)
         refusal = refusal or decide.first_version_flaw(table.feature, examined, owner_name)
-    if refusal is not None:
-        return refusal
-    log, first = context.log(table), log_path.commit(0)
-    if not log.put_if_absent(first, examined.content) and log.read(first) != examined.content:
-        return Conflict(latest_ratified_version=0)
-    with context.changing(table_id) as (writer, table):
-        commit = writer.ratify(table, examined, Way.DIRECT, context.now, published=True)
-        writer.set_state(table, TableState.ACTIVE)
-    return Ratified(commit=commit)
+        if refusal is not None:
+            return refusal
+        promise = promise_of(PromiseKind.CREATE, examined, context.now)
+        writer.add_promise(table, promise)
+    commit = context.keep(table, promise)
+    return Conflict(latest_ratified_version=0) if commit is None else Ratified(commit=commit)
 
 
 def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None:

@@ -38,7 +38,7 @@ from refimpl.errors import CorruptLogError
 from refimpl.log_path import Version
 from refimpl.owner import policy
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
-from refimpl.table_feature import TableFeature, Way, inconsistencies, missing_provenance
+from refimpl.table_feature import TableFeature, Way, feature_of, inconsistencies, missing_provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,22 +68,37 @@ def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
     return None
 
 
-def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes | None) -> Examined:
-    """Read what the proposed bytes say. `content` is None for a staged file that is not there."""
-    if content is None:
+def unread(version: Version, proposal: StagedProposal, size: int | None) -> Examined:
+    """A staged file that is not worth reading: too large, or (`size` None) not there."""
+    if size is None:
         flaw = _rejected(
             RejectionReason.STAGED_FILE_MISSING,
             f"no staged file for version {version} of attempt {proposal.attempt} exists; write it, make it durable, "
             f"then propose it",
         )
-        return Examined(version=version, proposal=proposal, content=b"", digest=b"", flaw=flaw)
+    else:
+        flaw = _too_large(Way.STAGED, size)
+    return Examined(version=version, proposal=proposal, content=b"", digest=b"", flaw=flaw)
+
+
+def size_limit(way: Way) -> int:
+    """Bytes that a commit may have."""
+    return policy.MAX_INLINE_BYTES if way is Way.INLINE else policy.MAX_COMMIT_BYTES
+
+
+def _too_large(way: Way, size: int) -> Rejected:
+    return _rejected(
+        RejectionReason.TOO_LARGE,
+        f"{size} bytes of actions; the limit for {way.value} commits is {size_limit(way)}",
+    )
+
+
+def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
+    """Read what the proposed bytes say."""
     digest = hashlib.sha256(content).digest()
-    limit = policy.MAX_INLINE_BYTES if WAY_OF[type(proposal)] is Way.INLINE else policy.MAX_COMMIT_BYTES
-    if len(content) > limit:
-        flaw = _rejected(
-            RejectionReason.TOO_LARGE,
-            f"{len(content)} bytes of actions; the limit for {WAY_OF[type(proposal)].value} commits is {limit}",
-        )
+    way = WAY_OF[type(proposal)]
+    if len(content) > size_limit(way):
+        flaw = _too_large(way, len(content))
         return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
     try:
         found = actions.decode(content, source=f"the proposed version {version}")
@@ -93,7 +108,8 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
     infos = [action for action in found if isinstance(action, CommitInfo)]
     protocols = [action for action in found if isinstance(action, Protocol)]
     metadata = [action for action in found if isinstance(action, Metadata)]
-    problem = _provenance_flaw(feature, version, infos[0] if infos and infos[0] is found[0] else None)
+    leads = bool(infos) and infos[0] is found[0] and _first_is_known(content)
+    problem = _provenance_flaw(feature, version, infos[0] if leads else None)
     if len(infos) > 1 or len(protocols) > 1 or len(metadata) > 1:
         problem = _rejected(
             RejectionReason.MALFORMED_ACTIONS,
@@ -110,6 +126,13 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
         metadata=metadata[0] if metadata else None,
         flaw=problem,
     )
+
+
+def _first_is_known(content: bytes) -> bool:
+    """Whether the first line holds an action that we know: those that we do not know were left out."""
+    if content.startswith(b'{"commitInfo":{'):
+        return True
+    return bool(actions.decode(content.lstrip().partition(b"\n")[0], source="the first line"))
 
 
 def _provenance_flaw(feature: TableFeature, version: Version, info: CommitInfo | None) -> Rejected | None:
@@ -138,28 +161,16 @@ def decide(
 ) -> Ratify | Outcome:
     """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them.
 
-    `stranger_published`: `<version>.json` is visible although the owner never ratified that version.
+    `stranger_published`: the version after the latest is visible although the owner never ratified it.
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
     answered = replay(table, examined, attempt)
     if answered is not None:
         return answered
-    refused = not_accepting(table)
-    if refused is not None:
-        return refused
-    latest, version = table.latest, examined.version
-    if latest is not None and version <= latest:
-        return Conflict(latest_ratified_version=latest)
-    if version != table.next:
-        return VersionGap(latest_ratified_version=latest)
-    if stranger_published:
-        return _rejected(
-            RejectionReason.HALTED,
-            f"{log_path.commit(version)} of {table.label} exists although the owner's latest version is {latest}; "
-            f"run verify, then tell the owner what to believe with repair",
-        )
     return (
-        _way_flaw(table, examined)
+        not_accepting(table)
+        or _out_of_turn(table, examined.version, stranger_published=stranger_published)
+        or _way_flaw(table, examined)
         or examined.flaw
         or _timestamp_flaw(table, examined)
         or _table_flaw(table, examined, current)
@@ -179,7 +190,8 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
             f"attempt {examined.proposal.attempt} was resolved as not landed, finally; propose with a new attempt id",
         )
     same_bytes = not examined.digest or examined.digest == attempt.digest
-    if landed.version != examined.version or not (same_bytes or isinstance(examined.proposal, StagedProposal)):
+    same_file = landed.way is Way.STAGED and isinstance(examined.proposal, StagedProposal)
+    if landed.version != examined.version or not (same_bytes or same_file):
         return _rejected(
             RejectionReason.ATTEMPT_REUSED,
             f"attempt {landed.attempt} is version {landed.version} of {table.label} already, and this proposal differs "
@@ -201,6 +213,22 @@ def not_accepting(table: TableRecord) -> Rejected | None:
     return None
 
 
+def _out_of_turn(table: TableRecord, version: Version, *, stranger_published: bool) -> Outcome | None:
+    """Why this version cannot be the next one, if it cannot."""
+    latest = table.latest
+    if latest is not None and version <= latest:
+        return Conflict(latest_ratified_version=latest)
+    if stranger_published:  # before the gap: a version that is visible must not be denied
+        return _rejected(
+            RejectionReason.HALTED,
+            f"{log_path.commit(table.next)} of {table.label} exists although the owner's latest version is {latest}; "
+            f"run verify, then tell the owner what to believe with repair",
+        )
+    if version != table.next:
+        return VersionGap(latest_ratified_version=latest)
+    return None
+
+
 def _way_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
     way = WAY_OF[type(examined.proposal)]
     accepted = policy.ways_accepted(table.way)
@@ -213,14 +241,18 @@ def _way_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
 
 
 def _timestamp_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
-    """in-commit timestamps, rule 2: greater than the previous commit's."""
     previous = table.in_commit_timestamp
-    if previous is None or examined.in_commit_timestamp > previous:
+    return None if previous is None else timestamp_flaw(examined, previous)
+
+
+def timestamp_flaw(examined: Examined, previous: int) -> Rejected | None:
+    """in-commit timestamps, rule 2: greater than the previous commit's."""
+    if examined.in_commit_timestamp > previous:
         return None
     return _rejected(
         RejectionReason.IN_COMMIT_TIMESTAMP,
         f"inCommitTimestamp {examined.in_commit_timestamp} of version {examined.version} is not greater than "
-        f"{previous} of version {table.latest}; use max(now, {previous + 1})",
+        f"{previous} of version {examined.version - 1}; use max(now, {previous + 1})",
     )
 
 
@@ -280,31 +312,51 @@ def first_version_flaw(feature: TableFeature, examined: Examined, owner_name: st
     return table_flaw(feature, examined.protocol, examined.metadata)
 
 
-def hand_back_flaw(
-    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
-) -> Rejected | None:
-    """What is wrong with a commit that shall give the table back to the filesystem.
+def decide_hand_back(
+    table: TableRecord,
+    examined: Examined,
+    attempt: AttemptRecord | None,
+    *,
+    stranger_published: bool,
+    current: tuple[Protocol, Metadata] | None,
+) -> Ratify | Outcome:
+    """The outcome of a commit that shall give the table back to the filesystem; arguments as in `decide`.
 
     managed-commits, "Converting a managed-commit table to filesystem table": it removes the owner
     from the metadata and the feature from the protocol; the owner may refuse.
     """
-    if not table.policy.hand_back:
-        return _rejected(
-            RejectionReason.OWNER_REFUSES, f"the policy of {table.label} does not let it go back to the filesystem"
-        )
-    if examined.flaw is not None:
-        return examined.flaw
+    return (
+        replay(table, examined, attempt)
+        or not_accepting(table)
+        or _out_of_turn(table, examined.version, stranger_published=stranger_published)
+        or _policy_flaw(table)
+        or examined.flaw
+        or _still_owned_flaw(table, examined, current)
+        or _timestamp_flaw(table, examined)
+        or Ratify(examined=examined)
+    )
+
+
+def _policy_flaw(table: TableRecord) -> Rejected | None:
+    if table.policy.hand_back:
+        return None
+    return _rejected(
+        RejectionReason.OWNER_REFUSES, f"the policy of {table.label} does not let it go back to the filesystem"
+    )
+
+
+def _still_owned_flaw(
+    table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None
+) -> Rejected | None:
     protocol = examined.protocol
     metadata = examined.metadata or (current and current[1])
-    if protocol is None or metadata is None or table.feature.mentioned_in(protocol):
+    if protocol is None or metadata is None or feature_of(protocol) is not None:
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE,
-            f"a hand-back of {table.label} must remove {table.feature.name} from the protocol",
+            f"a hand-back of {table.label} must remove {table.feature.name} from the protocol, and add no other owner",
         )
     found = inconsistencies(protocol, metadata)
-    if found:
-        return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found))
-    return _timestamp_flaw(table, examined)
+    return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found)) if found else None
 
 
 def _backlog_flaw(table: TableRecord) -> Rejected | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {
-        "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs",
-        "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs",
+        "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "fuse.blobfuse", "fuse.blobfuse2", "fuse.ceph-fuse",
+        "fuse.gcsfuse", "fuse.glusterfs", "fuse.juicefs", "fuse.mount-s3", "fuse.rclone", "fuse.s3fs", "fuse.sshfs",
+        "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb2", "smb3", "smbfs",
     }
 )  # fmt: skip
 """File systems that several hosts share. Where the kernel does not tell (not Linux) nothing is detected."""
+
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+"""How the kernel spells blanks and backslashes in a mount point."""
 
 MOUNTS: Final = Path("/proc/self/mounts")
 
@@ -28,7 +33,7 @@ def network_file_system(directory: Path, mounts: str | None = None) -> str | Non
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = Path(fields[1].encode().decode("unicode_escape"))
+        point = Path(_ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[1]))
         if directory.is_relative_to(point) and len(point.parts) >= best:
             best, kind = len(point.parts), fields[2]
     return kind if kind in NETWORK_FILE_SYSTEMS else None

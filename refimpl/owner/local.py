@@ -7,7 +7,9 @@ backfill, if the policy says so   in bounded holds of the lock; its failure is n
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -49,7 +51,7 @@ from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
 from refimpl.owner import creation, decide, ownership, policy
 from refimpl.owner.backfill import backfill
-from refimpl.owner.context import Context, stored_commits
+from refimpl.owner.context import Context, disk_errors, stored_commits
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
@@ -94,12 +96,15 @@ class LocalOwner:
 
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
-            found = view.table_at(Path(reference).resolve())
+            try:
+                found = view.table_at(Path(reference).resolve())
+            except (OSError, RuntimeError, ValueError):  # too long, a loop of links, no text: nothing is there
+                found = None
         elif is_attempt_id(reference):
             found = view.table(reference)
         else:
             found = view.table_named(policy.checked_name(reference))
-        if found is None:
+        if found is None or found.state is TableState.DROPPED:
             known = ", ".join(t.name or t.table_id for t in view.tables() if t.state is TableState.ACTIVE)
             raise TableNotFoundError(
                 f"this owner has no table {str(reference)!r}; it has {known or 'none'}", reference=str(reference)
@@ -121,10 +126,12 @@ class LocalOwner:
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
-        return creation.stage_table(self._context, name, feature, way, location, policy)
+        with disk_errors(f"create {name!r}"):
+            return creation.stage_table(self._context, name, feature, way, location, policy)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        return creation.register_table(self._context, self.name, table_id, proposal)
+        with _reported("register a table", table_id, 0, proposal.attempt):
+            return creation.register_table(self._context, self.name, table_id, proposal)
 
     def drop_table(self, table_id: str) -> None:
         creation.drop_table(self._context, table_id)
@@ -142,23 +149,27 @@ class LocalOwner:
         if flaw is not None:
             return flaw
         place = self._context.place(table_id)
-        examined = decide.examine(place.feature, version, proposal, self._content(place, proposal))
-        try:
+        with _reported(f"commit to {place.label}", table_id, version, proposal.attempt):
+            examined = self._examined(place, version, proposal)
             with self._context.lock():
                 outcome, due = self._decided(place, examined)
-        except OutcomeUnknown as error:
-            raise OutcomeUnknown(str(error), table_id=table_id, version=version, attempt=proposal.attempt) from error
         if due:
             self._backfill_by_policy(place)
         return outcome
 
-    def _content(self, place: TableRecord, proposal: Proposal) -> bytes | None:
+    def _examined(self, place: TableRecord, version: Version, proposal: Proposal) -> Examined:
+        """What the proposal says; it may be read before the lock is taken, because it never changes."""
         if not isinstance(proposal, StagedProposal):
-            return proposal.content
+            return decide.examine(place.feature, version, proposal, proposal.content)
+        log, folder = self._context.log(place), place.feature.staging_folder
+        size = log.staged_size(folder, proposal.file_name)
+        if size is None or size > decide.size_limit(Way.STAGED):
+            return decide.unread(version, proposal, size)
         try:
-            return self._context.log(place).read_staged(place.feature.staging_folder, proposal.file_name)
+            content = log.read_staged(folder, proposal.file_name)
         except FileNotFoundError:
-            return None
+            return decide.unread(version, proposal, None)
+        return decide.examine(place.feature, version, proposal, content)
 
     def _decided(self, place: TableRecord, examined: Examined) -> tuple[Outcome, bool]:
         """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill."""
@@ -195,7 +206,7 @@ class LocalOwner:
             table,
             examined,
             writer.attempt(table, examined.proposal.attempt),
-            stranger_published=examined.version == table.next and self._context.log(table).published(table.next),
+            stranger_published=examined.version >= table.next and self._context.log(table).published(table.next),
             current=writer.protocol_and_metadata(table.key) if changes_table else None,
         )
 
@@ -229,7 +240,9 @@ class LocalOwner:
         if seen is None:
             with self._context.lock(), self._context.changing(table_id) as (writer, table):
                 seen = writer.attempt(table, attempt)
-                if seen is None and self._context.log(table).published(table.next):
+                with disk_errors(f"look into the log of {table.label}"):
+                    strange = table.state is TableState.ACTIVE and self._context.log(table).published(table.next)
+                if seen is None and strange:
                     raise CorruptionError(
                         f"version {table.next} of {table.label} is published, the ledger's latest is {table.latest}: "
                         f"the ledger cannot tell what became of {attempt}; run verify, then repair",
@@ -252,7 +265,8 @@ class LocalOwner:
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
         if version is not None:
             log_path.checked(version)
-        return backfill(self._context, table_id, version)
+        with disk_errors("backfill"):
+            return backfill(self._context, table_id, version)
 
     def _backfill_by_policy(self, place: TableRecord) -> None:
         try:
@@ -273,11 +287,15 @@ class LocalOwner:
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         log_path.checked(version)
-        return ownership.take_over(self._context, self.name, location, name, feature, version, proposal, way, policy)
+        with _reported(f"take over {location}", None, version, proposal.attempt):
+            return ownership.take_over(
+                self._context, self.name, location, name, feature, version, proposal, way, policy
+            )
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
         log_path.checked(version)
-        return ownership.hand_back(self._context, table_id, version, proposal)
+        with _reported("hand a table back", table_id, version, proposal.attempt):
+            return ownership.hand_back(self._context, table_id, version, proposal)
 
     def add_roots(self, roots: list[Path]) -> None:
         """Allow take-overs below these directories too."""
@@ -285,8 +303,20 @@ class LocalOwner:
             writer.set_roots(tuple(dict.fromkeys((*writer.roots(), *roots))))
 
     def close(self) -> None:
-        """Store what is known of lost races and close this thread's connection."""
+        """Store what is known of lost races, if possible, and close this thread's connection."""
         if self._lost:
-            with self._context.lock(), self.ledger.write() as writer:
+            with contextlib.suppress(DeltaError), self._context.lock(), self.ledger.write() as writer:
                 self._record_lost(writer)
         self.ledger.close()
+
+
+@contextlib.contextmanager
+def _reported(doing: str, table_id: str | None, version: Version, attempt: AttemptId) -> Iterator[None]:
+    """Errors of a request that commits: an unknown outcome says of which attempt; else nothing landed."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        facts = {"table_id": table_id, "version": version, "attempt": attempt}
+        raise OutcomeUnknown(error.message, **{**facts, **error.facts}) from error
+    except OSError as error:
+        raise OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed") from error

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.errors import LocationError
+from refimpl.errors import LocationError, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.owner import decide, policy, promises
+from refimpl.log_store import LogStore
+from refimpl.owner import decide, policy
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context
-from refimpl.owner.creation import name_taken, refuse_unusual_path
+from refimpl.owner.creation import name_taken, refuse_overlap, refuse_reserved, refuse_unusual_path
 from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
+from refimpl.owner.records import Examined, PromiseKind, TableRecord
+from refimpl.owner.statements import Writer
 from refimpl.table_feature import TableFeature, Way
 
 
@@ -57,12 +61,14 @@ def take_over(
         early = _early(context, record, examined, owner_name)
         if early is not None:
             return early
+        context.log(record).create_folders(feature.staging_folder)
         promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
         with context.ledger.write() as writer:
             record = writer.add_table(record)
             writer.add_promise(record, promise)
-        context.log(record).create_folders(feature.staging_folder)
-        return _kept(context, record, promise)
+        commit = context.keep(record, promise)
+    # None: a commit through the filesystem was first, and this one never happened.
+    return Conflict(latest_ratified_version=version) if commit is None else Ratified(commit=commit)
 
 
 def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> Outcome | None:
@@ -74,7 +80,8 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         if answered is not None:
             return answered
     with context.ledger.read() as view:
-        holder = view.table_named(record.name or "")
+        refuse_overlap(view, record.location)
+    holder = context.holder(record.name or "")
     if holder is not None:
         raise name_taken(context, holder)
     flaw = decide.first_version_flaw(record.feature, examined, owner_name)
@@ -85,17 +92,28 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         return Conflict(latest_ratified_version=examined.version)
     if examined.version == 0 or not log.published(examined.version - 1):
         return VersionGap(latest_ratified_version=None)
-    return None
+    return _timestamp_flaw(log, examined)
+
+
+def _timestamp_flaw(log: LogStore, examined: Examined) -> Outcome | None:
+    """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time."""
+    name = log_path.commit(examined.version - 1)
+    first = next(iter(actions.decode(log.read(name), source=name)), None)
+    previous = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+    if previous is None:
+        previous = log.modified(name) or 0
+    return decide.timestamp_flaw(examined, previous)
 
 
 def _known_here(context: Context, known: TableRecord, examined: Examined) -> Outcome | None:
     """An owned place: the same attempt again, or a refusal. None: it was only a promise, now forgotten."""
-    with context.ledger.write() as writer:
-        promises.settle(writer, known, context.log(known), context.now)
-        table = writer.table(known.table_id)
+    if known.promised:
+        context.settle(known)
+    with context.ledger.read() as view:
+        table = view.table(known.table_id)
         if table is None:
             return None
-        answered = decide.replay(table, examined, writer.attempt(table, examined.proposal.attempt))
+        answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
     return answered or Rejected(
         reason=RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
     )
@@ -110,6 +128,7 @@ def _check_place(context: Context, location: Path) -> None:
         raise LocationError(
             f"{location} is below none of {', '.join(map(str, allowed))}; name its root at init", location=str(location)
         )
+    refuse_reserved(context, location)
     if context.environment.files.stat(location / LOG_FOLDER) is None:
         raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
 
@@ -117,8 +136,9 @@ def _check_place(context: Context, location: Path) -> None:
 def hand_back(context: Context, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
     """Give the table back to the filesystem with `version`; see `CommitOwner.hand_back`.
 
-    Everything before is backfilled, nothing else is accepted, then the last commit is published
-    directly. The lock is held from the last look at the backlog to the link.
+    Everything before is backfilled (a proposal that cannot succeed backfills nothing), nothing else is
+    accepted, then the last commit is published directly. The lock is held from the last look at the
+    backlog to the link.
     """
     table = context.place(table_id)
     flaw = decide.message_flaw(version, proposal)
@@ -126,37 +146,38 @@ def hand_back(context: Context, table_id: str, version: Version, proposal: Direc
         return flaw
     examined = decide.examine(table.feature, version, proposal, proposal.content)
     while True:
-        backfill(context, table_id, None)
         with context.lock():
-            with context.changing(table_id) as (writer, table):
-                seen = writer.attempt(table, proposal.attempt)
-                early = decide.replay(table, examined, seen) or _hand_back_refusal(table, examined)
-                if early is not None:
-                    return early
-                flaw = decide.hand_back_flaw(table, examined, writer.protocol_and_metadata(table.key))
-                if flaw is not None:
-                    return flaw
-                if table.backlog:  # somebody committed after the backfill
-                    continue
-                promise = promise_of(PromiseKind.HAND_BACK, examined, context.now)
-                writer.add_promise(table, promise)
-            return _kept(context, table, promise)
+            outcome = _hand_back(context, table_id, examined)
+        if outcome is not None:
+            return outcome
+        backfill(context, table_id, None)
 
 
-def _hand_back_refusal(table: TableRecord, examined: Examined) -> Outcome | None:
-    refused = decide.not_accepting(table)
-    if refused is not None:
-        return refused
-    if table.latest is not None and examined.version <= table.latest:
-        return Conflict(latest_ratified_version=table.latest)
-    if examined.version != table.next:
-        return VersionGap(latest_ratified_version=table.latest)
-    return None
-
-
-def _kept(context: Context, table: TableRecord, promise: Promise) -> Outcome:
+def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome | None:
+    """The outcome, or None if there is something to backfill first."""
+    with context.changing(table_id) as (writer, table):
+        verdict = _judge(context, writer, table, examined)
+        if not isinstance(verdict, decide.Ratify):
+            return verdict
+        if table.backlog:
+            return None
+        promise = promise_of(PromiseKind.HAND_BACK, examined, context.now)
+        writer.add_promise(table, promise)
     commit = context.keep(table, promise)
     if commit is not None:
         return Ratified(commit=commit)
-    # A commit through the filesystem was first: this one never happened.
-    return Conflict(latest_ratified_version=promise.version)
+    with context.changing(table_id) as (writer, table):  # somebody went round the owner: halted by that file
+        verdict = _judge(context, writer, table, examined)
+    if isinstance(verdict, decide.Ratify):
+        raise OwnerUnavailableError(f"the log of {table.label} changed under the owner; propose again")
+    return verdict
+
+
+def _judge(context: Context, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | Outcome:
+    return decide.decide_hand_back(
+        table,
+        examined,
+        writer.attempt(table, examined.proposal.attempt),
+        stranger_published=examined.version >= table.next and context.log(table).published(table.next),
+        current=writer.protocol_and_metadata(table.key),
+    )

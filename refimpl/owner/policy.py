@@ -20,44 +20,37 @@ MAX_COMMIT_BYTES: Final = 512 * 2**20
 
 MAX_BACKLOG_LIMIT: Final = 100_000
 
-SECRET_KEYS: Final = frozenset(
-    {
-        "accesskey",
-        "accesskeyid",
-        "accesstoken",
-        "accountkey",
-        "apikey",
-        "authorization",
-        "authtoken",
-        "bearer",
-        "bearertoken",
-        "clientsecret",
-        "connectionstring",
-        "credential",
-        "credentials",
-        "keyfile",
-        "oauthtoken",
-        "passphrase",
-        "password",
-        "passwd",
-        "personalaccesstoken",
-        "privatekey",
-        "pwd",
-        "refreshtoken",
-        "sastoken",
-        "secret",
-        "secretaccesskey",
-        "secretkey",
-        "sessiontoken",
-        "sharedaccesssignature",
-        "token",
-    }
+SECRET_KEYS: Final = (
+    "accesskey",
+    "accesskeyid",
+    "accountkey",
+    "apikey",
+    "authorization",
+    "bearer",
+    "clientsecret",
+    "connectionstring",
+    "credential",
+    "credentials",
+    "keyfile",
+    "passphrase",
+    "passwd",
+    "password",
+    "privatekey",
+    "pwd",
+    "secret",
+    "secretkey",
+    "sharedaccesssignature",
+    "token",
 )
-"""The closed list of keys that `commitOwnerConf` must not have, compared without case and without
-anything that is not a letter or digit, each also as the last part of a dotted key.
+"""The closed list of secrets that `commitOwnerConf` must not have: a key that ends with one of these,
+without case and without anything that is not a letter or digit, and without the storage account that
+Azure's keys end with. So `fs.s3a.secret.key` and `AWS_SESSION_TOKEN` are refused, `authenticationMode`
+and `token.endpoint` are not.
 
 managed-commits, "Enablement": everybody who can read the table's storage sees this property.
 """
+
+_AZURE_ACCOUNT = re.compile(r"\.[a-z0-9]+\.(blob|dfs)\.core\.windows\.net$")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,2}", re.ASCII)
 MAX_NAME_LENGTH: Final = 255
@@ -135,6 +128,5 @@ def conf_flaw(conf: str | None) -> Rejected | None:
 
 
 def _names_a_secret(key: str) -> bool:
-    whole = re.sub(r"[^a-z0-9]", "", key.lower())
-    last = re.sub(r"[^a-z0-9]", "", key.lower().rsplit(".", 1)[-1])
-    return whole in SECRET_KEYS or last in SECRET_KEYS
+    bare = _AZURE_ACCOUNT.sub("", key.lower())
+    return re.sub(r"[^a-z0-9]", "", bare).endswith(SECRET_KEYS)

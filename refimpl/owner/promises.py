@@ -1,4 +1,4 @@
-"""Commits whose commit point is a link: direct publication, take-over, hand-back.
+"""Commits whose commit point is a link: creation, direct publication, take-over, hand-back.
 
     1. one transaction stores the promise: what will be linked, with its bytes
     2. put-if-absent of `<v>.json`: the commit point, at the moment it becomes visible
@@ -6,14 +6,14 @@
 
 managed-commits, "Converting an existing filesystem based table": a two-phase commit; after the link
 the owner must not refuse, and if somebody else was first it forgets. A crash anywhere leaves a
-promise, and `settle`, with which every later change of the table begins, is step 3 itself.
+promise, and `settle`, with which every later change of the table begins, does what is left of it.
 """
 
 from __future__ import annotations
 
 from refimpl import log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import DirectProposal
+from refimpl.commits import DirectProposal, RatifiedCommit
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
@@ -34,36 +34,70 @@ def promise_of(kind: PromiseKind, examined: Examined, now: int) -> Promise:
 
 
 def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
-    """Complete or forget the table's promise, by what is visible.
+    """Complete the promise that an interrupted call left behind, or forget it.
 
-    Visible with the promised bytes: they are made durable, then recorded. Not visible, or a
-    stranger's bytes: the promise is forgotten, and with a take-over the whole table.
+    The promise holds the bytes: a link that was not made yet, or that a power cut took back after
+    somebody saw it, is made now. It is forgotten where a stranger's `<v>.json` was first, or where the
+    name of a new table went to another one meanwhile.
     """
     promise = writer.promise(table.key)
     if promise is None:
         return
-    if _kept(promise, log):
-        _record(writer, table, promise, now)
-    elif promise.kind is PromiseKind.TAKE_OVER:
+    if promise.kind is PromiseKind.CREATE and _name_is_gone(writer, table):
+        forget(writer, table, promise)
+        writer.set_state(table, TableState.DROPPED)
+    elif _published_now(promise, log, in_doubt=table.halted is not None):
+        record(writer, table, promise, now)
+    else:
+        forget(writer, table, promise)
+
+
+def _published_now(promise: Promise, log: LogStore, *, in_doubt: bool) -> bool:
+    try:
+        return publish(promise, log, in_doubt=in_doubt)
+    except FileNotFoundError:
+        if promise.kind is PromiseKind.CREATE:  # its creator removed the folder
+            return False
+        raise  # perhaps a disk that is not mounted: no reason to break a promise
+
+
+def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
+    holder = writer.table_named(table.name or "")
+    return holder is not None and holder.key != table.key
+
+
+def publish(promise: Promise, log: LogStore, *, in_doubt: bool = False) -> bool:
+    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there.
+
+    `in_doubt`: an fsync of that name failed before. A second one may lie, so that the same bytes are
+    put there as a new file.
+    """
+    name = log_path.commit(promise.version)
+    if log.put_if_absent(name, promise.content):
+        return True
+    if not log.holds(name, promise.content):
+        return False
+    if in_doubt:
+        log.overwrite(name, promise.content)
+    return True
+
+
+def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
+    """The promised commit never was; nor was the table, if it was only to be taken over."""
+    if promise.kind is PromiseKind.TAKE_OVER:
         writer.forget_table(table)
     else:
         writer.forget_promise(table)
 
 
-def _kept(promise: Promise, log: LogStore) -> bool:
-    name = log_path.commit(promise.version)
-    if not log.published(promise.version) or log.read(name) != promise.content:
-        return False
-    log.make_durable(name)
-    return True
-
-
-def _record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> None:
+def record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
+    """The promised commit is visible, durably: it is the version."""
     proposal = DirectProposal(attempt=promise.attempt, content=promise.content)
     examined = decide.examine(table.feature, promise.version, proposal, promise.content)
-    writer.ratify(table, examined, Way.DIRECT, now, published=True)
+    commit = writer.ratify(table, examined, Way.DIRECT, now, published=True)
     writer.forget_promise(table)
-    if promise.kind is PromiseKind.TAKE_OVER:
+    if promise.kind in (PromiseKind.CREATE, PromiseKind.TAKE_OVER):
         writer.set_state(table, TableState.ACTIVE)
     elif promise.kind is PromiseKind.HAND_BACK:
         writer.set_state(table, TableState.HANDED_BACK)
+    return commit

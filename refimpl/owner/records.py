@@ -14,6 +14,11 @@ from refimpl.log_path import Version
 from refimpl.table_feature import TableFeature, Way
 
 
+def next_version(latest: Version | None) -> Version:
+    """The version after the latest one, 0 where there is none."""
+    return 0 if latest is None else latest + 1
+
+
 class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One table, at one moment."""
 
@@ -40,7 +45,7 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def next(self) -> Version:
         """The only version that may be ratified now."""
-        return 0 if self.latest is None else self.latest + 1
+        return next_version(self.latest)
 
     @property
     def first_unbackfilled(self) -> Version:
@@ -82,6 +87,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
 class PromiseKind(Enum):
     """What an owner may promise before it makes a file visible."""
 
+    CREATE = "create"
     PUBLISH = "publish"
     TAKE_OVER = "take-over"
     HAND_BACK = "hand-back"
