@@ -143,6 +143,11 @@ def known_commits(
     return tuple(reversed(run))
 
 
+def complete_checkpoints(listing: Iterable[LogPath]) -> list[tuple[LogPath, ...]]:
+    """Every checkpoint of a listing that has all its parts, in order of version. Rule 4."""
+    return sorted(_complete_checkpoints(_sorted_by_kind(listing), ()), key=lambda parts: parts[0].version)
+
+
 _Files = dict[FileKind, list[LogPath]]
 
 
