@@ -99,8 +99,9 @@ def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
     numbered = table_of(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
     with CONNECTION.cursor() as connection:
         connection.register("numbered", numbered)
-        held = "WITH held AS MATERIALIZED (SELECT * FROM numbered)"  # DuckDB must not hand the condition to Arrow
-        found = connection.execute(f"{held} SELECT number FROM held WHERE {condition} ORDER BY number").fetchall()
+        # A table of its own: DuckDB must not hand parts of the condition to Arrow.
+        connection.execute("CREATE OR REPLACE TEMP TABLE held AS SELECT * FROM numbered")
+        found = connection.execute(f"SELECT number FROM held WHERE {condition} ORDER BY number").fetchall()
     return [number for (number,) in found]
 
 
