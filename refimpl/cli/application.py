@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from refimpl import __version__
-from refimpl.cli import history, tables, upkeep
+from refimpl.cli import demonstration, history, tables, upkeep
 from refimpl.cli.exit_codes import DOCUMENTED, ExitCode, exit_code, message
 from refimpl.cli.output import show_error
 
@@ -110,5 +110,5 @@ def _commit_owner(
     """
 
 
-for module in (tables, history, upkeep):
+for module in (demonstration, tables, history, upkeep):
     module.register(application)

@@ -1,0 +1,151 @@
+"""The command `demo`, and how what it does is shown."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refimpl.cli import output
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.options import JsonOption
+
+if TYPE_CHECKING:
+    from refimpl.demo.results import Check, Result, Timeline, TimelineRow
+
+
+def register(application: typer.Typer) -> None:
+    application.command(rich_help_panel="Start here", epilog=_DEMO)(demo)
+
+
+_DEMO = """Examples:
+
+commit-owner demo
+
+commit-owner demo --warehouse /tmp/demo
+
+commit-owner demo --input orders.parquet --partition-by region --json"""
+
+
+def demo(
+    input: Annotated[  # noqa: A002 - the option's name
+        Path | None,
+        typer.Option(
+            "--input", metavar="FILE", help="Your rows, CSV with a header or Parquet, instead of the flights."
+        ),
+    ] = None,
+    partition_by: Annotated[
+        str, typer.Option("--partition-by", "-p", metavar="COLUMN", help="Its values are what is ingested one by one.")
+    ] = "month",
+    warehouse: Annotated[
+        Path | None,
+        typer.Option("--warehouse", "-w", metavar="DIR", help="A new directory, which is kept afterwards."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Watch competing writers commit real data, with nothing lost.
+
+    Eight processes race for one table; three ingest the flights of a year through Spark while another reads;
+    two of them are killed in the middle of a commit, and their outcomes are resolved; Spark reads the table
+    back, and every sum must equal the input's. Takes about a minute. Exit code 1: a check failed.
+    """
+    from refimpl.demo.story import Wishes, run
+
+    with _Stage(to_stderr=json) as stage:
+        result = run(Wishes(input=input, partition_by=partition_by, warehouse=warehouse), stage)
+    if json:
+        output.show_json(result)
+    else:
+        _show_result(result)
+    if not result.ok:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+class _Stage:
+    """Lines as things happen, and below them, on a terminal, one that changes."""
+
+    def __init__(self, *, to_stderr: bool) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=to_stderr, highlight=False, soft_wrap=True)
+        self._live: Any = None
+        self._started = time.perf_counter()
+
+    def __enter__(self) -> _Stage:
+        from rich.status import Status
+
+        if self._console.is_terminal:
+            self._live = Status("", console=self._console)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def chapter(self, title: str) -> None:
+        from rich.text import Text
+
+        self._console.print()
+        self._console.print(Text(title, style="bold"))
+
+    def line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text.assemble((f"{time.perf_counter() - self._started:5.1f} s  ", "dim"), text))
+
+    def check(self, check: Check) -> None:
+        from rich.text import Text
+
+        mark = ("  ok  ", "green") if check.ok else (" FAIL ", "bold red")
+        self._console.print(Text.assemble(mark, "  ", (check.name, "bold"), ": ", check.detail))
+
+    def status(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(text)
+        else:
+            self.line(text)
+
+
+def _show_result(result: Result) -> None:
+    for timeline in result.timelines:
+        output.show_line()
+        _show_timeline(timeline)
+    failed = [check.name for check in result.checks if not check.ok]
+    held = len(result.checks) - len(failed)
+    output.show_line()
+    output.show_line(
+        f"{held} of {len(result.checks)} checks hold, {result.rows:,} rows in {result.parts} parts, "
+        f"{result.seconds:.1f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""),
+        style="bold red" if failed else "bold green",
+    )
+    if result.kept:
+        name = result.timelines[0].table
+        output.show_line(f"kept in {result.warehouse}; next: commit-owner explain {name} 1 -w {result.warehouse}")
+    else:
+        output.show_line("the warehouse was a temporary one; to look around in it: commit-owner demo --warehouse DIR")
+
+
+def _show_timeline(timeline: Timeline) -> None:
+    start = timeline.rows[0].ratified_at if timeline.rows else 0
+    output.show_table(
+        (">v", "who", "what it did", "=way", ">ratified", ">backfilled", "=in-commit timestamp"),
+        [_timeline_row(row, start) for row in timeline.rows],
+        title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
+    )
+
+
+def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:
+    lost = f" (lost: {', '.join(row.lost)})" if row.lost else ""
+    published = "-" if row.published_at is None else f"{(row.published_at - start) / 1000:+.3f}"
+    return (
+        str(row.version),
+        row.who,
+        row.did + lost,
+        row.way,
+        f"{(row.ratified_at - start) / 1000:+.3f}",
+        published,
+        output.moment(row.in_commit_timestamp)[11:],
+    )
