@@ -9,6 +9,7 @@ joined to the rest. Nobody has to know.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _READER_OPTIONS: Final = {
-    "__globPaths__": "false",
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "mergeSchema": "false",
 }
-"""Paths are names, not patterns; ancient dates mean what they say, as in every Delta client."""
+"""Ancient dates mean what they say, as in every Delta client."""
+_PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
 _HIDDEN: Final = ("_", ".")
 _FILES_PER_TASK: Final = 16
 
@@ -90,8 +91,13 @@ def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, file
     """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not."""
     reader = spark.read.schema(spark_schema(snapshot.schema)).options(**_READER_OPTIONS)
     reader = reader.option("basePath", f"file:{location}")
-    frame = reader.parquet(*(f"file:{location / partition_values.decode_path(add.path)}" for add in files))
+    frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
     return frame.select(*(f"`{name}`" for name in snapshot.schema.names)) if snapshot.partition_columns else frame
+
+
+def _escaped(path: Path) -> str:
+    """Spark takes a path for a pattern. (Its option against that, `__globPaths__`, reads files several times.)"""
+    return "file:" + _PATTERN_CHARACTERS.sub(r"\\\1", str(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,365 @@
+"""Reads: exactly one version, pruned on the driver, whatever the files are called."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.actions import Add
+from refimpl.client import data_files, partition_values
+from refimpl.client import schema as s
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.errors import (
+    InvalidRequestError,
+    NotFoundInHistoryError,
+    PathAccessError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.spark import DeltaConnection, connect, session
+from refimpl.table_feature import MANAGED_COMMIT
+from refimpl.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Ids 0 to 11, months 0 to 2, four rows each."""
+    return spark.range(0, 12, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")
+
+
+def _append(table: Table, rows: pa.Table, **changes: Any) -> Add:
+    """Commit rows as one file that is then called, or said to be, otherwise."""
+    snapshot = table.snapshot()
+    [add] = data_files.write(table.location, snapshot.schema, snapshot.partition_columns, rows)
+    changed = msgspec.structs.replace(add, **changes)
+    target = partition_values.local_path(table.location, changed.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(table.location / partition_values.decode_path(add.path), target)
+    transaction = table.transaction(snapshot=snapshot)
+    transaction.add(changed)
+    transaction.commit()
+    return changed
+
+
+def _months(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "month": pa.array([i % 3 for i in ids], pa.int32())})
+
+
+def _ids(frame: DataFrame) -> list[int]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+# Versions
+
+
+def test_a_read_is_of_the_newest_version_or_of_the_one_that_is_asked_for(
+    delta: DeltaConnection, rows: DataFrame
+) -> None:
+    delta.write(rows.where("id < 4")).saveAsTable("t")
+    delta.write(rows.where("id >= 4")).mode("append").saveAsTable("t")
+    delta.write(rows.where("id = 7")).mode("overwrite").saveAsTable("t")
+    assert _ids(delta.read.table("t")) == [7]
+    assert _ids(delta.read.option("versionAsOf", 0).table("t")) == [0, 1, 2, 3]
+    assert _ids(delta.read.option("versionasof", "1").table("t")) == list(range(12))
+    with pytest.raises(NotFoundInHistoryError):
+        delta.read.option("versionAsOf", 3).table("t")
+    for wrong in ("-1", "x", 1.5):
+        with pytest.raises(InvalidRequestError):
+            delta.read.option("versionAsOf", wrong).table("t")
+
+
+def test_a_read_may_be_of_the_version_that_was_the_newest_at_a_time(
+    delta: DeltaConnection, rows: DataFrame, spark: SparkSession, time_zone: None
+) -> None:
+    from datetime import UTC, datetime
+    from zoneinfo import ZoneInfo
+
+    delta.write(rows.where("id < 4")).saveAsTable("t")
+    delta.write(rows).mode("overwrite").saveAsTable("t")
+    first, second = (delta.table("t").snapshot(version=version).timestamp for version in (0, 1))
+    assert _ids(delta.read.option("timestampAsOf", first).table("t")) == [0, 1, 2, 3]
+    assert delta.read.option("timestampAsOf", second - 1).table("t").count() == 4
+    moment = datetime.fromtimestamp(second / 1000, UTC)
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    local = f"{moment.astimezone(ZoneInfo('Asia/Tokyo')):%Y-%m-%d %H:%M:%S.%f}"
+    for spelled in (moment, moment.isoformat(), local):
+        assert delta.read.option("timestampAsOf", spelled).table("t").count() == 12
+    spark.conf.set("spark.sql.session.timeZone", "+09:00")
+    assert delta.read.option("timestampAsOf", local).table("t").count() == 12
+    with pytest.raises(NotFoundInHistoryError):
+        delta.read.option("timestampAsOf", first - 1).table("t")
+    with pytest.raises(InvalidRequestError):
+        delta.read.option("timestampAsOf", "yesterday").table("t")
+    with pytest.raises(InvalidRequestError):
+        delta.read.options(versionAsOf=0, timestampAsOf=first).table("t")
+
+
+def test_a_frame_keeps_its_version_while_others_commit(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).saveAsTable("t")
+    frame = delta.read.table("t")
+    delta.write(rows).mode("overwrite").saveAsTable("t")
+    delta.write(rows).mode("append").saveAsTable("t")
+    assert frame.count() == 12
+
+
+def test_files_of_failed_and_of_unknown_writers_are_not_read(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).partitionBy("month").saveAsTable("t")
+    table = delta.table("t")
+    snapshot = table.snapshot()
+    data_files.write(table.location, snapshot.schema, snapshot.partition_columns, _months(100, 101))
+    assert delta.read.table("t").count() == 12
+
+
+def test_an_empty_table_has_its_columns_and_no_rows(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    warehouse.create_table("t", _months().schema, partition_columns=["month"])
+    frame = delta.read.table("t")
+    assert (frame.dtypes, frame.count()) == ([("id", "bigint"), ("month", "int")], 0)
+    assert delta.read.where("month = 1").table("t").count() == 0
+
+
+# Pruning
+
+
+def test_partition_values_exclude_files_before_spark_sees_them(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).partitionBy("month").saveAsTable("t")
+    frame = delta.read.where("month = 1").table("t")
+    assert _ids(frame) == [1, 4, 7, 10]
+    assert len(frame.inputFiles()) == 2
+    assert all("/month=1/" in file for file in frame.inputFiles())
+    assert len(delta.read.table("t").inputFiles()) == 6
+    assert delta.read.where("month = 9").table("t").count() == 0
+
+
+def test_statistics_exclude_files_before_spark_sees_them(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).saveAsTable("t")
+    frame = delta.read.where("id = 11").table("t")
+    assert (_ids(frame), len(frame.inputFiles())) == ([11], 1)
+    both = delta.read.where("id > 3").filter("id < 8").table("t")
+    assert (_ids(both), len(both.inputFiles())) == ([4, 5, 6, 7], 2)
+
+
+def test_conditions_that_only_spark_understands_still_filter_rows(delta: DeltaConnection, rows: DataFrame) -> None:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
+
+    delta.write(rows).saveAsTable("t")
+    assert _ids(delta.read.where("id % 5 = 0").where("id > 0").table("t")) == [5, 10]
+    assert _ids(delta.read.where(functions.col("id") == 3).table("t")) == [3]
+    with pytest.raises(AnalysisException):
+        delta.read.where("nothing = 1").table("t")
+
+
+def test_a_time_without_a_zone_in_a_condition_is_sparks_to_understand(
+    delta: DeltaConnection, spark: SparkSession, time_zone: None
+) -> None:
+    delta.write(spark.sql("select timestamp'2024-01-01 00:00:00Z' moment")).saveAsTable("t")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert delta.read.where("moment = '2024-01-01 09:00:00'").table("t").count() == 1
+    assert delta.read.where("moment = '2024-01-01 00:00:00'").table("t").count() == 0
+
+
+def test_spark_prunes_and_reads_by_column_with_its_vectorised_reader(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).partitionBy("month").saveAsTable("t")
+    frame = delta.read.table("t").where("month = 2 and id > 3").select("id")
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "Batched: true" in plan
+    assert "PartitionFilters: [isnotnull(month" in plan
+    assert "GreaterThan(id,3)" in plan
+    assert _ids(frame) == [5, 8, 11]
+
+
+# Columns
+
+
+def test_partition_columns_keep_their_place_and_type(delta: DeltaConnection, spark: SparkSession) -> None:
+    rows = spark.sql("select '007' code, date'2024-01-01' day, id from range(3)")
+    delta.write(rows).partitionBy("day", "code").saveAsTable("t")
+    frame = delta.read.table("t")
+    assert frame.dtypes == [("code", "string"), ("day", "date"), ("id", "bigint")]
+    assert frame.where("code = '007' and day = date'2024-01-01'").count() == 3
+
+
+def test_a_column_that_was_added_later_is_null_in_older_files(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).saveAsTable("t")
+    table = delta.table("t")
+    snapshot = table.snapshot()
+    wider = s.Struct(fields=(*snapshot.schema.fields, s.Field(name="note", type=s.Primitive(name="string"))))
+    transaction = table.transaction(snapshot=snapshot)
+    transaction.set_metadata(msgspec.structs.replace(snapshot.metadata, schema_string=wider.to_json()))
+    transaction.commit()
+    delta.write(rows.selectExpr("id + 100 id", "month", "'x' note")).mode("append").saveAsTable("t")
+    assert delta.read.where("note is null").table("t").count() == 12
+    assert delta.read.where("note = 'x'").table("t").count() == 12
+    assert delta.read.option("versionAsOf", 0).table("t").columns == ["id", "month"]
+
+
+# Files as the log allows them, and Spark does not expect them
+
+
+def test_names_may_repeat_in_different_partitions(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    table = warehouse.create_table("t", _months().schema, partition_columns=["month"])
+    _append(table, _months(0, 3), path="month=0/part-00000-x.snappy.parquet")
+    _append(table, _months(1), path="month=1/part-00000-x.snappy.parquet")
+    assert sorted(map(tuple, delta.read.table("t").collect())) == [(0, 0), (1, 1), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "month=1/_hidden.parquet",
+        "month=1/.hidden.parquet",
+        "month=1/with%3Acolon.parquet",
+        "_change_data/part.parquet",
+        "ab/part-00000-x.parquet",
+        "part-00000-x.parquet",
+        "month=1/deeper/part.parquet",
+        "month=2/part-of-another-month.parquet",
+        "{elsewhere}/part.parquet",
+        "file:{elsewhere}/part.parquet",
+    ],
+)
+def test_a_file_is_read_wherever_it_stands_and_whatever_it_is_called(
+    path: str, delta: DeltaConnection, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Names with a leading underscore, and folders that say otherwise, would be skipped or misread by Spark."""
+    table = warehouse.create_table("t", _months().schema, partition_columns=["month"])
+    _append(table, _months(0, 3))
+    _append(table, _months(1, 4), path=path.format(elsewhere=tmp_path / "elsewhere"))
+    expected = [(0, 0), (1, 1), (3, 0), (4, 1)]
+    assert sorted(map(tuple, delta.read.table("t").collect())) == expected
+    assert sorted(map(tuple, delta.read.where("month = 1").table("t").collect())) == [(1, 1), (4, 1)]
+    assert delta.read.table("t").schema == delta.read.where("month = 0").table("t").schema
+
+
+def test_partition_values_of_other_writers_are_read_whatever_their_spelling(
+    delta: DeltaConnection, warehouse: Warehouse
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("t", pa.timestamp("us", tz="UTC")), ("s", pa.string())])
+    table = warehouse.create_table("t", schema, partition_columns=["t", "s"])
+    one = pa.table({"id": [1]})
+    spellings: list[dict[str, str | None]] = [
+        {"t": "2024-01-01 00:00:00", "s": "a"},
+        {"t": "2024-01-01T00:00:00.000000Z", "s": "a"},
+        {"t": "2023-12-31 19:00:00-05:00", "s": "a"},
+    ]
+    for index, values in enumerate(spellings):
+        _append(table, one, partition_values=values, path=f"x{index}/part.parquet")
+    _append(table, one, partition_values={"t": None, "s": partition_values.NULL_FOLDER}, path="y/part.parquet")
+    frame = delta.read.table("t")
+    assert frame.where("t = timestamp'2024-01-01 00:00:00Z' and s = 'a'").count() == 3
+    assert frame.where(f"s = '{partition_values.NULL_FOLDER}' and t is null").count() == 1
+
+
+def test_a_place_may_hold_characters_that_are_patterns_to_spark(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    delta, place = connect(spark), tmp_path / "a {b,c} [d] 50% #?" / "x=1"
+    place.parent.mkdir()
+    delta.write(rows).save(place)
+    delta.write(rows).mode("append").save(place)
+    assert delta.read.load(place).dtypes == [("id", "bigint"), ("month", "int")]
+    assert delta.read.load(place).count() == 24
+
+
+def test_hundreds_of_files_are_listed_without_a_job(
+    delta: DeltaConnection, warehouse: Warehouse, spark: SparkSession
+) -> None:
+    """spark.md: above 32 paths Spark starts a job only to list them, unless told otherwise."""
+    table = warehouse.create_table("t", _months().schema)
+    snapshot = table.snapshot()
+    adds = [add for i in range(200) for add in data_files.write(table.location, snapshot.schema, (), _months(i))]
+    transaction = table.transaction(snapshot=snapshot)
+    transaction.add(*adds)
+    transaction.commit()
+
+    def jobs_of_a_read() -> int:
+        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+        delta.read.table("t")
+        return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) - before
+
+    assert jobs_of_a_read() == 0
+    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    spark.conf.set(key, "32")
+    try:
+        assert jobs_of_a_read() == 1
+    finally:
+        spark.conf.set(key, session.SETTINGS[key])
+    assert _ids(delta.read.table("t")) == list(range(200))
+
+
+def test_spark_tells_which_file_a_row_is_from_as_the_log_names_it(delta: DeltaConnection, spark: SparkSession) -> None:
+    delta.write(spark.sql("select 1 id, 'a:b c%' p")).partitionBy("p").saveAsTable("t")
+    table = delta.table("t")
+    [row] = delta.read.table("t").select("_metadata.file_path").collect()
+    [add] = table.snapshot().files.values()
+    assert row.file_path == f"file:{table.location}/{add.path}"
+
+
+# Access
+
+
+def test_names_paths_and_options_that_mean_nothing_are_refused(delta: DeltaConnection, tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        delta.read.table("nothing")
+    with pytest.raises(TableNotFoundError):
+        delta.read.load(tmp_path / "nothing")
+    with pytest.raises(InvalidRequestError, match="versionAsOf"):
+        delta.read.option("version", 1)
+
+
+def test_a_managed_table_read_by_its_path_alone_warns_that_it_may_be_behind(
+    delta: DeltaConnection, spark: SparkSession, warehouse: Warehouse, rows: DataFrame
+) -> None:
+    """managed-commits, "Reading managed-commit tables", first choice."""
+    table = warehouse.create_table(
+        "t", _months().schema, feature=MANAGED_COMMIT, policy=MaintenancePolicy(backfill_every=None)
+    )
+    delta.write(rows).mode("append").saveAsTable("t")
+    with pytest.warns(UserWarning, match="owner was not asked"):
+        assert connect(spark).read.load(table.location).count() == 0
+    assert delta.read.load(table.location).count() == 12
+
+
+def test_a_catalog_managed_table_is_not_read_by_its_path_without_its_owner(
+    delta: DeltaConnection, spark: SparkSession, rows: DataFrame
+) -> None:
+    """catalog-managed, "Reader Requirements"."""
+    delta.write(rows).saveAsTable("t")
+    location = delta.table("t").location
+    with pytest.raises(PathAccessError):
+        connect(spark).read.load(location)
+    assert delta.read.load(location).count() == 12
+
+
+def test_a_warehouse_may_be_named_by_its_directory(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    first = connect(spark, tmp_path / "named")
+    first.write(rows).saveAsTable("t")
+    with refimpl.open(tmp_path / "named") as opened:
+        assert connect(spark, opened).read.table("t").count() == 12
+
+
+def test_a_table_with_a_feature_that_is_not_read_here_is_refused_by_name(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    delta, place = connect(spark), tmp_path / "plain"
+    delta.write(rows).save(place)
+    first = place / "_delta_log" / f"{0:020d}.json"
+    text = first.read_text().replace(
+        '"minReaderVersion":1,"minWriterVersion":2',
+        '"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["variantType"],"writerFeatures":["variantType"]',
+    )
+    first.write_text(text)
+    with pytest.raises(UnsupportedFeatureError, match="variantType"):
+        delta.read.load(place)

@@ -1,0 +1,201 @@
+"""All types, by every route of writing, read back row for row by Spark, Arrow and delta-rs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from refimpl.spark import DeltaConnection, connect, writing_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+COLUMNS = {
+    "string": ["'x'", "''", "'ü 漢 \U0001f600'", "repeat('long', 5000)"],
+    "long": ["9223372036854775807", "-9223372036854775808L", "0"],
+    "integer": ["2147483647", "-2147483648", "0"],
+    "short": ["cast(32767 as short)", "cast(-32768 as short)"],
+    "byte": ["cast(127 as byte)", "cast(-128 as byte)"],
+    "float": ["float(0.1)", "float('NaN')", "float('-Infinity')", "float(-0.0)"],
+    "double": ["double(0.1)", "double('NaN')", "double('Infinity')", "1.7976931348623157E308D"],
+    "boolean": ["true", "false"],
+    "binary": ["X'00FF'", "X''"],
+    "date": ["date'9999-12-31'", "date'0001-01-01'", "date'1582-10-10'", "date'2024-02-29'"],
+    "timestamp": ["timestamp'2024-03-31 02:30:00.123456Z'", "timestamp'0001-01-01 00:00:00Z'"],
+    "timestamp_ntz": ["timestamp_ntz'2024-03-31 02:30:00.000001'", "timestamp_ntz'1900-01-01 00:00:00'"],
+    "small": ["cast(9.99 as decimal(3,2))", "cast(-9.99 as decimal(3,2))"],
+    "medium": ["cast(1234567890.12345678 as decimal(18,8))", "cast(0 as decimal(18,8))"],
+    "large": ["cast('9999999999999999999999999999.9999999999' as decimal(38,10))"],
+    "struct": ["named_struct('a', 1L, 'b', named_struct('c', 'x'))", "named_struct('a', null, 'b', null)"],
+    "array": ["array(array(1L, null), array(), null)", "array()"],
+    "map": ["map('k', array(1L), 'l', null)", "map()"],
+    "people": ["array(named_struct('n', 'x', 'm', map(1, date'2024-01-01')))", "array(null)"],
+}
+TYPES = {
+    "small": "decimal(3,2)",
+    "medium": "decimal(18,8)",
+    "large": "decimal(38,10)",
+    "struct": "struct<a:bigint,b:struct<c:string>>",
+    "array": "array<array<bigint>>",
+    "map": "map<string,array<bigint>>",
+    "people": "array<struct<n:string,m:map<int,date>>>",
+}
+COMPLEX = ("struct", "array", "map", "people", "binary")
+
+
+@pytest.fixture
+def everything(spark: SparkSession) -> DataFrame:
+    """A row for each value of the longest column, the others repeating, and one of nulls."""
+    count = max(map(len, COLUMNS.values()))
+    selects = [
+        "select "
+        + ", ".join(
+            f"cast({values[i % len(values)]} as {TYPES.get(name, name)}) {name}" for name, values in COLUMNS.items()
+        )
+        for i in range(count)
+    ]
+    nothing = "select " + ", ".join(f"cast(null as {TYPES.get(name, name)}) {name}" for name in COLUMNS)
+    return spark.sql(" union all ".join([*selects, nothing])).selectExpr("row_number() over (order by 1) row", "*")
+
+
+def _comparable(value: Any) -> Any:
+    """Equal for equal values: NaN is equal to itself here, and a map is the same whatever form it has."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case dict():
+            return {key: _comparable(item) for key, item in value.items()}
+        case list():
+            return [_comparable(item) for item in value]
+        case tuple():
+            return tuple(_comparable(item) for item in value)
+        case _:
+            return value
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted((_comparable(row) for row in table.to_pylist()), key=lambda row: row["row"])
+
+
+def _route(name: str, monkeypatch: pytest.MonkeyPatch, frame: DataFrame) -> DataFrame:
+    """Make sure that this very route is taken."""
+    routes = {
+        "tasks": writing_files.commit_protocol,
+        "staged": writing_files.staged_files,
+        "driver": writing_files.data_files,
+    }
+    for other, module in routes.items():
+        if other != name:
+            monkeypatch.setattr(module, "write", None)
+    if name == "tasks":
+        monkeypatch.setattr(writing_files.frames, "may_hold_forbidden_nulls", lambda *_: True)
+    return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema) if name == "driver" else frame
+
+
+@pytest.mark.parametrize("route", ["tasks", "staged", "driver"])
+def test_every_type_comes_back_row_for_row(
+    route: str, delta: DeltaConnection, everything: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _rows(everything.toArrow())
+    frame = _route(route, monkeypatch, everything)
+    assert frame.isLocal() == (route == "driver")
+    delta.write(frame).saveAsTable("t")
+    snapshot = delta.table("t").snapshot()
+    assert [str(snapshot.schema[name].type) for name in ("timestamp_ntz", "large")] == [
+        "timestamp_ntz",
+        "decimal(38,10)",
+    ]
+    assert _rows(delta.read.table("t").toArrow()) == expected
+    assert _rows(snapshot.to_arrow()) == expected
+
+
+@pytest.mark.parametrize("partition", [name for name in COLUMNS if name not in COMPLEX])
+def test_every_primitive_partitions_a_table_and_comes_back(
+    partition: str, delta: DeltaConnection, everything: DataFrame
+) -> None:
+    frame = everything.select("row", partition)
+    if partition == "string":
+        frame = frame.where("length(string) < 100 or string is null")
+    expected = _rows(frame.toArrow())
+    for row in expected:
+        row[partition] = None if row[partition] == "" else row[partition]
+    delta.write(frame).partitionBy(partition).saveAsTable("t")
+    assert _rows(delta.read.table("t").toArrow()) == expected
+    assert _rows(delta.table("t").snapshot().to_arrow()) == expected
+
+
+def test_special_characters_in_partition_values_come_back_through_every_reader(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    import deltalake
+
+    values = [
+        "a:b",
+        "a b",
+        "50%",
+        "a/b",
+        "a=b",
+        "a#b?c",
+        "ü",
+        "'\"",
+        "{x}[y]^\\",
+        "*",
+        "a%20b",
+        "+",
+        "&",
+        "a\tb",
+        "~",
+        " ",
+    ]
+    rows = spark.createDataFrame(list(enumerate(values)), "row int, p string")
+    delta, place = connect(spark), tmp_path / "plain"
+    delta.write(rows).partitionBy("p").save(place)
+    expected = dict(enumerate(values))
+    assert {row.row: row.p for row in delta.read.load(place).collect()} == expected
+    by_arrow = delta.table_at(place).snapshot().to_arrow().to_pylist()
+    assert {row["row"]: row["p"] for row in by_arrow} == expected
+    by_delta_rs = deltalake.DeltaTable(str(place)).to_pyarrow_table().to_pylist()
+    assert {row["row"]: row["p"] for row in by_delta_rs} == expected
+    for row, value in expected.items():
+        quoted = value.replace("\\", "\\\\").replace("'", "\\'")
+        found = delta.read.where(f"p = '{quoted}'").load(place)
+        assert [tuple(item) for item in found.collect()] == [(row, value)]
+        assert len(found.inputFiles()) == 1
+
+
+@pytest.mark.parametrize("partition_columns", [[], ["date", "timestamp", "medium", "boolean"]])
+def test_delta_rs_reads_the_same_rows(
+    partition_columns: list[str], spark: SparkSession, everything: DataFrame, tmp_path: Path
+) -> None:
+    import deltalake
+
+    frame = everything.drop("timestamp_ntz")
+    delta, place = connect(spark), tmp_path / "plain"
+    delta.write(frame).partitionBy(partition_columns).save(place)
+    found = deltalake.DeltaTable(str(place)).to_pyarrow_table()
+    expected = delta.read.load(place).toArrow()
+    assert _rows(found.select(expected.schema.names)) == _rows(expected)
+    assert len(_rows(found)) == 5
+
+
+def test_timestamps_mean_the_same_moment_in_every_time_zone(
+    delta: DeltaConnection, spark: SparkSession, time_zone: None
+) -> None:
+    moment = "timestamp'2024-01-01 00:30:00Z'"
+    for index, zone in enumerate(("Asia/Tokyo", "America/New_York")):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        rows = spark.sql(f"select {index} zone, {moment} moment, {moment} p, timestamp_ntz'2024-01-01 00:30:00' ntz")
+        delta.write(rows).mode("append").partitionBy("p").saveAsTable("t")
+    for zone in ("UTC", "Europe/Berlin"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        same = f"moment = {moment} and p = {moment} and ntz = timestamp_ntz'2024-01-01 00:30:00'"
+        assert delta.read.where(same).table("t").count() == 2
+    assert {add.partition_values["p"] for add in delta.table("t").snapshot().files.values()} == {
+        "2024-01-01T00:30:00.000000Z"
+    }
