@@ -1,0 +1,61 @@
+"""Rows of a table as other implementations read them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+
+from refimpl.commits import RatifiedCommit
+from refimpl.log_path import LOG_FOLDER
+
+Rows = list[tuple[Any, ...]]
+
+
+def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month")) -> Rows:
+    """All rows, sorted, of the newest published version."""
+    table = deltalake.DeltaTable(str(location)).to_pyarrow_table(columns=list(columns))
+    return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
+
+
+def by_duckdb(
+    location: Path,
+    columns: Sequence[str] = ("id", "month"),
+    *,
+    staging_folder: str | None = None,
+    latest: int | None = None,
+    commits: Sequence[RatifiedCommit] = (),
+) -> Rows:
+    """All rows, sorted. `latest` and `commits`: what the owner of a catalog-managed table says, none of it inline."""
+    package = importlib.util.find_spec("duckdb_extension_delta")
+    assert package is not None
+    assert package.origin is not None
+    (extension,) = Path(package.origin).parent.rglob("delta.duckdb_extension")
+    options = ["TYPE delta"]
+    if latest is not None:
+        options.append(f"max_catalog_version {latest}")
+    if commits:
+        tail = ", ".join(_tail_entry(location, staging_folder or "", commit) for commit in reversed(commits))
+        options.append(f"log_tail [{tail}]")
+    with duckdb.connect(
+        config={
+            "allow_unsigned_extensions": "true",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    ) as connection:
+        connection.execute(f"LOAD '{extension}'")
+        connection.execute(f"ATTACH '{location}' AS found ({', '.join(options)})")
+        return sorted(connection.execute(f"SELECT {', '.join(columns)} FROM found").fetchall())
+
+
+def _tail_entry(location: Path, staging_folder: str, commit: RatifiedCommit) -> str:
+    path = location / LOG_FOLDER / staging_folder / str(commit.file_name)
+    return (
+        f"{{file_name: 'file://{path}', timestamp: {commit.in_commit_timestamp}::BIGINT, "
+        f"file_size: {commit.size}::UBIGINT}}"
+    )
