@@ -1,0 +1,226 @@
+"""Metadata cleanup: what goes, what stays, and what stays readable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refimpl import log_path
+from refimpl.client.checkpoint import write_checkpoint
+from refimpl.client.checksum import write_checksum
+from refimpl.client.cleanup import CleanedUp, clean_up
+from refimpl.client.compaction import compact
+from refimpl.client.table import Table
+from refimpl.errors import (
+    NotFoundInHistoryError,
+)
+from refimpl.log_path import LAST_CHECKPOINT
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from spec_tests.client.conftest import Setting
+from spec_tests.support.busy_table import (
+    DAY,
+    GENEROUS,
+    backfill,
+    busy,
+    every_kind,
+    names,
+    state,
+)
+from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.scripted_host import START, ScriptedHost
+
+
+@pytest.fixture
+def storage() -> FailingFiles:
+    return FailingFiles()
+
+
+@pytest.fixture
+def host(storage: FailingFiles) -> ScriptedHost:
+    return ScriptedHost(files=storage)
+
+
+def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compaction: bool = True) -> dict[str, object]:
+    """Six commits, forty days ago, with a checkpoint, checksums and compactions."""
+    busy(setting, table, 6)
+    backfill(setting, table)
+    for version in (2, 3, 5):
+        write_checksum(table, version)
+    if compaction:
+        compact(table, 1, 2)
+        compact(table, 5, 6)
+    if checkpoint is not None:
+        write_checkpoint(table, 1)
+        write_checkpoint(table, checkpoint)
+    setting.host.clock = START + 40 * DAY
+    return {"newest": state(table.snapshot())}
+
+
+def cleaned(setting: Setting, table: Table) -> CleanedUp:
+    return clean_up(setting.again(table), older_than=30 * DAY)
+
+
+@pytest.fixture
+def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
+    """Tables whose commits carry the host's time, so that no file's modification time matters."""
+
+    def make(feature: TableFeature | None) -> Table:
+        if feature is None:
+            return setting.table(None, in_commit_timestamps=True)
+        return setting.table(feature, policy=GENEROUS)
+
+    return make
+
+
+@every_kind
+def test_cleanup_keeps_the_cut_off_checkpoint_and_everything_after_it(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
+) -> None:
+    """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30: kept versions can be rebuilt."""
+    table = stamped(feature)
+    before = old(setting, table)
+    kept = {version: state(table.snapshot(version=version)) for version in (4, 5, 6)}
+    orphan = None
+    if feature is not None:
+        orphan = table.log.stage(feature.staging_folder, 4, setting.environment.new_id(), b"{}")
+        later = table.log.stage(feature.staging_folder, 5, setting.environment.new_id(), b"{}")
+    done = cleaned(setting, table)
+    assert done.cut_off == 4
+    checksums = {log_path.checksum(2), log_path.checksum(3), log_path.checksum(5)}
+    if feature is None or feature.cleanup_deletes_checksums:
+        checksums = {log_path.checksum(5)}
+    assert set(names(table)) == checksums | {
+        log_path.classic_checkpoint(4),
+        log_path.commit(4),
+        log_path.commit(5),
+        log_path.commit(6),
+        log_path.compaction(5, 6),
+    }
+    assert state(setting.again(table).snapshot()) == before["newest"]
+    for version, expected in kept.items():
+        assert state(setting.again(table).snapshot(version=version)) == expected
+    with pytest.raises(NotFoundInHistoryError):
+        setting.again(table).snapshot(version=3)
+    if feature is not None and orphan is not None:
+        staged = {path.name for path in table.log.staged_listing(feature.staging_folder)}
+        assert orphan not in staged
+        assert later in staged
+        assert {path.version for path in table.log.staged_listing(feature.staging_folder)} == {5, 6}
+    assert cleaned(setting, table).deleted == ()
+
+
+@every_kind
+def test_without_a_checkpoint_nothing_is_deleted(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
+) -> None:
+    """managed-commits and catalog-managed, "Metadata Cleanup": no cut-off checkpoint, no cleanup."""
+    table = stamped(feature)
+    old(setting, table, checkpoint=None)
+    before = names(table)
+    assert cleaned(setting, table) == CleanedUp(cut_off=None, deleted=())
+    assert names(table) == before
+
+
+def test_a_checkpoint_that_cannot_be_read_cuts_nothing_off(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    """FB29: what is kept must really be readable; the older checkpoint serves."""
+    table = stamped(None)
+    old(setting, table)
+    table.log.overwrite(log_path.classic_checkpoint(4), b"not Parquet")
+    assert cleaned(setting, table).cut_off == 1
+    assert state(setting.again(table).snapshot(version=2))
+    assert setting.again(table).snapshot().version == 6
+
+
+def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | None], Table]) -> None:
+    """Only what is older than the retention: the table's property, thirty days by default."""
+    table = stamped(CATALOG_MANAGED)
+    old(setting, table)
+    before = names(table)
+    setting.host.clock = START + 30 * DAY - 1
+    assert clean_up(setting.again(table)) == CleanedUp(cut_off=None, deleted=())
+    assert names(table) == before
+    setting.host.clock = START + 30 * DAY + 10
+    assert clean_up(setting.again(table)).cut_off == 4
+
+
+def test_the_newest_checkpoint_below_the_cut_off_counts(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    """FB30: versions between the cut-off commit and the next checkpoint stay readable."""
+    table = stamped(None)
+    busy(setting, table, 3)
+    write_checkpoint(table, 2)
+    setting.host.clock = START + 40 * DAY
+    busy(setting, table, 3)
+    write_checkpoint(table, 5)
+    done = clean_up(table, older_than=30 * DAY)
+    assert done.cut_off == 2
+    assert log_path.classic_checkpoint(2) in names(table)
+    for version in range(2, 7):
+        assert setting.again(table).snapshot(version=version).version == version
+
+
+def test_the_pointer_never_names_what_was_deleted(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    """FB31."""
+    table = stamped(None)
+    old(setting, table)
+    stale = json.dumps({"version": 1, "size": 5}).encode()
+    table.log.overwrite(LAST_CHECKPOINT, stale)
+    cleaned(setting, table)
+    assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
+
+
+def test_a_staged_file_that_the_owner_still_lists_is_spared(setting: Setting) -> None:
+    """requirements-notes, "cleanup": the owner may not know yet that a commit is published."""
+    table = setting.table(MANAGED_COMMIT, policy=GENEROUS)
+    busy(setting, table, 3)
+    assert table.table_id is not None
+    listed = {commit.version: commit for commit in setting.owner.get_commits(table.table_id).commits}
+    for version in (1, 2, 3):  # published by somebody who did not tell the owner
+        content = table.log.read_staged(MANAGED_COMMIT.staging_folder, str(listed[version].file_name))
+        table.log.publish(version, content)
+    setting.host.clock = START + 40 * DAY
+    write_checkpoint(table, 3)
+    still = setting.owner.get_commits(table.table_id).commits
+    orphan = table.log.stage(MANAGED_COMMIT.staging_folder, 2, setting.environment.new_id(), b"{}")
+    assert clean_up(table, older_than=30 * DAY).cut_off == 3
+    staged = {path.name for path in table.log.staged_listing(MANAGED_COMMIT.staging_folder)}
+    assert {commit.file_name for commit in still} <= staged
+    assert orphan not in staged
+    assert setting.again(table).snapshot().version == 3
+
+
+@pytest.mark.parametrize("crash", range(0, 12, 3))
+def test_an_interrupted_cleanup_goes_on_later(
+    setting: Setting,
+    storage: FailingFiles,
+    stamped: Callable[[TableFeature | None], Table],
+    crash: int,
+) -> None:
+    table = stamped(None)
+    before = old(setting, table)
+    left = [crash]
+
+    def crash_after(operation: str, path: Path) -> bool:
+        if operation == "unlink" and not path.name.startswith(".tmp-"):
+            left[0] -= 1
+            return left[0] < 0
+        return False
+
+    storage.fail_when = crash_after
+    try:
+        cleaned(setting, table)
+    except OSError:
+        storage.fail_when = lambda operation, path: False
+        assert state(setting.again(table).snapshot()) == before["newest"]
+        for version in (4, 5, 6):
+            assert setting.again(table).snapshot(version=version).version == version
+        assert cleaned(setting, table).cut_off == 4
+    assert min(path.version for path in table.log.listing()) == 4
