@@ -82,18 +82,23 @@ class LogStore:
                 self._files.unlink(temporary)
         return created
 
-    def publish(self, version: Version, content: bytes) -> None:
+    def publish(self, version: Version, content: bytes, *, in_doubt: bool = False) -> None:
         """Make `<version>.json` exist with exactly these bytes, durably.
 
-        Equal bytes that are there already are success; others are `CorruptLogError`.
+        Equal bytes that are there already are success; others are `CorruptLogError`. `in_doubt`: an fsync of
+        that name failed before. A second one may lie, so that the same bytes are put there as a new file.
         """
         name = log_path.commit(version)
-        if not self.put_if_absent(name, content) and not self.holds(name, content):
+        if self.put_if_absent(name, content):
+            return
+        if not self.holds(name, content):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
                 version=version,
             )
+        if in_doubt:
+            self.overwrite(name, content)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.

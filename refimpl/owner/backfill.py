@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 from typing import Final
 
+import msgspec
+
 from refimpl import log_path
 from refimpl.commit_owner import Backfilled
 from refimpl.commits import RatifiedCommit
@@ -19,6 +21,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
+from refimpl.table_feature import Way
 
 BATCH: Final = 64
 """Commits published under one hold of the lock; in between others get their turn."""
@@ -56,11 +59,11 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         log = context.log(table)
         for each in range(start, end + 1):
             try:
-                log.publish(each, _content(writer, table, log, each))
+                _publish(log, each, *_content(writer, table, log, each), in_doubt=table.halted is not None)
             except (CorruptLogError, OSError) as error:
                 problem = error
                 # A name whose fsync failed may be gone after a power cut, and a second fsync may lie.
-                visible_in_doubt = isinstance(error, OSError) and log.published(each)
+                visible_in_doubt = isinstance(error, OSError) and _may_be_visible(log, each)
                 break
             through = each
         if through is not None and through >= start:
@@ -77,7 +80,32 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     return through, end - start + 1, end == target
 
 
-def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> bytes:
+def _publish(log: LogStore, version: Version, content: bytes, way: Way, *, in_doubt: bool) -> None:
+    try:
+        log.publish(version, content, in_doubt=in_doubt)
+    except CorruptLogError:
+        # A client may publish too (catalog-managed, "Publishing Commits"), and writes the actions of an
+        # inline commit as it likes. `publish` has made what is there durable.
+        if way is not Way.INLINE or not _same_actions(log.read(log_path.commit(version)), content):
+            raise
+
+
+def _same_actions(one: bytes, other: bytes) -> bool:
+    try:
+        return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
+    except msgspec.DecodeError:
+        return False
+
+
+def _may_be_visible(log: LogStore, version: Version) -> bool:
+    try:
+        return log.published(version)
+    except OSError:
+        return True
+
+
+def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, Way]:
+    """The bytes that were ratified, and how they were proposed."""
     found = writer.commit_details(table, version)
     assert found is not None, f"the ledger of {table.label} lacks version {version}"
     commit, digest, _ = found
@@ -89,7 +117,7 @@ def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version
             path=commit.file_name,
             version=version,
         )
-    return content
+    return content, commit.way
 
 
 def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:

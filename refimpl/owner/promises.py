@@ -11,9 +11,9 @@ promise, and `settle`, with which every later change of the table begins, does w
 
 from __future__ import annotations
 
-from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import DirectProposal, RatifiedCommit
+from refimpl.errors import CorruptLogError
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
@@ -67,18 +67,11 @@ def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
 
 
 def publish(promise: Promise, log: LogStore, *, in_doubt: bool = False) -> bool:
-    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there.
-
-    `in_doubt`: an fsync of that name failed before. A second one may lie, so that the same bytes are
-    put there as a new file.
-    """
-    name = log_path.commit(promise.version)
-    if log.put_if_absent(name, promise.content):
-        return True
-    if not log.holds(name, promise.content):
+    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there. `in_doubt` as in `LogStore`."""
+    try:
+        log.publish(promise.version, promise.content, in_doubt=in_doubt)
+    except CorruptLogError:
         return False
-    if in_doubt:
-        log.overwrite(name, promise.content)
     return True
 
 

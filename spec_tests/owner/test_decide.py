@@ -1,0 +1,524 @@
+"""Who may commit what: managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps; "Enablement".
+
+Each refusal has a twin that differs in one thing and lands, and leaves the table as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+import refimpl
+from refimpl import actions
+from refimpl.actions import Action, Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import (
+    Conflict,
+    DirectProposal,
+    InlineProposal,
+    Outcome,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+    VersionGap,
+)
+from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.log_path import MAX_VERSION
+from refimpl.owner import policy
+from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.builders import (
+    ON_REQUEST,
+    START,
+    OwnedTable,
+    addition,
+    append,
+    create,
+    info,
+    metadata_of,
+    new_attempt,
+    protocol_of,
+)
+
+
+def refused(outcome: Outcome, reason: RejectionReason) -> None:
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.reason is reason, outcome
+    assert outcome.detail
+
+
+# The version
+
+
+def test_the_next_version_is_ratified_and_no_other(table: OwnedTable) -> None:
+    table.land(2)
+    before = table.history()
+    for version, kind in ((0, Conflict), (1, Conflict), (2, Conflict), (4, VersionGap), (MAX_VERSION, VersionGap)):
+        outcome = table.commit(version, append(START + 50))
+        assert isinstance(outcome, kind)
+        assert outcome.latest_ratified_version == 2
+        assert table.history() == before
+    assert isinstance(table.commit(3), Ratified)
+    assert table.latest == 3
+
+
+@pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, True, 1.0, "1"])
+def test_what_is_no_version_cannot_be_proposed(warehouse: refimpl.Warehouse, version: object) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    proposal = table.propose(1, append(START + 1))
+    with pytest.raises(InvalidRequestError):
+        table.owner.commit(table.table_id, version, proposal)  # type: ignore[arg-type]
+    assert table.latest == 0
+    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
+
+
+def test_an_unknown_table_takes_no_commit(table: OwnedTable) -> None:
+    proposal = table.propose(1, append(START + 1))
+    with pytest.raises(TableNotFoundError):
+        table.owner.commit(new_attempt(), 1, proposal)
+    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
+
+
+def test_a_conflict_tells_the_winners_in_order(table: OwnedTable) -> None:
+    """catalog-managed, "Commit Protocol": the latest ratified commits come with the conflict."""
+    landed = table.land(4)
+    outcome = table.commit(2, append(START + 50))
+    assert isinstance(outcome, Conflict)
+    assert [(w.version, w.attempt) for w in outcome.winners] == [(c.version, c.attempt) for c in landed[1:]]
+    table.backfill()
+    outcome = table.commit(2, append(START + 50))
+    assert isinstance(outcome, Conflict)
+    assert [w.version for w in outcome.winners] == [2, 3, 4]
+    assert all(w.content is None and w.file_name is None for w in outcome.winners), "published: read `<v>.json`"
+
+
+def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=105)
+    outcome = table.commit(2, append(START + 500))
+    assert isinstance(outcome, Conflict)
+    assert [w.version for w in outcome.winners] == list(range(2, 102))
+    assert outcome.latest_ratified_version == 105
+
+
+# The message: names and attempts
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "{version:020d}.{other}.json",
+        "{next:020d}.{attempt}.json",
+        "{version}.{attempt}.json",
+        "../_staged_commits/{version:020d}.{attempt}.json",
+        "../{version:020d}.json",
+        "/etc/passwd",
+        "{version:020d}.{attempt}.json/",
+        "{version:020d}.{attempt}.JSON",
+        "",
+    ],
+)
+def test_a_staged_file_is_called_by_its_version_and_attempt(warehouse: refimpl.Warehouse, name: str) -> None:
+    """managed-commits, "Commit Files"; catalog-managed, "Staged commit": the version in the name is authoritative."""
+    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    attempt = new_attempt()
+    good = table.propose(1, append(START + 1), attempt=attempt)
+    bad = StagedProposal(
+        attempt=attempt, file_name=name.format(version=1, next=2, attempt=attempt, other=new_attempt())
+    )
+    refused(table.owner.commit(table.table_id, 1, bad), RejectionReason.BAD_FILE_NAME)
+    assert table.latest == 0
+    assert isinstance(table.owner.commit(table.table_id, 1, good), Ratified)
+
+
+@pytest.mark.parametrize(
+    "attempt", ["", "attempt-1", "../../x", "A" * 36, str.upper("3a0d65cd-4056-49b8-937b-95f9e3ee90e5")]
+)
+def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attempt: str) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    bad = InlineProposal(attempt=attempt, content=append(START + 1))
+    refused(table.owner.commit(table.table_id, 1, bad), RejectionReason.BAD_FILE_NAME)
+    with pytest.raises(InvalidRequestError):
+        table.owner.attempt_outcome(table.table_id, attempt)
+    assert table.latest == 0
+    assert isinstance(table.commit(1, attempt="3a0d65cd-4056-49b8-937b-95f9e3ee90e5"), Ratified)
+
+
+def test_a_uuid_of_any_version_is_an_attempt_id(table: OwnedTable) -> None:
+    """The example in managed-commits, "Delta Log Entries", has one of version 8."""
+    assert isinstance(table.commit(1, attempt="3ae45b72-24e1-865a-a211-34987ae02f2a"), Ratified)
+
+
+def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    proposal = table.propose(1, append(START + 1))
+    assert isinstance(proposal, StagedProposal)
+    name = f"{MANAGED_COMMIT.staging_folder}/{proposal.file_name}"
+    content = table.log.read(name)
+    table.log.delete(name)
+    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
+    (table.log.folder / name).mkdir()
+    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
+    (table.log.folder / name).rmdir()
+    assert table.latest == 0
+    table.log.stage(MANAGED_COMMIT.staging_folder, 1, proposal.attempt, content)
+    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
+
+
+def test_a_staged_file_in_the_other_dialects_folder_is_not_there(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    attempt = new_attempt()
+    name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, attempt, append(START + 1))
+    proposal = StagedProposal(attempt=attempt, file_name=name)
+    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
+
+
+# The way
+
+
+WAYS = {
+    Way.STAGED: {Way.STAGED},
+    Way.INLINE: {Way.INLINE, Way.STAGED},
+    Way.DIRECT: {Way.DIRECT},
+}
+
+
+def test_commits_come_in_the_way_that_the_table_was_made_for(table: OwnedTable) -> None:
+    """catalog-managed, "Commit Protocol", options 1 to 3. Commits too large to be held inline are staged."""
+    latest = 0
+    for way in Way:
+        outcome = table.owner.commit(
+            table.table_id, latest + 1, table.propose(latest + 1, append(START + latest + 1), way=way)
+        )
+        if way in WAYS[table.way]:
+            assert isinstance(outcome, Ratified)
+            latest += 1
+        else:
+            refused(outcome, RejectionReason.WAY_NOT_ALLOWED)
+        assert table.latest == latest
+
+
+def test_managed_commits_know_no_inline_commits(warehouse: refimpl.Warehouse) -> None:
+    """managed-commits: the file system stays the source of truth for a commit's content."""
+    with pytest.raises(InvalidRequestError):
+        warehouse.owner.stage_table("orders", MANAGED_COMMIT, way=Way.INLINE)
+    assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE).way is Way.INLINE
+
+
+# The content
+
+
+@dataclass(frozen=True)
+class Flaw:
+    reason: RejectionReason
+    content: Callable[[], bytes]
+
+
+def lines(*found: Action) -> bytes:
+    return actions.encode(found)
+
+
+FLAWS = {
+    "empty": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: b""),
+    "blank": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: b"\n\n"),
+    "no JSON": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b"{"),
+    "not UTF-8": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b'{"x":"\xff"}'),
+    "half an action": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b'{"add":{"path":"x"}}'),
+    "two in a line": Flaw(
+        RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + lines(addition())[:-1] + lines(addition())
+    ),
+    "two commitInfo": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: lines(info(START + 1), info(START + 2))),
+    "two protocols": Flaw(
+        RejectionReason.MALFORMED_ACTIONS,
+        lambda: lines(info(START + 1), protocol_of(CATALOG_MANAGED), protocol_of(CATALOG_MANAGED)),
+    ),
+    "two metaData": Flaw(
+        RejectionReason.MALFORMED_ACTIONS,
+        lambda: lines(info(START + 1), metadata_of(CATALOG_MANAGED), metadata_of(CATALOG_MANAGED)),
+    ),
+    "no commitInfo": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: lines(addition())),
+    "late commitInfo": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: lines(addition(), info(START + 1))),
+    "commitInfo after an unknown action": Flaw(
+        RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"futureAction":{}}\n' + append(START + 1)
+    ),
+    "commitInfo after a null one": Flaw(
+        RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"commitInfo":null}\n' + append(START + 1)
+    ),
+    "only an unknown action": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"futureAction":{}}\n'),
+    "no timestamp": Flaw(
+        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp=None))
+    ),
+    "timestamp as text": Flaw(
+        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp="1001"))
+    ),
+    "timestamp as truth": Flaw(
+        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp=True))
+    ),
+    "timestamp beyond a long": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(2**63)),
+    "negative timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(-1)),
+    "same timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(START)),
+    "earlier timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(START - 1)),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS.keys())
+def test_flawed_content_is_refused_and_changes_nothing(table: OwnedTable, flaw: Flaw) -> None:
+    before = table.history()
+    refused(table.commit(1, flaw.content()), flaw.reason)
+    assert table.history() == before
+    assert table.published() == [0]
+    assert isinstance(table.commit(1, append(START + 1)), Ratified)
+
+
+def test_the_largest_timestamp_lands_and_is_the_last(table: OwnedTable) -> None:
+    assert isinstance(table.commit(1, append(2**63 - 1)), Ratified)
+    refused(table.commit(2, append(2**63)), RejectionReason.IN_COMMIT_TIMESTAMP)
+    assert table.latest == 1
+
+
+@pytest.mark.parametrize("value", [None, "", 7])
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda feature: feature.name)
+def test_a_transaction_id_is_demanded_of_catalog_managed_tables_only(
+    warehouse: refimpl.Warehouse, feature: TableFeature, value: object
+) -> None:
+    """catalog-managed, "Commit Provenance Information"."""
+    table = create(warehouse, feature, Way.STAGED)
+    outcome = table.commit(1, lines(info(START + 1, txnId=value)))
+    if feature is CATALOG_MANAGED:
+        refused(outcome, RejectionReason.TXN_ID_MISSING)
+        outcome = table.commit(1, lines(info(START + 1, txnId="x")))
+    assert isinstance(outcome, Ratified)
+
+
+def test_any_number_of_unknown_actions_and_fields_may_follow(table: OwnedTable) -> None:
+    content = append(START + 1) + b'{"futureAction":{"a":1}}\n{"add":null,"another":2}\n'
+    assert isinstance(table.commit(1, content), Ratified)
+    table.backfill()
+    assert table.history()[1] == content
+
+
+@pytest.mark.parametrize("way", [Way.INLINE, Way.STAGED])
+def test_a_commit_has_a_size_limit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    """Inline commits are held in the ledger and sent to every reader; others are read whole."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    content = append(START + 1, lines=10)
+    limit = "MAX_INLINE_BYTES" if way is Way.INLINE else "MAX_COMMIT_BYTES"
+    monkeypatch.setattr(policy, limit, len(content) - 1)
+    proposal = table.propose(1, content, way=way)
+    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.TOO_LARGE)
+    assert table.latest == 0
+    monkeypatch.setattr(policy, limit, len(content))
+    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
+
+
+def test_a_commit_of_many_megabytes_lands_whole(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    huge = append(START + 1) + b'{"commitTags":"' + b"x" * (17 * 2**20) + b'"}\n'
+    refused(table.commit(1, huge), RejectionReason.TOO_LARGE)
+    staged = table.propose(1, huge, way=Way.STAGED)
+    assert isinstance(table.owner.commit(table.table_id, 1, staged), Ratified)
+    table.backfill()
+    assert table.history()[1] == huge
+
+
+# The table
+
+
+def changed(feature: TableFeature, *, protocol: Protocol | None = None, metadata: Metadata | None = None) -> bytes:
+    found: list[Action] = [info(START + 1)]
+    found += [action for action in (protocol, metadata) if action is not None]
+    return actions.encode(found)
+
+
+def configured(feature: TableFeature, **changes: str | None) -> Metadata:
+    properties = {
+        "timestamps": IN_COMMIT_TIMESTAMP_PROPERTY,
+        "owner": feature.owner_property or "",
+        "conf": feature.owner_conf_property or "",
+    }
+    configuration = dict(metadata_of(feature).configuration)
+    for name, value in changes.items():
+        if value is None:
+            del configuration[properties[name]]
+        else:
+            configuration[properties[name]] = value
+    return Metadata(id="x", schema_string="{}", configuration=configuration)
+
+
+def test_a_change_of_schema_or_protocol_that_keeps_the_owner_lands(table: OwnedTable) -> None:
+    protocol = protocol_of(table.feature)
+    more = Protocol(
+        min_reader_version=protocol.min_reader_version,
+        min_writer_version=7,
+        reader_features=protocol.reader_features,
+        writer_features=(*(protocol.writer_features or ()), "appendOnly"),
+    )
+    content = changed(table.feature, protocol=more, metadata=configured(table.feature))
+    assert isinstance(table.commit(1, content), Ratified)
+
+
+def test_a_commit_cannot_take_the_feature_away(table: OwnedTable) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table", is the only way."""
+    content = changed(table.feature, protocol=protocol_of(None), metadata=metadata_of(None))
+    refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
+    refused(table.commit(1, changed(table.feature, protocol=protocol_of(None))), RejectionReason.OWNERSHIP_CHANGE)
+    assert table.latest == 0
+    table.land()
+
+
+@pytest.mark.parametrize("owner", [None, "another-owner", ""])
+def test_a_commit_cannot_change_the_owner(warehouse: refimpl.Warehouse, owner: str | None) -> None:
+    """managed-commits, "Managed Commit Enablement"; field-bugs FB22."""
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, owner=owner))
+    refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
+    assert isinstance(table.commit(1, changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT))), Ratified)
+
+
+def test_in_commit_timestamps_cannot_be_turned_off(table: OwnedTable) -> None:
+    """managed-commits and catalog-managed, "Writer Requirements": the feature and its property stay."""
+    for content in (
+        changed(table.feature, metadata=configured(table.feature, timestamps=None)),
+        changed(table.feature, metadata=configured(table.feature, timestamps="false")),
+        changed(table.feature, protocol=protocol_of(table.feature, in_commit_timestamps=False)),
+    ):
+        refused(table.commit(1, content), RejectionReason.INCONSISTENT_TABLE)
+    assert table.latest == 0
+    table.land()
+
+
+def test_a_table_cannot_get_a_second_owner(table: OwnedTable) -> None:
+    both = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=("catalogManaged",),
+        writer_features=("catalogManaged", "managedCommit", "inCommitTimestamp"),
+    )
+    metadata = configured(table.feature)
+    metadata.configuration[MANAGED_COMMIT.owner_property or ""] = "refimpl"
+    outcome = table.commit(1, changed(table.feature, protocol=both, metadata=metadata))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason in (RejectionReason.INCONSISTENT_TABLE, RejectionReason.OWNERSHIP_CHANGE)
+    assert table.latest == 0
+
+
+SECRETS = [
+    "password",
+    "PASSWORD",
+    "db.Password",
+    "fs.s3a.access.key",
+    "fs.s3a.secret.key",
+    "AWS_SECRET_ACCESS_KEY",
+    "awsSessionToken",
+    "client-secret",
+    "oauth2.client.secret",
+    "fs.azure.account.key.shop.dfs.core.windows.net",
+    "api_key",
+    "token",
+    "Authorization",
+    "connectionString",
+]
+HARMLESS = ["authenticationMode", "endpoint", "token.endpoint", "keyspace", "passwordless", "region", "secretScope"]
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_no_secret_stands_in_the_owners_configuration(warehouse: refimpl.Warehouse, key: str) -> None:
+    """managed-commits, "Managed Commit Enablement": every reader of the storage sees it."""
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    conf = json.dumps({"endpoint": "http://host/commit", key: "x"})
+    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf))
+    refused(table.commit(1, content), RejectionReason.SECRET_IN_CONF)
+    assert table.latest == 0
+
+
+@pytest.mark.parametrize("key", HARMLESS)
+def test_what_is_no_secret_may_stand_there(warehouse: refimpl.Warehouse, key: str) -> None:
+    """The example of managed-commits has an `authenticationMode`."""
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=json.dumps({key: "x"})))
+    assert isinstance(table.commit(1, content), Ratified)
+
+
+@pytest.mark.parametrize("conf", ["", "[]", "x", '{"a":1}', '{"a":{"b":"c"}}', "null"])
+def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehouse, conf: str) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf))
+    refused(table.commit(1, content), RejectionReason.INCONSISTENT_TABLE)
+    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf="{}"))
+    assert isinstance(table.commit(1, content), Ratified)
+
+
+# The backlog and the table's state
+
+
+def test_a_full_backlog_refuses_until_somebody_backfills(delayed: OwnedTable) -> None:
+    """field-bugs FB46: a refusal that says to backfill, and takes the same proposal afterwards."""
+    delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None, backlog_limit=3))
+    delayed.land(3)
+    proposal = delayed.propose(4, append(START + 4))
+    outcome = delayed.owner.commit(delayed.table_id, 4, proposal)
+    refused(outcome, RejectionReason.BACKLOG_FULL)
+    assert isinstance(outcome, Rejected)
+    assert outcome.retryable
+    assert delayed.latest == 3
+    delayed.backfill(1)
+    assert isinstance(delayed.owner.commit(delayed.table_id, 4, proposal), Ratified)
+    refused(delayed.commit(5), RejectionReason.BACKLOG_FULL)
+
+
+def test_a_full_backlog_is_no_reason_to_deny_a_conflict(delayed: OwnedTable) -> None:
+    delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None, backlog_limit=2))
+    delayed.land(2)
+    assert isinstance(delayed.commit(2, append(START + 9)), Conflict)
+    assert isinstance(delayed.commit(5, append(START + 9)), VersionGap)
+
+
+def test_no_other_refusal_is_retryable() -> None:
+    assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
+
+
+def test_a_dropped_table_takes_no_commit(table: OwnedTable) -> None:
+    table.land()
+    before = table.history()
+    table.owner.drop_table(table.table_id)
+    refused(table.commit(2), RejectionReason.NOT_ACTIVE)
+    assert table.history() == before
+
+
+def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.DIRECT)
+    proposal = DirectProposal(attempt=new_attempt(), content=append(START))
+    refused(warehouse.owner.commit(staged.table_id, 0, proposal), RejectionReason.NOT_ACTIVE)
+    assert warehouse.owner.get_commits(staged.table_id).latest_ratified_version is None
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_a_stranger_in_the_log_stops_the_table(table: OwnedTable, ahead: int) -> None:
+    """A version that is visible must not be denied, neither as free nor by a gap below it."""
+    table.land()
+    assert table.log.put_if_absent("00000000000000000002.json", append(START + 2))
+    refused(table.commit(2 + ahead), RejectionReason.HALTED)
+    assert table.latest == 2
+    assert isinstance(table.commit(1, append(START + 9)), Conflict), "the past is as it was"
+    table.log.delete("00000000000000000002.json")
+    table.land()
+
+
+def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:
+    for bad in (
+        MaintenancePolicy(backlog_limit=0),
+        MaintenancePolicy(backlog_limit=policy.MAX_BACKLOG_LIMIT + 1),
+        MaintenancePolicy(backfill_every=0),
+        MaintenancePolicy(backfill_every=11, backlog_limit=10),
+    ):
+        with pytest.raises(InvalidRequestError):
+            warehouse.owner.stage_table("orders", CATALOG_MANAGED, policy=bad)
+    good = MaintenancePolicy(backfill_every=10, backlog_limit=10)
+    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, policy=good)
+    with pytest.raises(InvalidRequestError):
+        warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
+    assert warehouse.owner.resolve("orders").policy == good
+    warehouse.owner.set_policy(table.table_id, ON_REQUEST)
+    assert warehouse.owner.resolve("orders").policy == ON_REQUEST

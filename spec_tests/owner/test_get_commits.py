@@ -1,0 +1,208 @@
+"""managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits"."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import TableState
+from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.owner.ledger import FILE_NAME
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
+
+
+def versions(table: OwnedTable, start: int | None = None, end: int | None = None) -> list[int]:
+    answer = table.owner.get_commits(table.table_id, start, end)
+    assert answer.latest_ratified_version == table.latest, "every answer tells the latest version"
+    return [commit.version for commit in answer.commits]
+
+
+def test_a_fresh_table_has_version_0(table: OwnedTable) -> None:
+    """field-bugs FB14."""
+    assert table.latest == 0
+    assert versions(table) == []
+
+
+def test_the_answer_is_the_unpublished_suffix_in_ascending_order(delayed: OwnedTable) -> None:
+    delayed.land(6)
+    assert versions(delayed) == [1, 2, 3, 4, 5, 6]
+    delayed.backfill(2)
+    assert versions(delayed) == [3, 4, 5, 6]
+    delayed.backfill()
+    assert versions(delayed) == []
+
+
+def test_a_range_cuts_the_commits_and_never_the_latest_version(delayed: OwnedTable) -> None:
+    delayed.land(6)
+    delayed.backfill(2)
+    assert versions(delayed, 4) == [4, 5, 6]
+    assert versions(delayed, 1, 4) == [3, 4]
+    assert versions(delayed, 5, 5) == [5]
+    assert versions(delayed, None, 3) == [3]
+    assert versions(delayed, 0, 2) == []
+    assert versions(delayed, 7, 99) == []
+    assert versions(delayed, 5, log_path.MAX_VERSION) == [5, 6]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
+def test_a_range_that_is_none_is_refused(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    with pytest.raises(InvalidRequestError):
+        table.owner.get_commits(table.table_id, start, end)
+    assert versions(table, 2, 3) == [2, 3]
+
+
+def test_commits_are_told_as_they_are_stored(delayed: OwnedTable) -> None:
+    """catalog-managed, "Ratified commit": the staged commit's location, or the inline commit's content."""
+    content = append(START + 1)
+    attempt = new_attempt()
+    delayed.commit(1, content, attempt=attempt)
+    (commit,) = delayed.owner.get_commits(delayed.table_id).commits
+    assert (commit.version, commit.attempt, commit.in_commit_timestamp) == (1, attempt, START + 1)
+    assert commit.size == len(content)
+    if delayed.way is Way.INLINE:
+        assert (commit.file_name, commit.content) == (None, content)
+    else:
+        assert (commit.file_name, commit.content) == (log_path.staged_commit(1, attempt), None)
+    assert delayed.history()[1] == content
+
+
+def test_resolution_carries_the_commits(delayed: OwnedTable) -> None:
+    """catalog-managed, "Getting Ratified Commits": part of the table's resolution."""
+    delayed.land(3)
+    resolved = delayed.owner.resolve("orders")
+    assert resolved.commits == delayed.owner.get_commits(delayed.table_id)
+    assert (resolved.table_id, resolved.feature, resolved.way) == (delayed.table_id, delayed.feature, delayed.way)
+    assert resolved == delayed.owner.resolve(delayed.table_id) == delayed.owner.resolve(delayed.location)
+    assert [resolved] == delayed.owner.tables()
+
+
+def test_an_unknown_table_has_no_commits(table: OwnedTable) -> None:
+    with pytest.raises(TableNotFoundError):
+        table.owner.get_commits(new_attempt())
+
+
+def test_answers_come_while_another_thread_holds_the_lock(table: OwnedTable) -> None:
+    table.land(2)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with table.owner.context.lock():
+            held.set()
+            assert done.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert held.wait(30)
+        assert table.latest == 2
+        assert table.owner.resolve("orders").commits.latest_ratified_version == 2
+    finally:
+        done.set()
+        holder.join()
+
+
+def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> None:
+    """One read state: neither half of what a writer is doing is seen."""
+    table.land(2)
+    before = table.owner.get_commits(table.table_id)
+    held, done = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with table.owner.context.lock(), table.owner.ledger.write() as writer:
+            record = writer.table(table.table_id)
+            assert record is not None
+            writer.halt(record, "half of a change")
+            held.set()
+            assert done.wait(30)
+        table.owner.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert held.wait(30)
+        assert table.owner.get_commits(table.table_id) == before
+        assert table.owner.resolve("orders").halted is None
+    finally:
+        done.set()
+        thread.join()
+    assert table.owner.resolve("orders").halted is not None
+
+
+def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
+    """managed-commits, "Commit Files", and catalog-managed, "Published commit": the file proves the version."""
+    table.land(2)
+    table.backfill()
+    for version in (3, 4):
+        table.log.put_if_absent(log_path.commit(version), append(START + version))
+    table.log.put_if_absent(log_path.commit(6), append(START + 6))
+    assert table.latest == 4, "the versions that follow without a gap"
+    assert table.owner.resolve("orders").commits.latest_ratified_version == 4
+
+
+def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refimpl.Warehouse, tmp_path: object) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    backup = warehouse.directory / "ledger.backup"
+    warehouse.owner.ledger.back_up(backup)
+    table.land(3)
+    table.backfill(4)
+    truth = table.history()
+    warehouse.close()
+    ledger = warehouse.directory / "_owner" / FILE_NAME
+    for left in ledger.parent.glob(f"{FILE_NAME}*"):
+        left.unlink()
+    backup.rename(ledger)
+    with refimpl.open(warehouse.directory) as again:
+        restored = table.through(again)
+        assert restored.latest == 4, "version 5 was neither in the backup nor published"
+        assert restored.history() == {version: truth[version] for version in range(5)}
+        proposal = restored.propose(5, append(START + 9))
+        assert not hasattr(again.owner.commit(restored.table_id, 5, proposal), "commit")
+        assert restored.latest == 4
+
+
+def test_tables_do_not_see_each_others_commits(warehouse: refimpl.Warehouse) -> None:
+    one = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="one", commits=3)
+    two = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="two", commits=1)
+    assert (versions(one), versions(two)) == ([1, 2, 3], [1])
+    assert [found.name for found in warehouse.owner.tables()] == ["one", "two"]
+
+
+def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    link = warehouse.directory.parent / "link"
+    link.symlink_to(table.location)
+    references = ("orders", table.table_id, table.location, str(table.location), link)
+    for reference in references:
+        assert warehouse.owner.resolve(reference).table_id == table.table_id
+    warehouse.owner.drop_table(table.table_id)
+    for reference in references:
+        with pytest.raises(TableNotFoundError):
+            warehouse.owner.resolve(reference)
+    assert warehouse.owner.tables() == []
+
+
+@pytest.mark.parametrize("reference", ["nothing", "a/b", "/", "/\0", "/" + "x" * 5000, "\udcff/x", new_attempt()])
+def test_what_is_no_table_is_not_found(warehouse: refimpl.Warehouse, reference: str) -> None:
+    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve(reference)
+
+
+def test_a_staging_table_is_found_by_id_and_path_but_not_by_the_name_that_it_shall_get(
+    warehouse: refimpl.Warehouse,
+) -> None:
+    """catalog-managed, "Creating and Dropping": unnamed until it is registered."""
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+    assert staged.state is TableState.STAGING
+    assert warehouse.owner.resolve(staged.table_id) == warehouse.owner.resolve(staged.location) == staged
+    assert staged.commits.latest_ratified_version is None
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve("orders")
+    assert warehouse.owner.tables() == []
+    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    assert owned(warehouse, "orders").table_id != staged.table_id

@@ -1,0 +1,244 @@
+"""Commits, tables and warehouses for tests of the owner, in a few words each."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import refimpl
+from refimpl import actions, log_path
+from refimpl.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, Registered
+from refimpl.commits import (
+    AttemptId,
+    DirectProposal,
+    InlineProposal,
+    Outcome,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    StagedProposal,
+)
+from refimpl.environment import Environment
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.owner.local import LocalOwner
+from refimpl.table_feature import (
+    IN_COMMIT_TIMESTAMP_FEATURE,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    TABLE_FEATURES,
+    TableFeature,
+    Way,
+)
+
+START = 1_000
+"""In-commit timestamp of version 0 of the tables here; version v has `START + v`."""
+
+ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
+"""Nothing is backfilled unless somebody asks."""
+
+DIALECTS_AND_WAYS = [
+    (feature, way)
+    for feature in TABLE_FEATURES.values()
+    for way in sorted(feature.ways, key=lambda way: way.value)
+]  # fmt: skip
+"""Every dialect with every way to commit that it has."""
+
+
+def name_of(feature: TableFeature, way: Way) -> str:
+    return f"{feature.name}-{way.value}"
+
+
+def new_attempt() -> AttemptId:
+    return str(uuid.uuid4())
+
+
+def info(timestamp: int, **fields: object) -> CommitInfo:
+    return CommitInfo(
+        {"inCommitTimestamp": timestamp, "operation": "WRITE", "txnId": f"transaction-{uuid.uuid4()}", **fields}
+    )
+
+
+def protocol_of(feature: TableFeature | None, *, in_commit_timestamps: bool = True) -> Protocol:
+    """The smallest protocol with the dialect; None: a filesystem table."""
+    names = ([feature.name] if feature else []) + ([IN_COMMIT_TIMESTAMP_FEATURE] if in_commit_timestamps else [])
+    readers = feature is not None and feature.reader_feature
+    return Protocol(
+        min_reader_version=3 if readers else 1,
+        min_writer_version=7,
+        reader_features=(feature.name,) if feature is not None and readers else None,
+        writer_features=tuple(names),
+    )
+
+
+def metadata_of(
+    feature: TableFeature | None, *, owner: str = "refimpl", configuration: Mapping[str, str] | None = None
+) -> Metadata:
+    properties = {IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
+    if feature is not None and feature.owner_property is not None:
+        properties[feature.owner_property] = owner
+    return Metadata(
+        id=str(uuid.uuid4()),
+        schema_string='{"type":"struct","fields":[]}',
+        configuration={**properties, **(configuration or {})},
+    )
+
+
+def first_version(feature: TableFeature | None, timestamp: int = START) -> bytes:
+    return actions.encode([info(timestamp), protocol_of(feature), metadata_of(feature)])
+
+
+def addition(path: str | None = None) -> Add:
+    return Add(
+        path=path or f"part-00000-{uuid.uuid4()}.parquet",
+        partition_values={},
+        size=100,
+        modification_time=START,
+        data_change=True,
+    )
+
+
+def append(timestamp: int, *, lines: int = 1) -> bytes:
+    """A commit that adds `lines` files."""
+    return actions.encode([info(timestamp), *(addition() for _ in range(lines))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnedTable:
+    """A table of an owner, with the ordinary moves of a client."""
+
+    owner: LocalOwner
+    table_id: str
+    feature: TableFeature
+    way: Way
+    location: Path
+    environment: Environment
+
+    @property
+    def log(self) -> LogStore:
+        return LogStore(self.location, self.environment)
+
+    def through(self, warehouse: refimpl.Warehouse) -> OwnedTable:
+        """The same table, through another start of its owner."""
+        return OwnedTable(
+            owner=warehouse.owner,
+            table_id=self.table_id,
+            feature=self.feature,
+            way=self.way,
+            location=self.location,
+            environment=warehouse.environment,
+        )
+
+    @property
+    def latest(self) -> Version | None:
+        return self.owner.get_commits(self.table_id).latest_ratified_version
+
+    def propose(
+        self, version: Version, content: bytes, *, attempt: AttemptId | None = None, way: Way | None = None
+    ) -> Proposal:
+        """A proposal in the table's way (or another); a staged one is written."""
+        attempt = attempt or new_attempt()
+        match way or self.way:
+            case Way.STAGED:
+                name = self.log.stage(self.feature.staging_folder, version, attempt, content)
+                return StagedProposal(attempt=attempt, file_name=name)
+            case Way.INLINE:
+                return InlineProposal(attempt=attempt, content=content)
+            case Way.DIRECT:
+                return DirectProposal(attempt=attempt, content=content)
+
+    def commit(self, version: Version, content: bytes | None = None, *, attempt: AttemptId | None = None) -> Outcome:
+        content = append(START + version) if content is None else content
+        return self.owner.commit(self.table_id, version, self.propose(version, content, attempt=attempt))
+
+    def land(self, count: int = 1) -> list[RatifiedCommit]:
+        """So many more commits."""
+        landed = []
+        for _ in range(count):
+            outcome = self.commit(0 if self.latest is None else self.latest + 1)
+            assert isinstance(outcome, Ratified), outcome
+            landed.append(outcome.commit)
+        return landed
+
+    def backfill(self, version: Version | None = None) -> None:
+        self.owner.backfill_to_version(self.table_id, version)
+
+    def published(self) -> list[Version]:
+        """Which `<v>.json` are visible to a stranger."""
+        return [path.version for path in self.log.listing() if path.kind is log_path.FileKind.COMMIT]
+
+    def history(self) -> dict[Version, bytes]:
+        """The bytes of every version, as a reader who asks the owner first finds them."""
+        answer = self.owner.get_commits(self.table_id)
+        if answer.latest_ratified_version is None:
+            assert answer.commits == ()
+            return {}
+        stored = {commit.version: self._stored(commit) for commit in answer.commits}
+        assert list(stored) == sorted(stored)
+        if stored:
+            assert list(stored) == list(range(min(stored), max(stored) + 1)), "the answer has a gap"
+        published = set(self.published())
+        found: dict[Version, bytes] = {}
+        for version in range(min(published, default=0), answer.latest_ratified_version + 1):
+            found[version] = stored[version] if version in stored else self.log.read(log_path.commit(version))
+        return found
+
+    def _stored(self, commit: RatifiedCommit) -> bytes:
+        if commit.content is not None:
+            return commit.content
+        assert commit.file_name is not None
+        return self.log.read_staged(self.feature.staging_folder, commit.file_name)
+
+
+def create(
+    warehouse: refimpl.Warehouse,
+    feature: TableFeature,
+    way: Way,
+    *,
+    name: str = "orders",
+    policy: MaintenancePolicy = ON_REQUEST,
+    commits: int = 0,
+) -> OwnedTable:
+    """A new table with version 0 and so many commits after it."""
+    staged = warehouse.owner.stage_table(name, feature, way=way, policy=policy)
+    proposal = DirectProposal(attempt=new_attempt(), content=first_version(feature))
+    outcome = warehouse.owner.register_table(staged.table_id, proposal)
+    assert isinstance(outcome, Registered), outcome
+    table = owned(warehouse, staged.table_id)
+    table.land(commits)
+    return table
+
+
+def owned(warehouse: refimpl.Warehouse, reference: str | Path) -> OwnedTable:
+    """The table that the owner has under this name, id or path."""
+    found = warehouse.owner.resolve(reference)
+    return OwnedTable(
+        owner=warehouse.owner,
+        table_id=found.table_id,
+        feature=found.feature,
+        way=found.way,
+        location=found.location,
+        environment=warehouse.environment,
+    )
+
+
+def filesystem_table(location: Path, *, versions: int = 2, environment: Environment | None = None) -> LogStore:
+    """A table without an owner: versions 0 to `versions` - 1, the last with in-commit timestamps."""
+    log = LogStore(location, environment or Environment())
+    log.create_folders()
+    for version in range(versions):
+        content = first_version(None, START) if version == 0 else append(START + version)
+        assert log.put_if_absent(log_path.commit(version), content)
+    return log
+
+
+def ownership_change(feature: TableFeature, timestamp: int) -> bytes:
+    """The commit that makes a filesystem table an owned one."""
+    return actions.encode([info(timestamp), protocol_of(feature), metadata_of(feature)])
+
+
+def hand_back_commit(timestamp: int) -> bytes:
+    """The commit that makes an owned table a filesystem one."""
+    return actions.encode([info(timestamp), protocol_of(None), metadata_of(None)])

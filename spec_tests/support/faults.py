@@ -1,0 +1,228 @@
+"""Crashes and failing disks: an environment whose every effect is counted and may be the last.
+
+    recorder = Faults()                                # counts, and lets everything pass
+    crash = Faults(crash_after=3)                      # three effects happen, then the process is dead
+    full = Faults(fail_from=3, error=disk_is_full)     # the third effect and all later ones fail
+
+An effect is what changes files, a transaction of the ledger that commits, or a fold of its write-ahead
+log. Reads can fail too (`fail_reads`). A dead process has no effects: whatever the code still tries on
+its way out (`finally`, `suppress`) raises `SimulatedCrash` again.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import apsw
+
+import refimpl
+from refimpl.environment import Environment
+from refimpl.files import FileStatus, NewFile, PosixFiles
+
+Result = TypeVar("Result")
+
+
+class SimulatedCrash(BaseException):
+    """The process died here. No `Exception`: nobody may handle it."""
+
+
+def disk_is_full() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device")
+
+
+def read_only() -> OSError:
+    return OSError(errno.EROFS, "Read-only file system")
+
+
+def disk_is_broken() -> OSError:
+    return OSError(errno.EIO, "Input/output error")
+
+
+class Faults:
+    """What shall happen at which effect. `seen` names the effects so far."""
+
+    def __init__(
+        self,
+        *,
+        crash_after: int | None = None,
+        torn: bool = False,
+        fail_from: int | None = None,
+        fail_count: int | None = None,
+        fail_reads: bool = False,
+        error: Callable[[], OSError] = disk_is_full,
+    ) -> None:
+        """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
+        the disk works again; None: for ever."""
+        self.seen: list[str] = []
+        self.dead = False
+        self._crash_after = crash_after
+        self._torn = torn
+        self._fail_from = fail_from
+        self._fail_count = fail_count
+        self._fail_reads = fail_reads
+        self._error = error
+        self._connections: list[apsw.Connection] = []
+
+    def environment(self, **fields: Any) -> Environment:
+        return Environment(files=FaultyFiles(self), connect=self._connect, **fields)
+
+    def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
+        if self.dead:
+            raise SimulatedCrash(name)
+        if self._crash_after is not None and len(self.seen) >= self._crash_after:
+            self.dead = True
+            if self._torn and torn is not None:
+                torn()
+            raise SimulatedCrash(name)
+        self.seen.append(name)
+        self._fail_if_due()
+        return act()
+
+    def read(self, act: Callable[[], Result]) -> Result:
+        if self.dead:
+            raise SimulatedCrash("read")
+        if self._fail_reads and self._due(len(self.seen) + 1):
+            raise self._error()
+        return act()
+
+    def _fail_if_due(self) -> None:
+        if self._due(len(self.seen)):
+            raise self._error()
+
+    def _due(self, number: int) -> bool:
+        if self._fail_from is None or number < self._fail_from:
+            return False
+        return self._fail_count is None or number < self._fail_from + self._fail_count
+
+    def _connect(self, path: Path) -> apsw.Connection:
+        connection = FaultyConnection(str(path))
+        connection.faults = self
+        self._connections.append(connection)
+        return connection
+
+    def abandon(self) -> None:
+        """What the kernel does with a process that died: its connections are gone, transactions rolled back."""
+        self.dead = True
+        for connection in self._connections:
+            connection.faults = None  # type: ignore[attr-defined]
+            connection.close(True)
+
+
+class FaultyConnection(apsw.Connection):
+    """A connection to the ledger whose commits are effects. A failing disk is `SQLITE_FULL` or `SQLITE_IOERR`."""
+
+    faults: Faults | None = None
+
+    def execute(self, statement: str, *values: Any, **more: Any) -> Any:
+        if self.faults is None or statement != "COMMIT":
+            return super().execute(statement, *values, **more)
+        commit = super().execute
+        try:
+            return self.faults.effect("commit", lambda: commit(statement, *values, **more))
+        except OSError as error:
+            raise _as_sqlite(error) from error
+
+    def wal_checkpoint(self, *values: Any, **more: Any) -> Any:
+        fold = super().wal_checkpoint
+        if self.faults is None:
+            return fold(*values, **more)
+        try:
+            return self.faults.effect("fold", lambda: fold(*values, **more))
+        except OSError as error:
+            raise _as_sqlite(error) from error
+
+
+def _as_sqlite(error: OSError) -> apsw.Error:
+    kind = apsw.FullError if error.errno == errno.ENOSPC else apsw.IOError
+    return kind(str(error))
+
+
+class FaultyFiles(PosixFiles):
+    """The host's files; every effect asks `Faults` first."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def create(self, path: Path) -> NewFile:
+        file = self._faults.effect(f"create {_kind(path)}", lambda: super(FaultyFiles, self).create(path))
+        return _FaultyNewFile(self._faults, file, _kind(path))
+
+    def fsync(self, path: Path) -> None:
+        self._faults.effect(f"fsync {_kind(path)}", lambda: super(FaultyFiles, self).fsync(path))
+
+    def fsync_directory(self, path: Path) -> None:
+        self._faults.effect(f"fsync {_kind(path)}/", lambda: super(FaultyFiles, self).fsync_directory(path))
+
+    def make_directory(self, path: Path) -> None:
+        self._faults.effect(f"mkdir {_kind(path)}/", lambda: super(FaultyFiles, self).make_directory(path))
+
+    def link(self, source: Path, target: Path) -> None:
+        self._faults.effect(f"link {_kind(target)}", lambda: super(FaultyFiles, self).link(source, target))
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._faults.effect(f"replace {_kind(target)}", lambda: super(FaultyFiles, self).replace(source, target))
+
+    def unlink(self, path: Path) -> None:
+        self._faults.effect(f"unlink {_kind(path)}", lambda: super(FaultyFiles, self).unlink(path))
+
+    def remove_directory(self, path: Path) -> None:
+        self._faults.effect(f"rmdir {_kind(path)}/", lambda: super(FaultyFiles, self).remove_directory(path))
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        return self._faults.read(lambda: super(FaultyFiles, self).list_directory(directory))
+
+    def read(self, path: Path) -> bytes:
+        return self._faults.read(lambda: super(FaultyFiles, self).read(path))
+
+    def stat(self, path: Path) -> FileStatus | None:
+        return self._faults.read(lambda: super(FaultyFiles, self).stat(path))
+
+    def exists(self, path: str) -> bool:
+        return self._faults.read(lambda: super(FaultyFiles, self).exists(path))
+
+
+class _FaultyNewFile:
+    def __init__(self, faults: Faults, file: NewFile, kind: str) -> None:
+        self._faults = faults
+        self._file = file
+        self._kind = kind
+
+    def write(self, content: bytes) -> None:
+        self._faults.effect(
+            f"write {self._kind}",
+            lambda: self._file.write(content),
+            torn=lambda: self._file.write(content[: len(content) // 2]),
+        )
+
+    def fsync(self) -> None:
+        self._faults.effect(f"fsync {self._kind}", self._file.fsync)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)
+
+
+def _kind(path: Path) -> str:
+    """A name without what differs from run to run."""
+    if path.name.startswith(".tmp-"):
+        return "temporary"
+    if path.parent.name in ("_commits", "_staged_commits"):
+        return "staged"
+    if path.suffix == ".json":
+        return f"{int(path.stem)}.json"
+    return path.name.split("-")[0]
+
+
+def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], Result]) -> Result | None:
+    """Open the warehouse and act, with these faults; None if the process died meanwhile. It is gone afterwards."""
+    try:
+        return act(refimpl.open(directory, environment=faults.environment()))
+    except SimulatedCrash:
+        return None
+    finally:
+        faults.abandon()
