@@ -147,3 +147,7 @@ class CorruptLogError(CorruptionError):
 
 class CorruptLedgerError(CorruptionError):
     """The owner's database is damaged, or of a schema that this release does not know. Facts: `path`."""
+
+
+CERTAINLY_NOT_COMMITTED = (InvalidRequestError, LostRaceError, ConcurrentModificationError, OwnerUnavailableError)
+"""Errors of a commit after which no log can name the new data files. After any other nobody knows, and they stay."""

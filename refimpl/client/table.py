@@ -23,6 +23,7 @@ from refimpl.table_feature import TableFeature, Way
 
 if TYPE_CHECKING:
     from refimpl.client.history import HistoryEntry
+    from refimpl.client.landing import Committed
     from refimpl.client.transaction import Transaction
 
 
@@ -174,6 +175,18 @@ class Table:
         from refimpl.client.transaction import Transaction
 
         return Transaction(self, snapshot or self._latest(), operation=operation, **options)
+
+    def append(self, rows: Any, *, app: tuple[str, int] | None = None) -> Committed | None:
+        """Append Arrow rows in one transaction: see `refimpl.client.rows.append`."""
+        from refimpl.client.rows import append
+
+        return append(self, rows, app=app)
+
+    def overwrite(self, rows: Any) -> Committed:
+        """Replace all rows in one transaction: see `refimpl.client.rows.overwrite`."""
+        from refimpl.client.rows import overwrite
+
+        return overwrite(self, rows)
 
     def __repr__(self) -> str:
         through = "by path" if self.owner is None else f"through {self.owner.name!r}"

@@ -21,12 +21,10 @@ from refimpl.client import data_files
 from refimpl.client.schema import Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.errors import (
-    ConcurrentModificationError,
+    CERTAINLY_NOT_COMMITTED,
     InvalidRequestError,
     LocationError,
-    LostRaceError,
     NameTakenError,
-    OwnerUnavailableError,
     TableNotFoundError,
 )
 from refimpl.spark import frames
@@ -52,13 +50,6 @@ MODES: Final = {
 _OPTIONS: Final = ("replaceWhere", "txnAppId", "txnVersion", "feature", "way")
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 _PROPERTY_PREFIX: Final = "delta."
-_CERTAINLY_NOT_COMMITTED: Final = (
-    InvalidRequestError,
-    LostRaceError,
-    ConcurrentModificationError,
-    OwnerUnavailableError,
-)
-"""Errors after which no log can name the new files. After any other nobody knows, and the files stay."""
 _CREATION_RACES: Final = 3
 
 
@@ -229,7 +220,7 @@ class DeltaWriter:
             transaction.add(*adds)
             transaction.metrics |= _metrics(adds)
             committed = transaction.commit()
-        except _CERTAINLY_NOT_COMMITTED:
+        except CERTAINLY_NOT_COMMITTED:
             data_files.delete(table.location, adds)
             raise
         return _written(committed.version, adds, len(removed), committed.tries, committed.rebased_over)

@@ -1,0 +1,85 @@
+"""Appending and overwriting rows with the plain client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.client.table import Table
+from refimpl.errors import ConcurrentAppendError, InvalidRequestError
+from refimpl.warehouse import Warehouse
+
+SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "month": pa.array([i % 12 for i in ids], pa.int32())}, schema=SCHEMA)
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.snapshot().to_arrow(columns=["id"])["id"].to_pylist())
+
+
+def data_files_of(table: Table) -> set[Path]:
+    return set(table.location.rglob("*.parquet"))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return refimpl.open(tmp_path / "lake")
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    return warehouse.create_table("sales", SCHEMA, partition_columns=["month"])
+
+
+def test_appended_rows_are_read_back_by_everybody_who_opens_the_table(warehouse: Warehouse, table: Table) -> None:
+    committed = table.append(rows(1, 2, 3))
+    assert committed is not None
+    assert committed.version == 1
+    assert ids(warehouse.table("sales")) == [1, 2, 3]
+
+
+def test_an_overwrite_leaves_only_the_new_rows_and_the_old_version_stays_readable(table: Table) -> None:
+    table.append(rows(1, 2, 3))
+    table.overwrite(rows(4))
+    assert ids(table) == [4]
+    assert table.snapshot(version=1).to_arrow().num_rows == 3
+
+
+def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None:
+    with pytest.raises(InvalidRequestError):
+        table.append(pa.table({"id": ["one"], "month": pa.array([1], pa.int32())}))
+    assert table.snapshot().version == 0
+    assert data_files_of(table) == set()
+
+
+def test_an_overwrite_that_lost_against_an_append_leaves_no_file_of_its_own(
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refimpl.client import data_files
+
+    table.append(rows(1))
+    write = data_files.write
+
+    def somebody_appends_meanwhile(*arguments: object, **options: object) -> object:
+        monkeypatch.setattr(data_files, "write", write)
+        warehouse.table("sales").append(rows(2))
+        return write(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(data_files, "write", somebody_appends_meanwhile)
+    with pytest.raises(ConcurrentAppendError):
+        table.overwrite(rows(9))
+    assert ids(table) == [1, 2]
+    assert len(data_files_of(table)) == 2
+
+
+def test_a_batch_of_an_application_is_appended_once(table: Table) -> None:
+    assert table.append(rows(1), app=("stream", 7)) is not None
+    assert table.append(rows(1), app=("stream", 7)) is None
+    assert table.append(rows(2), app=("stream", 8)) is not None
+    assert ids(table) == [1, 2]
