@@ -1,0 +1,500 @@
+"""Loading a version: replay, the owner's commits, races with publication and cleanup, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from refimpl import log_path
+from refimpl.actions import Add, DeletionVector, DomainMetadata, Protocol, Txn
+from refimpl.client.table import Table
+from refimpl.commit_owner import TableState
+from refimpl.errors import (
+    CorruptionError,
+    CorruptLogError,
+    InvalidRequestError,
+    InvalidTableError,
+    NotFoundInHistoryError,
+    PathAccessError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from spec_tests.support.log_names import uuid
+from spec_tests.support.written_log import (
+    DIALECTS,
+    START,
+    WatchedFiles,
+    WrittenLog,
+    add,
+    definition,
+    metadata,
+    remove,
+)
+
+both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+
+
+def paths(table: Table, **options: int) -> set[str]:
+    return {path for path, _ in table.snapshot(**options).files}  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> WrittenLog:
+    return WrittenLog(tmp_path / "t").create()
+
+
+class TestReplay:
+    """delta-facts section 1, "Actions"."""
+
+    def test_added_files_are_active_and_removed_ones_are_tombstones(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a"), add("b")).publish(2, remove("a"))
+        snapshot = plain.table().snapshot()
+        assert set(snapshot.files) == {("b", None)}
+        assert set(snapshot.tombstones) == {("a", None)}
+        assert snapshot.size_in_bytes == 100
+
+    def test_a_file_that_comes_back_is_no_tombstone(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a")).publish(2, remove("a")).publish(3, add("a", size=7))
+        snapshot = plain.table().snapshot()
+        assert not snapshot.tombstones
+        assert snapshot.size_in_bytes == 7
+
+    def test_a_file_is_identified_by_its_path_and_deletion_vector(self, plain: WrittenLog) -> None:
+        vector = DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1, offset=4)
+        plain.publish(1, add("a")).publish(2, add("a", deletion_vector=vector), remove("a"))
+        plain.publish(3, remove("a", deletion_vector=vector), add("b"))
+        snapshot = plain.table().snapshot()
+        assert set(snapshot.files) == {("b", None)}
+        assert set(snapshot.tombstones) == {("a", None), ("a", "uab@4")}
+
+    def test_the_latest_protocol_and_metadata_win(self, plain: WrittenLog) -> None:
+        newer = Protocol(min_reader_version=1, min_writer_version=3)
+        plain.publish(1, newer, metadata(owner="me")).publish(2, add("a"))
+        snapshot = plain.table().snapshot()
+        assert snapshot.protocol == newer
+        assert snapshot.metadata.configuration == {"owner": "me"}
+
+    def test_the_latest_transaction_of_each_application_wins(self, plain: WrittenLog) -> None:
+        plain.publish(1, Txn(app_id="x", version=1), Txn(app_id="y", version=5)).publish(2, Txn(app_id="x", version=2))
+        assert {app: txn.version for app, txn in plain.table().snapshot().transactions.items()} == {"x": 2, "y": 5}
+
+    def test_the_latest_metadata_of_each_domain_wins_and_removed_ones_are_gone(self, plain: WrittenLog) -> None:
+        plain.publish(1, *(DomainMetadata(domain=d, configuration="1", removed=False) for d in "ab"))
+        plain.publish(2, DomainMetadata(domain="a", configuration="2", removed=False))
+        plain.publish(3, DomainMetadata(domain="b", configuration="", removed=True))
+        assert {d: m.configuration for d, m in plain.table().snapshot().domains.items()} == {"a": "2"}
+
+    def test_unknown_actions_and_fields_are_ignored(self, plain: WrittenLog) -> None:
+        plain.write(
+            log_path.commit(1),
+            b'{"newAction":{"x":1}}\n{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":0,'
+            b'"dataChange":true,"newField":[1]}}\n',
+        )
+        assert paths(plain.table()) == {"a"}
+
+    def test_a_compaction_gives_the_same_table(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a")).publish(2, remove("a"), add("b")).publish(3, add("c"))
+        expected = plain.table().snapshot()
+        files = WatchedFiles()
+        plain.write(log_path.compaction(1, 2), plain.content(99, remove("a"), add("b")))
+        found = plain.table(files=files).snapshot()
+        assert dict(found.files) == dict(expected.files)
+        assert dict(found.tombstones) == dict(expected.tombstones)
+        assert log_path.commit(1) not in files.reads
+
+
+class TestBrokenLogs:
+    def test_a_zero_byte_commit_is_an_error_that_names_the_file(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a")).write(log_path.commit(1), b"")
+        with pytest.raises(CorruptLogError) as caught:
+            plain.table().snapshot()
+        assert caught.value.path == str(plain.folder / log_path.commit(1))
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"{", b"\xff\xfe\n", b'{"add":{"path":1}}\n', b"[1]\n", b'{"commitInfo":{}}\n{"add"', b"\n\n"],
+        ids=["cut off", "not UTF-8", "of a wrong type", "no object", "second line cut off", "blank"],
+    )
+    def test_a_malformed_commit_is_an_error_that_names_the_file(self, plain: WrittenLog, content: bytes) -> None:
+        plain.publish(1, add("a"))
+        assert paths(plain.table()) == {"a"}
+        plain.write(log_path.commit(1), content)
+        with pytest.raises(CorruptLogError) as caught:
+            plain.table().snapshot()
+        assert caught.value.path == str(plain.folder / log_path.commit(1))
+
+    def test_a_gap_in_the_log_names_the_missing_version(self, plain: WrittenLog) -> None:
+        plain.publish(1).publish(2).delete(log_path.commit(1))
+        with pytest.raises(CorruptLogError) as caught:
+            plain.table().snapshot()
+        assert caught.value.missing_version == 1
+
+    def test_a_folder_without_a_log_is_no_table(self, tmp_path: Path) -> None:
+        with pytest.raises(TableNotFoundError) as caught:
+            Table.by_path(tmp_path / "nothing").snapshot()
+        assert caught.value.location == str(tmp_path / "nothing")
+
+    def test_a_log_without_protocol_or_metadata_is_corrupt(self, tmp_path: Path) -> None:
+        protocol, description = definition()
+        log = WrittenLog(tmp_path / "t").publish(0, protocol)
+        with pytest.raises(CorruptLogError, match="metaData"):
+            log.table().snapshot()
+        log.publish(0, description)
+        with pytest.raises(CorruptLogError, match="protocol"):
+            log.table().snapshot()
+
+    def test_names_that_mean_nothing_are_ignored(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a"))
+        for name in ("1.json", ".00000000000000000002.json.tmp", "00000000000000000002.json.crc", "_commits.json"):
+            plain.write(name, b"garbage")
+        assert paths(plain.table()) == {"a"}
+
+
+class TestThroughTheOwner:
+    @both_dialects
+    def test_published_staged_and_inline_commits_make_one_table(self, tmp_path: Path, feature: TableFeature) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
+        if feature is CATALOG_MANAGED:
+            log.inline(4, add("d"))
+        table = log.table(log.owner())
+        assert paths(table) == {"a", "b", "c"} | ({"d"} if feature is CATALOG_MANAGED else set())
+        assert not table.snapshot().stale
+
+    @both_dialects
+    def test_the_owner_is_asked_before_the_log_is_listed(self, tmp_path: Path, feature: TableFeature) -> None:
+        """catalog-managed, "Reading Catalog-managed Tables"; FB01."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
+        owner, files = log.owner(), WatchedFiles()
+        order: list[str] = []
+        owner.after_answer.append(lambda: order.append("asked"))
+        files.after_listing.append(lambda: order.append("listed"))
+        log.table(owner, files).snapshot()
+        assert order == ["asked", "listed"]
+
+    @both_dialects
+    def test_a_commit_that_is_published_between_the_answer_and_the_listing_is_read(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        """FB01, FB03: its staged file is gone, the published one serves."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
+        owner = log.owner()
+        owner.after_answer.append(lambda: log.backfill(1))
+        assert paths(log.table(owner)) == {"a", "b"}
+        assert owner.asked == [(None, None)]
+
+    @both_dialects
+    def test_a_commit_that_is_published_between_the_listing_and_the_reading_is_read(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        """delta-facts section 1: should the staged file be gone, the published one serves."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
+        files = WatchedFiles()
+        files.after_listing.append(lambda: log.backfill(1).backfill(2))
+        assert paths(log.table(log.owner(), files)) == {"a", "b"}
+
+    @both_dialects
+    def test_a_staged_file_that_nobody_published_either_is_an_error_that_names_it(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
+        assert paths(log.table(log.owner())) == {"a"}
+        log.delete(f"{feature.staging_folder}/{log_path.staged_commit(1, uuid(1))}")
+        with pytest.raises(CorruptLogError) as caught:
+            log.table(log.owner()).snapshot()
+        assert log_path.commit(1) in caught.value.path
+
+    @both_dialects
+    def test_orphans_in_the_staging_folder_are_never_read(self, tmp_path: Path, feature: TableFeature) -> None:
+        """FB05; delta-facts section 1: never enumerate the staging folder to find commits."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
+        for version in (1, 2):
+            name = log_path.staged_commit(version, uuid(50 + version))
+            log.write(f"{feature.staging_folder}/{name}", b"torn garbage")
+        assert paths(log.table(log.owner())) == {"a"}
+
+    def test_a_direct_publish_that_the_owner_has_not_noticed(self, tmp_path: Path) -> None:
+        """FB15; requirements-notes: truth against snapshot bound, the cap differs between the dialects."""
+        for feature, expected in ((MANAGED_COMMIT, {"a", "b"}), (CATALOG_MANAGED, {"a"})):
+            log = WrittenLog(tmp_path / feature.name, feature).create().publish(1, add("a")).publish(2, add("b"))
+            owner = log.owner()
+            owner.latest = lambda: 1
+            assert paths(log.table(owner)) == expected
+
+    def test_a_managed_commit_table_whose_owner_makes_no_claim_is_read(self, tmp_path: Path) -> None:
+        """FB14; requirements-notes: latest -1."""
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
+        owner = log.owner()
+        owner.latest = lambda: None
+        assert paths(log.table(owner)) == {"a"}
+
+    def test_commits_that_are_cleaned_up_meanwhile_are_replaced_by_the_checkpoint(self, plain: WrittenLog) -> None:
+        """FB29, FB37: what vanished is looked for again, with a new listing."""
+        plain.publish(1, add("a")).publish(2, add("b"))
+        checkpoint = checkpoint_by_delta_rs(plain, 2)
+
+        def clean_up() -> None:
+            plain.write(log_path.classic_checkpoint(2), checkpoint)
+            plain.delete(log_path.commit(0)).delete(log_path.commit(1))
+
+        files = WatchedFiles()
+        files.after_listing.append(clean_up)
+        assert paths(plain.table(files=files)) == {"a", "b"}
+        assert files.listings == 2
+
+    def test_a_listing_that_shows_2_without_1_is_made_again(self, plain: WrittenLog) -> None:
+        """requirements-notes, "Freedoms": one non-atomic listing."""
+        plain.publish(1, add("a")).publish(2, add("b"))
+        hidden = plain.contents[1]
+        plain.delete(log_path.commit(1))
+        files = WatchedFiles()
+        files.after_listing.append(lambda: plain.write(log_path.commit(1), hidden))
+        assert paths(plain.table(files=files)) == {"a", "b"}
+
+    def test_the_same_evidence_twice_is_the_truth(self, plain: WrittenLog) -> None:
+        plain.publish(1).publish(2).delete(log_path.commit(1))
+        files = WatchedFiles()
+        with pytest.raises(CorruptLogError):
+            plain.table(files=files).snapshot()
+        assert files.listings == 2
+
+    def test_a_log_that_never_stands_still_is_given_up(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
+        owner, latest = log.owner(), [5]
+
+        def move_on() -> int:
+            latest[0] += 1
+            return latest[0]
+
+        owner.latest = move_on
+        with pytest.raises(CorruptLogError, match="changed during each"):
+            log.table(owner).snapshot()
+
+
+class TestByPath:
+    def test_a_managed_commit_table_is_its_published_part_and_says_so(self, tmp_path: Path) -> None:
+        """managed-commits, "Reader Requirements for Managed Commits"."""
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a")).stage(2, add("b"))
+        by_path = log.table().snapshot()
+        assert (by_path.version, by_path.stale) == (1, True)
+        assert by_path.staleness is not None
+        through_owner = log.table(log.owner()).snapshot()
+        assert (through_owner.version, through_owner.stale, through_owner.staleness) == (2, False, None)
+
+    def test_a_catalog_managed_table_is_refused(self, tmp_path: Path) -> None:
+        """catalog-managed, "Reader Requirements for Catalog-managed tables"."""
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1, add("a"))
+        assert paths(log.table(log.owner())) == {"a"}
+        with pytest.raises(PathAccessError):
+            log.table().snapshot()
+        with pytest.raises(PathAccessError):
+            log.table().snapshot(version=0)
+
+    def test_a_filesystem_table_is_fresh(self, plain: WrittenLog) -> None:
+        assert not plain.table().snapshot().stale
+
+    def test_a_table_that_becomes_catalog_managed_is_refused_from_then_on(self, plain: WrittenLog) -> None:
+        table = plain.table()
+        assert table.snapshot().version == 0
+        plain.publish(1, *definition(CATALOG_MANAGED))
+        with pytest.raises(PathAccessError):
+            table.snapshot()
+        assert table.snapshot(version=0).version == 0
+
+
+class TestOwnership:
+    def test_a_table_that_its_owner_knows_in_another_dialect_is_invalid(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create()
+        owner = log.owner()
+        assert log.table(owner).snapshot().feature is MANAGED_COMMIT
+        owner.feature = CATALOG_MANAGED
+        with pytest.raises(InvalidTableError):
+            log.table(owner).snapshot()
+
+    def test_a_handle_follows_a_table_that_is_handed_back(self, tmp_path: Path) -> None:
+        """managed-commits, "Converting a managed-commit table to filesystem table"."""
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1, add("a"))
+        owner = log.owner()
+        table = log.table(owner)
+        assert table.snapshot().feature is CATALOG_MANAGED
+        log.publish(2, *definition(None))
+        owner.state, owner.latest = TableState.HANDED_BACK, lambda: 2
+        log.publish(3, add("b"))
+        assert paths(table) == {"a", "b"}
+        assert table.owner is None
+        assert not table.snapshot().stale
+
+    def test_a_table_that_was_handed_back_resolves_to_a_filesystem_table(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
+        owner = log.owner()
+        owner.state = TableState.HANDED_BACK
+        table = log.table(owner)
+        assert table.owner is None
+        assert paths(table) == {"a"}
+
+    def test_a_take_over_that_is_not_published_yet_changes_nothing(self, tmp_path: Path) -> None:
+        """managed-commits, "Converting an existing filesystem based table": it takes effect when it is published."""
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).publish(0, *definition(None), add("a"))
+        owner = log.owner()
+        owner.state, owner.latest = TableState.TAKING_OVER, lambda: None
+        table = log.table(owner)
+        snapshot = table.snapshot()
+        assert (snapshot.feature, snapshot.stale) == (None, False)
+        log.publish(1, *definition(MANAGED_COMMIT), add("b"))
+        owner.state, owner.latest = TableState.ACTIVE, lambda: 1
+        assert table.snapshot().feature is MANAGED_COMMIT
+        assert table.owner is not None
+        assert paths(table) == {"a", "b"}
+
+
+class TestRefused:
+    def test_a_reader_feature_that_is_not_implemented(self, plain: WrittenLog) -> None:
+        table = plain.table()
+        table.snapshot()
+        plain.publish(
+            1,
+            Protocol(
+                min_reader_version=3,
+                min_writer_version=7,
+                reader_features=("typeWidening",),
+                writer_features=("typeWidening",),
+            ),
+        )
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            table.snapshot()
+        assert caught.value.features == ("typeWidening",)
+        assert table.snapshot(version=0).version == 0
+
+    def test_files_with_deletion_vectors(self, plain: WrittenLog) -> None:
+        vector = DeletionVector(storage_type="i", path_or_inline_dv="x", size_in_bytes=1, cardinality=1)
+        plain.publish(1, add("a")).publish(2, add("a", deletion_vector=vector), remove("a"))
+        assert paths(plain.table(), version=1) == {"a"}
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            plain.table().snapshot()
+        assert caught.value.features == ("deletionVectors",)
+        plain.publish(3, remove("a", deletion_vector=vector))
+        assert paths(plain.table()) == set()
+
+
+class TestTimeTravelByVersion:
+    def test_each_version_is_what_it_was(self, plain: WrittenLog) -> None:
+        plain.publish(1, add("a")).publish(2, add("b")).publish(3, remove("a"))
+        found = [paths(plain.table(), version=version) for version in range(4)]
+        assert found == [set(), {"a"}, {"a", "b"}, {"b"}]
+
+    @both_dialects
+    def test_unpublished_versions_can_be_travelled_to(self, tmp_path: Path, feature: TableFeature) -> None:
+        """FB18."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
+        owner = log.owner()
+        assert paths(log.table(owner), version=1) == {"a"}
+        assert owner.asked == [(None, 1)]
+
+    @pytest.mark.parametrize("version", [3, 2**62])
+    def test_a_version_that_does_not_exist_yet_is_an_error(self, plain: WrittenLog, version: int) -> None:
+        plain.publish(1).publish(2)
+        with pytest.raises(NotFoundInHistoryError):
+            plain.table().snapshot(version=version)
+
+    @pytest.mark.parametrize("version", [-1, 2**63, True])
+    def test_a_number_that_is_no_version_is_an_error(self, plain: WrittenLog, version: int) -> None:
+        with pytest.raises(InvalidRequestError):
+            plain.table().snapshot(version=version)
+
+    def test_a_version_and_a_time_together_are_an_error(self, plain: WrittenLog) -> None:
+        with pytest.raises(InvalidRequestError):
+            plain.table().snapshot(version=0, timestamp=START)
+
+
+class TestChecksums:
+    """delta-facts section 1: corrupt is ignored, one that parses and disagrees is reported."""
+
+    def log(self, tmp_path: Path) -> WrittenLog:
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"), Txn(app_id="x", version=1))
+        return log.publish(2, add("b"))
+
+    def test_one_that_agrees_says_nothing(self, tmp_path: Path) -> None:
+        log = self.log(tmp_path)
+        log.checksum(
+            2,
+            numFiles=2,
+            tableSizeBytes=200,
+            numMetadata=1,
+            numProtocol=1,
+            inCommitTimestampOpt=START + 2000,
+            setTransactions=[{"appId": "x", "version": 1}],
+            domainMetadata=[],
+            protocol={
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "writerFeatures": ["inCommitTimestamp", "managedCommit"],
+            },
+        )
+        assert log.table(log.owner()).snapshot().warnings == ()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"numFiles": 3},
+            {"tableSizeBytes": 7},
+            {"inCommitTimestampOpt": START},
+            {"setTransactions": []},
+            {"domainMetadata": [{"domain": "d", "configuration": "", "removed": False}]},
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metadata": {"id": "x", "schemaString": "{}"}},
+        ],
+        ids=lambda wrong: next(iter(wrong)),
+    )
+    def test_one_that_disagrees_is_reported_and_does_no_harm(self, tmp_path: Path, wrong: dict[str, object]) -> None:
+        log = self.log(tmp_path)
+        log.checksum(2, **wrong)
+        snapshot = log.table(log.owner()).snapshot()
+        assert {path for path, _ in snapshot.files} == {"a", "b"}
+        (warning,) = snapshot.warnings
+        assert log_path.checksum(2) in warning
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"numFiles":"many"}'])
+    def test_a_corrupt_one_is_ignored(self, tmp_path: Path, content: bytes) -> None:
+        log = self.log(tmp_path).write(log_path.checksum(2), content)
+        assert log.table(log.owner()).snapshot().warnings == ()
+
+    def test_one_of_an_earlier_version_is_compared_on_the_way(self, tmp_path: Path) -> None:
+        log = self.log(tmp_path)
+        log.checksum(1, numFiles=1)
+        assert log.table(log.owner()).snapshot().warnings == ()
+        log.checksum(1, numFiles=2)
+        assert len(log.table(log.owner()).snapshot().warnings) == 1
+
+    def test_one_newer_than_the_target_is_ignored(self, tmp_path: Path) -> None:
+        log = self.log(tmp_path)
+        log.checksum(2, numFiles=99)
+        assert log.table(log.owner()).snapshot(version=1).warnings == ()
+
+
+def checkpoint_by_delta_rs(log: WrittenLog, version: int) -> bytes:
+    """A classic checkpoint of the log as it stands, made by another implementation; the log stays as it was."""
+    from deltalake import DeltaTable
+
+    copy = log.location.with_name("copy")
+    shutil.copytree(log.location, copy)
+    DeltaTable(copy, version=version).create_checkpoint()
+    content = (copy / "_delta_log" / log_path.classic_checkpoint(version)).read_bytes()
+    shutil.rmtree(copy)
+    return content
+
+
+def test_an_active_file_is_found_by_its_key(plain: WrittenLog) -> None:
+    plain.publish(1, add("a", month="02"))
+    found = plain.table().snapshot().files["a", None]
+    assert isinstance(found, Add)
+    assert found.partition_values == {"month": "02"}
+
+
+def test_an_owner_that_contradicts_itself_is_an_error(tmp_path: Path) -> None:
+    log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a"))
+    owner = log.owner()
+    owner.latest = lambda: 0
+    with pytest.raises(CorruptionError):
+        log.table(owner).snapshot()

@@ -1,0 +1,233 @@
+"""A log written file by file, an owner that says what a test tells it to say, and files that are watched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refimpl import log_path
+from refimpl.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, encode
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
+from refimpl.commits import CommitsAnswer, RatifiedCommit
+from refimpl.environment import Environment
+from refimpl.errors import TableNotFoundError
+from refimpl.files import FileStatus, PosixFiles
+from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.log_names import uuid
+
+START = 1_700_000_000_000
+"""In-commit timestamp of version 0, in ms; version v has v seconds more."""
+
+SCHEMA = (
+    '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
+    '{"name":"month","type":"string","nullable":true,"metadata":{}}]}'
+)
+
+
+def metadata(schema: str = SCHEMA, *, partitioned: Sequence[str] = ("month",), **configuration: str) -> Metadata:
+    return Metadata(
+        id="5b068d91-2a11-4fa2-a73c-c7033ba20335",
+        schema_string=schema,
+        partition_columns=tuple(partitioned),
+        configuration=configuration,
+    )
+
+
+def definition(feature: TableFeature | None = None, **configuration: str) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata of a table with this dialect; of a filesystem table without one."""
+    if feature is None:
+        return Protocol(min_reader_version=1, min_writer_version=2), metadata(**configuration)
+    if feature.owner_property is not None:
+        configuration[feature.owner_property] = "stated"
+    configuration[IN_COMMIT_TIMESTAMP_PROPERTY] = "true"
+    return (
+        Protocol(
+            min_reader_version=feature.min_reader_version,
+            min_writer_version=7,
+            reader_features=(feature.name,) if feature.reader_feature else None,
+            writer_features=(feature.name, "inCommitTimestamp"),
+        ),
+        metadata(**configuration),
+    )
+
+
+def add(path: str, month: str | None = "01", **fields: Any) -> Add:
+    values: dict[str, Any] = {"size": 100, "modification_time": 0, "data_change": True, **fields}
+    return Add(path=path, partition_values={"month": month}, **values)
+
+
+def remove(path: str, **fields: Any) -> Remove:
+    return Remove(path=path, data_change=True, deletion_timestamp=1, **fields)
+
+
+def info(version: int, **fields: Any) -> CommitInfo:
+    own = {"inCommitTimestamp": START + 1000 * version, "operation": "WRITE", "txnId": f"t{version}"}
+    return CommitInfo(own | fields)
+
+
+@dataclass
+class WrittenLog:
+    """The log of one table, and the commits that its owner would still store."""
+
+    location: Path
+    feature: TableFeature | None = None
+    stored: list[RatifiedCommit] = field(default_factory=list)
+    contents: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.location / "_delta_log"
+
+    def content(self, version: int, *actions: Action, carries_time: bool = True) -> bytes:
+        first = info(version) if carries_time else CommitInfo({"operation": "WRITE"})
+        self.contents[version] = encode([first, *actions])
+        return self.contents[version]
+
+    def create(self, *actions: Action, **configuration: str) -> WrittenLog:
+        """Version 0, with the smallest protocol that this dialect has."""
+        return self.publish(0, *definition(self.feature, **configuration), *actions)
+
+    def publish(self, version: int, *actions: Action, **options: Any) -> WrittenLog:
+        return self.write(log_path.commit(version), self.content(version, *actions, **options))
+
+    def stage(self, version: int, *actions: Action) -> WrittenLog:
+        """A staged file that the owner ratified."""
+        assert self.feature is not None
+        name = log_path.staged_commit(version, uuid(version))
+        self.write(f"{self.feature.staging_folder}/{name}", self.content(version, *actions))
+        self.stored.append(self._ratified(version, Way.STAGED, file_name=name))
+        return self
+
+    def inline(self, version: int, *actions: Action) -> WrittenLog:
+        """A commit that only the owner has."""
+        content = self.content(version, *actions)
+        self.stored.append(self._ratified(version, Way.INLINE, content=content))
+        return self
+
+    def _ratified(self, version: int, way: Way, **place: Any) -> RatifiedCommit:
+        return RatifiedCommit(
+            version=version,
+            attempt=uuid(version),
+            way=way,
+            in_commit_timestamp=START + 1000 * version,
+            size=len(self.contents[version]),
+            ratified_at=0,
+            **place,
+        )
+
+    def backfill(self, version: int) -> WrittenLog:
+        """Publish a stored commit; the owner forgets it, and its staged file goes."""
+        self.write(log_path.commit(version), self.contents[version])
+        (commit,) = [commit for commit in self.stored if commit.version == version]
+        self.stored.remove(commit)
+        if commit.file_name is not None and self.feature is not None:
+            self.delete(f"{self.feature.staging_folder}/{commit.file_name}")
+        return self
+
+    def write(self, name: str, content: bytes) -> WrittenLog:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return self
+
+    def checksum(self, version: int, **fields: Any) -> WrittenLog:
+        return self.write(log_path.checksum(version), json.dumps(fields).encode())
+
+    def delete(self, name: str) -> WrittenLog:
+        (self.folder / name).unlink()
+        return self
+
+    def modified(self, version: int, milliseconds: int) -> WrittenLog:
+        """Set the modification time of a published commit."""
+        os.utime(self.folder / log_path.commit(version), ns=(milliseconds * 1_000_000,) * 2)
+        return self
+
+    @property
+    def latest(self) -> int | None:
+        return max(self.contents, default=None)
+
+    def owner(self) -> StatedOwner:
+        return StatedOwner(self)
+
+    def table(self, owner: StatedOwner | None = None, files: PosixFiles | None = None) -> Table:
+        """A handle, through `owner` if one is given, else by path."""
+        environment = Environment(files=files or PosixFiles())
+        if owner is None:
+            return Table.by_path(self.location, environment)
+        return Table.resolve(self.location, owner, environment)  # type: ignore[arg-type]
+
+
+@dataclass
+class StatedOwner:
+    """The half of `CommitOwner` that readers use. It answers what the log stores, or what it is told to."""
+
+    log: WrittenLog
+    name: str = "stated"
+    state: TableState = TableState.ACTIVE
+    latest: Callable[[], int | None] | None = None
+    feature: TableFeature | None = None
+    asked: list[tuple[int | None, int | None]] = field(default_factory=list)
+    after_answer: list[Callable[[], object]] = field(default_factory=list)
+    """Run one by one after each answer is made: what happens between it and the listing."""
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        feature = self.feature or self.log.feature
+        if feature is None:
+            raise TableNotFoundError(f"no table {reference}")
+        return ResolvedTable(
+            table_id="t",
+            name="orders",
+            location=self.log.location,
+            feature_name=feature.name,
+            way=Way.STAGED,
+            state=self.state,
+            policy=MaintenancePolicy(),
+            commits=self._answer(None, None),
+        )
+
+    def get_commits(self, table_id: str, start: int | None = None, end: int | None = None) -> CommitsAnswer:
+        self.asked.append((start, end))
+        found = self._answer(start, end)
+        if self.after_answer:
+            self.after_answer.pop(0)()
+        return found
+
+    def _answer(self, start: int | None, end: int | None) -> CommitsAnswer:
+        commits = [
+            commit
+            for commit in self.log.stored
+            if (start is None or commit.version >= start) and (end is None or commit.version <= end)
+        ]
+        latest = self.log.latest if self.latest is None else self.latest()
+        return CommitsAnswer(commits=tuple(commits), latest_ratified_version=latest)
+
+
+class WatchedFiles(PosixFiles):
+    """Counts what is done to files. `after_listing` and `before_read` let others act in between."""
+
+    def __init__(self) -> None:
+        self.listings = 0
+        self.reads: list[str] = []
+        self.after_listing: list[Callable[[], object]] = []
+        self.before_read: dict[str, Callable[[], object]] = {}
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        self.listings += 1
+        found = super().list_directory(directory)
+        if self.after_listing:
+            self.after_listing.pop(0)()
+        return found
+
+    def read(self, path: Path) -> bytes:
+        self.reads.append(path.name)
+        if path.name in self.before_read:
+            self.before_read.pop(path.name)()
+        return super().read(path)
+
+
+DIALECTS = [MANAGED_COMMIT, CATALOG_MANAGED]
