@@ -171,9 +171,12 @@ class CommitOwner(Protocol):
         """
         ...
 
-    def turn(self, table_id: str) -> AbstractContextManager[object]:
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:
         """Where a writer waits for its turn to commit, so that no writer starves. Advisory: an owner that
-        keeps no queue returns `nullcontext()`, and a commit outside of a turn is as good as one inside."""
+        keeps no queue returns `nullcontext(False)`, and a commit outside of a turn is as good as one inside.
+
+        The value tells whether others were first: then a look at `get_commits` saves a lost race.
+        """
         ...
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:

@@ -21,8 +21,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-HostQueue = Callable[[], AbstractContextManager[object]]
-"""Waits for one's turn, and holds it for the length of a `with`."""
+HostQueue = Callable[[], AbstractContextManager[bool]]
+"""Waits for one's turn, and holds it for the length of a `with`, whose value tells whether others were first."""
 
 LONGEST_WAIT_SECONDS: Final = 5.0
 """A process that holds its turn for longer is stuck; the next one stops waiting for it."""
@@ -39,16 +39,16 @@ _SECONDS_PER_TURN: Final = 0.0004
 def host_queue(path: Path) -> HostQueue:
     """The queue in this file. Where the system has no open-file-description locks nobody waits."""
     if not sys.platform.startswith("linux"):
-        return contextlib.nullcontext
+        return lambda: contextlib.nullcontext(False)
 
     @contextlib.contextmanager
-    def turn() -> Iterator[None]:
+    def turn() -> Iterator[bool]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             ticket = _draw(fd)
-            _await(fd, ticket)
+            waited = _await(fd, ticket)
             try:
-                yield
+                yield waited
             finally:
                 _hand_back(fd, ticket)
         finally:
@@ -66,17 +66,20 @@ def _draw(fd: int) -> int:
     return int(following)
 
 
-def _await(fd: int, ticket: int) -> None:
+def _await(fd: int, ticket: int) -> bool:
     if ticket == 0:
-        return
+        return False
     before = _FIRST_TICKET_BYTE + ticket - 1
     deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    waited = False
     while not _lock(fd, before, wait=False):
+        waited = True
         if time.monotonic() > deadline:
-            return
+            return waited
         _, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0))
         time.sleep(_SECONDS_PER_TURN * max(1, ticket - done - 1))
     _unlock(fd, before)
+    return waited
 
 
 def _hand_back(fd: int, ticket: int) -> None:

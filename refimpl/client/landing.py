@@ -11,7 +11,7 @@ from refimpl.client.conflicts import Basis, Winner, Work, check
 from refimpl.client.in_commit_timestamp import after_lost_race, next_timestamp
 from refimpl.client.owner_proposer import OwnerProposer
 from refimpl.client.patience import Patience
-from refimpl.client.proposing import FilesystemProposer, Proposer, Won
+from refimpl.client.proposing import FilesystemProposer, Lost, Proposer, Won
 from refimpl.commits import AttemptId
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import Version
@@ -59,22 +59,23 @@ class Landing:
         self._content = content
         self._enables_timestamps = enables_timestamps
         self._patience = Patience(table.environment, max_tries=max_tries, label=f"a commit to {table.label}")
-        self._stamp = self._first_stamp()
+        self._stamp: int | None = None
 
     def land(self) -> Committed:
         """The commit, or the error that ended it. Nothing happens after the commit point: no later trouble
         can make a failure of a commit that landed."""
         proposer = self._proposer()
-        with proposer.turn():
-            return self._loop(proposer)
+        with proposer.turn() as waited:
+            return self._loop(proposer, look_first=waited)
 
-    def _loop(self, proposer: Proposer) -> Committed:
+    def _loop(self, proposer: Proposer, *, look_first: bool) -> Committed:
         basis = Basis(protocol=self._snapshot.protocol, metadata=self._snapshot.metadata)
         first = version = self._snapshot.version + 1
         races = 0
+        self._stamp = self._first_stamp()
+        seen = proposer.ahead(version) if look_first else None
         while True:
-            self._patience.next_try(version)
-            result = proposer.propose(version, self._content.stamped(version, self._stamp))
+            result = seen or self._propose(proposer, version)
             if isinstance(result, Won):
                 return self._committed(result, first)
             winners = proposer.winners(result)
@@ -88,8 +89,14 @@ class Landing:
                 basis = check(self._work, winner, basis)
             self._restamp(winners[-1])
             version = winners[-1].version + 1
-            self._patience.pause(races)
-            races += 1
+            if seen is None:
+                self._patience.pause(races)
+                races += 1
+            seen = None
+
+    def _propose(self, proposer: Proposer, version: Version) -> Won | Lost:
+        self._patience.next_try(version)
+        return proposer.propose(version, self._content.stamped(version, self._stamp))
 
     def _proposer(self) -> Proposer:
         table = self._table

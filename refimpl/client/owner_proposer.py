@@ -71,8 +71,15 @@ class OwnerProposer:
         assert self.reader.feature is not None
         return self.reader.feature.staging_folder
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self) -> AbstractContextManager[bool]:
         return self.owner.turn(self.table_id)
+
+    def ahead(self, version: Version) -> Lost | None:
+        answer = self.owner.get_commits(self.table_id, version)
+        latest = answer.latest_ratified_version
+        if latest is None or latest < version:
+            return None
+        return Lost(version=version, latest=latest, known=answer.commits)
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and others as they stand."""
@@ -205,17 +212,17 @@ class OwnerProposer:
 
     def _nobody_won(self, lost: Lost) -> Won:
         """The owner says conflict and shows nothing. Perhaps it was this very attempt; else this is the end."""
-        assert lost.attempt is not None
         cause = LostRaceError(
             f"the owner of {self.label} says that version {lost.version} is taken (latest {lost.latest}), but neither "
             f"lists it nor has it published after {MAX_LOOKS} looks; run verify",
             tries=self.patience.tries,
             version=lost.version,
         )
-        resolved = self._resolve(lost.version, lost.attempt, cause)
-        if isinstance(resolved, Landed):
-            return Won(version=resolved.commit.version, attempt=lost.attempt)
-        self.discard(lost)
+        if lost.attempt is not None:
+            resolved = self._resolve(lost.version, lost.attempt, cause)
+            if isinstance(resolved, Landed):
+                return Won(version=resolved.commit.version, attempt=lost.attempt)
+            self.discard(lost)
         raise cause
 
     def discard(self, lost: Lost) -> None:

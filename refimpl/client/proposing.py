@@ -42,8 +42,12 @@ class Lost:
 class Proposer(Protocol):
     """Where a transaction proposes its versions."""
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Where to wait, so that no writer starves; for fairness only."""
+    def turn(self) -> AbstractContextManager[bool]:
+        """Where to wait, so that no writer starves; for fairness only. The value: whether others were first."""
+        ...
+
+    def ahead(self, version: Version) -> Lost | None:
+        """A race for `version` that is lost already, seen without proposing; None if there seems to be none."""
         ...
 
     def propose(self, version: Version, content: bytes) -> Won | Lost: ...
@@ -64,9 +68,12 @@ class FilesystemProposer:
         self._reader = reader
         self._log = reader.log
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self) -> AbstractContextManager[bool]:
         """Nobody keeps a queue for a table without an owner."""
-        return contextlib.nullcontext()
+        return contextlib.nullcontext(False)
+
+    def ahead(self, version: Version) -> Lost | None:
+        return Lost(version=version) if self._log.published(version) else None
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         name = log_path.commit(version)

@@ -225,7 +225,7 @@ class LocalOwner:
         for key, version, attempt, lost_at in lost:
             writer.add_lost(key, version, attempt, lost_at)
 
-    def turn(self, table_id: str) -> AbstractContextManager[object]:
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:
         queue = self._queues.get(table_id)
         if queue is None:
             folder = self.ledger.path.parent

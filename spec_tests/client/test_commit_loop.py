@@ -92,6 +92,24 @@ def test_a_lost_race_is_won_with_a_new_attempt(setting: Setting, feature: TableF
         assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
 
 
+@every_owned_way
+def test_a_writer_that_waited_for_its_turn_looks_before_it_proposes(
+    setting: Setting, feature: TableFeature, way: Way
+) -> None:
+    """A race that is lost already is not run: no proposal, no staged file."""
+    table = setting.table(feature, way)
+    transaction = appending(table, "mine")
+    setting.append(table, "theirs")
+    setting.owner.proposals.clear()
+    setting.owner.faults.waited = True
+    committed = transaction.commit()
+    assert (committed.version, committed.tries, committed.rebased_over) == (2, 1, 1)
+    assert [version for version, _ in setting.owner.proposals] == [2]
+    assert setting.host.pauses == []
+    assert appending(table, "next").commit().version == 3
+    assert paths(setting, table) == {"mine", "theirs", "next"}
+
+
 def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
     table = setting.table(None)
     transaction = appending(table, "mine")

@@ -250,8 +250,8 @@ class InMemoryOwner:
         table.metadata = next((a for a in found if isinstance(a, Metadata)), table.metadata)
         return commit
 
-    def turn(self, table_id: str) -> contextlib.AbstractContextManager[object]:
-        return contextlib.nullcontext()
+    def turn(self, table_id: str) -> contextlib.AbstractContextManager[bool]:
+        return contextlib.nullcontext(False)
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         with self._lock:

@@ -61,6 +61,8 @@ class Faults:
     """The same between the owner's decision and the client's knowledge of it."""
     raise_after_landing: list[Exception] = field(default_factory=list)
     """The request is carried out, then fails with this."""
+    waited: bool = False
+    """Every turn was waited for: others were first."""
     twice: bool = False
     """Every proposal is delivered twice; the client hears the second answer."""
 
@@ -142,8 +144,8 @@ class UnreliableOwner:
         requests, self.delayed = self.delayed, []
         return [request() for request in requests]
 
-    def turn(self, table_id: str) -> AbstractContextManager[object]:
-        return nullcontext()  # competitors act in the middle of a turn, on the same thread
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:
+        return nullcontext(self.faults.waited)  # competitors act in the middle of a turn, on the same thread
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         self._count("attempt_outcome")
