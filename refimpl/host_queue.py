@@ -43,18 +43,23 @@ def host_queue(path: Path) -> HostQueue:
 
     @contextlib.contextmanager
     def turn() -> Iterator[bool]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            ticket = _draw(fd)
-            waited = _await(fd, ticket)
-            try:
-                yield waited
-            finally:
-                _hand_back(fd, ticket)
-        finally:
-            os.close(fd)  # frees the ticket
+        with contextlib.ExitStack() as leaving:
+            yield _joined(path, leaving)
 
     return turn
+
+
+def _joined(path: Path, leaving: contextlib.ExitStack) -> bool:
+    """Stand in the queue until it is one's turn; whether others were first. A queue that fails is no queue:
+    it must neither hinder a commit nor make a failure of one that landed."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        leaving.callback(os.close, fd)  # frees the ticket
+        ticket = _draw(fd)
+        waited = _await(fd, ticket)
+        leaving.callback(_hand_back, fd, ticket)
+        return waited
+    return False
 
 
 def _draw(fd: int) -> int:
@@ -83,7 +88,8 @@ def _await(fd: int, ticket: int) -> bool:
 
 
 def _hand_back(fd: int, ticket: int) -> None:
-    os.pwrite(fd, ticket.to_bytes(8, "little"), 8)
+    with contextlib.suppress(OSError):
+        os.pwrite(fd, ticket.to_bytes(8, "little"), 8)
 
 
 def _lock(fd: int, byte: int, *, wait: bool) -> bool:
