@@ -201,11 +201,11 @@ class Context:
 
 @contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """A failing disk as `OwnerUnavailableError`. Only around what commits nothing when it fails."""
+    """A failing disk as `OwnerUnavailableError`. Only around what commits no version, and may be asked again."""
     try:
         yield
-    except OSError as error:
-        raise OwnerUnavailableError(f"cannot {doing}: {error}") from error
+    except (OSError, OutcomeUnknown) as error:
+        raise OwnerUnavailableError(f"cannot {doing}: {error}; try again") from error
 
 
 def _in_doubt(promise: Promise, failure: OSError | None) -> str:

@@ -134,12 +134,17 @@ class LocalOwner:
             return creation.register_table(self._context, self.name, table_id, proposal)
 
     def drop_table(self, table_id: str) -> None:
-        creation.drop_table(self._context, table_id)
+        with disk_errors("drop a table"):
+            creation.drop_table(self._context, table_id)
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
         """Change what clients may do to a table and how it is backfilled."""
         checked = policy.checked_policy(wanted)
-        with self._context.lock(), self._context.changing(table_id) as (writer, table):
+        with (
+            disk_errors("change a policy"),
+            self._context.lock(),
+            self._context.changing(table_id) as (writer, table),
+        ):
             writer.set_policy(table, checked)
 
     # Commits
@@ -238,10 +243,13 @@ class LocalOwner:
         with self.ledger.read() as view:
             seen = view.attempt(self._context.required(view, table_id), attempt)
         if seen is None:
-            with self._context.lock(), self._context.changing(table_id) as (writer, table):
+            with (
+                disk_errors(f"resolve {attempt}"),
+                self._context.lock(),
+                self._context.changing(table_id) as (writer, table),
+            ):
                 seen = writer.attempt(table, attempt)
-                with disk_errors(f"look into the log of {table.label}"):
-                    strange = table.state is TableState.ACTIVE and self._context.log(table).published(table.next)
+                strange = table.state is TableState.ACTIVE and self._context.log(table).published(table.next)
                 if seen is None and strange:
                     raise CorruptionError(
                         f"version {table.next} of {table.label} is published, the ledger's latest is {table.latest}: "
@@ -299,7 +307,7 @@ class LocalOwner:
 
     def add_roots(self, roots: list[Path]) -> None:
         """Allow take-overs below these directories too."""
-        with self._context.lock(), self.ledger.write() as writer:
+        with disk_errors("store the roots"), self._context.lock(), self.ledger.write() as writer:
             writer.set_roots(tuple(dict.fromkeys((*writer.roots(), *roots))))
 
     def close(self) -> None:

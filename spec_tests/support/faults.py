@@ -116,7 +116,7 @@ class FaultyConnection(apsw.Connection):
 
     faults: Faults | None = None
 
-    def execute(self, statement: str, *values: Any, **more: Any) -> Any:
+    def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
         if self.faults is None or statement != "COMMIT":
             return super().execute(statement, *values, **more)
         commit = super().execute

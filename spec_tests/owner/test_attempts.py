@@ -1,0 +1,171 @@
+"""Attempts: a landed one is answered for ever, an unresolved one is resolved for ever. field-bugs FB07-FB10, FB27."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import refimpl
+from refimpl.commits import Landed, NotLanded, Ratified, Rejected, RejectionReason
+from refimpl.errors import CorruptionError, TableNotFoundError
+from refimpl.log_path import commit as published_name
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt
+
+
+def refused(outcome: object, reason: RejectionReason) -> None:
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.reason is reason, outcome
+
+
+def test_a_replay_is_answered_as_the_first_time_for_ever(table: OwnedTable) -> None:
+    attempt, content = new_attempt(), append(START + 1)
+    proposal = table.propose(1, content, attempt=attempt)
+    first = table.owner.commit(table.table_id, 1, proposal)
+    assert isinstance(first, Ratified)
+    assert not first.replayed
+    stages = [lambda: None, lambda: table.land(5), table.backfill, lambda: table.land(30), table.backfill]
+    for act in stages:
+        act()
+        again = table.owner.commit(table.table_id, 1, proposal)
+        assert isinstance(again, Ratified)
+        assert again.replayed
+        assert without_place(again) == without_place(first)
+        assert table.owner.attempt_outcome(table.table_id, attempt) == Landed(commit=again.commit)
+    assert list(table.history()) == list(range(37))
+    assert table.history()[1] == content
+
+
+def without_place(outcome: Ratified) -> object:
+    """All that never changes: where the bytes are changes with the backfill."""
+    return msgspec.structs.replace(outcome.commit, file_name=None, content=None)
+
+
+def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
+    """field-bugs FB12: after publication nobody needs the staged file."""
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    proposal = table.propose(1, append(START + 1))
+    table.owner.commit(table.table_id, 1, proposal)
+    table.backfill()
+    for path in table.log.staged_listing(MANAGED_COMMIT.staging_folder):
+        table.log.delete(f"{MANAGED_COMMIT.staging_folder}/{path.name}")
+    again = table.owner.commit(table.table_id, 1, proposal)
+    assert isinstance(again, Ratified)
+    assert again.replayed
+
+
+def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) -> None:
+    proposal = table.propose(1, append(START + 1))
+    table.owner.commit(table.table_id, 1, proposal)
+    farewell = table.propose(2, hand_back_commit(START + 2), way=Way.DIRECT)
+    assert isinstance(table.owner.hand_back(table.table_id, 2, farewell), Ratified)  # type: ignore[arg-type]
+    for version, sent in ((1, proposal), (2, farewell)):
+        again = table.owner.commit(table.table_id, version, sent)
+        assert isinstance(again, Ratified)
+        assert again.replayed
+
+
+def test_a_replay_is_answered_by_another_start_of_the_owner(table: OwnedTable, warehouse: refimpl.Warehouse) -> None:
+    proposal = table.propose(1, append(START + 1))
+    table.owner.commit(table.table_id, 1, proposal)
+    with refimpl.open(warehouse.directory) as again:
+        outcome = again.owner.commit(table.table_id, 1, proposal)
+    assert isinstance(outcome, Ratified)
+    assert outcome.replayed
+
+
+def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable) -> None:
+    attempt, content = new_attempt(), append(START + 1)
+    table.commit(1, content, attempt=attempt)
+    before = table.history()
+    refused(table.commit(2, append(START + 2), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
+    if table.way is not Way.STAGED:
+        refused(table.commit(1, append(START + 1), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
+    assert table.history() == before
+    assert isinstance(table.commit(2, append(START + 2)), Ratified)
+
+
+def test_a_staged_file_is_no_replay_of_an_inline_commit_with_other_bytes(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    attempt, content = new_attempt(), append(START + 1)
+    table.commit(1, content, attempt=attempt)
+    other = table.propose(1, append(START + 1), attempt=attempt, way=Way.STAGED)
+    refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
+
+
+def test_an_attempt_that_did_not_land_never_will(table: OwnedTable) -> None:
+    """A request that was delayed past its resolution is refused."""
+    attempt = new_attempt()
+    delayed = table.propose(1, append(START + 1), attempt=attempt)
+    assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+    before = table.history()
+    for _ in range(2):
+        refused(table.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
+        assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+    assert table.history() == before
+    assert isinstance(table.commit(1), Ratified), "the same version with another attempt"
+    refused(table.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
+
+
+def test_a_resolution_outlives_the_owner(table: OwnedTable, warehouse: refimpl.Warehouse) -> None:
+    attempt = new_attempt()
+    delayed = table.propose(1, append(START + 1), attempt=attempt)
+    table.owner.attempt_outcome(table.table_id, attempt)
+    with refimpl.open(warehouse.directory) as again:
+        refused(again.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
+
+
+def test_an_attempt_that_lost_or_was_refused_is_no_landed_one(table: OwnedTable) -> None:
+    lost, gap, flawed = new_attempt(), new_attempt(), new_attempt()
+    table.land()
+    table.commit(1, append(START + 9), attempt=lost)
+    table.commit(5, append(START + 9), attempt=gap)
+    table.commit(2, append(START), attempt=flawed)
+    for attempt in (lost, gap, flawed):
+        assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+
+
+def test_a_refusal_is_no_resolution(table: OwnedTable) -> None:
+    """Conflicts and gaps are computed anew: the same attempt may land when its time has come."""
+    attempt = new_attempt()
+    proposal = table.propose(2, append(START + 2), attempt=attempt)
+    table.owner.commit(table.table_id, 2, proposal)
+    assert table.latest == 0
+    table.land()
+    assert isinstance(table.owner.commit(table.table_id, 2, proposal), Ratified)
+
+
+def test_the_same_attempt_id_in_two_tables_is_two_attempts(warehouse: refimpl.Warehouse) -> None:
+    one = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="one")
+    two = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="two")
+    attempt = new_attempt()
+    assert isinstance(one.commit(1, attempt=attempt), Ratified)
+    assert two.owner.attempt_outcome(two.table_id, attempt) == NotLanded()
+    assert isinstance(one.owner.attempt_outcome(one.table_id, attempt), Landed)
+
+
+def test_an_attempt_of_an_unknown_table_is_not_found(table: OwnedTable) -> None:
+    with pytest.raises(TableNotFoundError):
+        table.owner.attempt_outcome(new_attempt(), new_attempt())
+
+
+def test_a_ledger_that_may_have_forgotten_does_not_resolve(table: OwnedTable) -> None:
+    """A stranger's version, or an older ledger: "not landed" could be a lie."""
+    landed = table.land()[0].attempt
+    table.backfill()
+    table.log.put_if_absent(published_name(2), append(START + 2))
+    attempt = new_attempt()
+    with pytest.raises(CorruptionError):
+        table.owner.attempt_outcome(table.table_id, attempt)
+    assert isinstance(table.owner.attempt_outcome(table.table_id, landed), Landed)
+    table.log.delete(published_name(2))
+    assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+
+
+def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:
+    """Its log goes on without the owner; that is nobody's lost attempt."""
+    farewell = table.propose(1, hand_back_commit(START + 1), way=Way.DIRECT)
+    assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
+    table.log.put_if_absent(published_name(2), append(START + 2))
+    assert table.owner.attempt_outcome(table.table_id, new_attempt()) == NotLanded()
+    assert isinstance(table.owner.attempt_outcome(table.table_id, farewell.attempt), Landed)

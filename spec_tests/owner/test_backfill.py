@@ -1,0 +1,249 @@
+"""managed-commits, "Commit Backfills"; catalog-managed, "Publishing Commits"."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import Backfilled, MaintenancePolicy
+from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.owner import backfill
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
+from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken
+
+
+def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
+    return table.owner.backfill_to_version(table.table_id, version)
+
+
+def test_a_backfill_publishes_up_to_the_version_with_the_ratified_bytes(delayed: OwnedTable) -> None:
+    delayed.land(5)
+    truth = delayed.history()
+    assert backfilled(delayed, 3) == Backfilled(through=3, published=3)
+    assert delayed.published() == [0, 1, 2, 3]
+    assert backfilled(delayed) == Backfilled(through=5, published=2)
+    assert delayed.published() == [0, 1, 2, 3, 4, 5]
+    assert delayed.history() == truth
+    assert {v: delayed.log.read(log_path.commit(v)) for v in range(6)} == truth
+
+
+def test_a_backfill_of_what_is_published_or_does_not_exist_is_no_error(table: OwnedTable) -> None:
+    table.land(2)
+    assert backfilled(table, 999).through == 2
+    assert backfilled(table, 999) == Backfilled(through=2, published=0)
+    assert backfilled(table, 0) == Backfilled(through=2, published=0)
+    assert table.published() == [0, 1, 2]
+
+
+def test_a_backfill_of_no_version_or_no_table_is_refused(table: OwnedTable) -> None:
+    for version in (-1, 2**63, True):
+        with pytest.raises(InvalidRequestError):
+            backfilled(table, version)
+    with pytest.raises(TableNotFoundError):
+        table.owner.backfill_to_version(new_attempt())
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4]), (2, [0, 2, 2, 4]), (3, [0, 0, 3, 3]), (None, [0] * 4)])
+def test_the_policy_says_how_often_the_owner_publishes_by_itself(
+    warehouse: refimpl.Warehouse, every: int | None, expected: list[int]
+) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=MaintenancePolicy(backfill_every=every))
+    seen = []
+    for _ in range(4):
+        table.land()
+        seen.append(max(table.published()))
+    assert seen == expected
+
+
+def test_a_long_backlog_is_published_in_bounded_holds_of_the_lock(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "BATCH", 4)
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=10)
+    truth = table.history()
+    assert backfilled(table) == Backfilled(through=10, published=10)
+    assert table.history() == truth
+    assert table.published() == list(range(11))
+
+
+def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: refimpl.Warehouse) -> None:
+    """Sequential: no `<v>.json` appears before `<v-1>.json` and its name are durable, and the ledger forgets last."""
+    create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    faults = Faults()
+    with refimpl.open(warehouse.directory, environment=faults.environment()) as watched:
+        faults.seen.clear()
+        watched.owner.backfill_to_version(watched.owner.resolve("orders").table_id)
+    one = ["create temporary", "write temporary", "fsync temporary"]
+    assert faults.seen == [
+        *one,
+        "link 1.json",
+        "fsync _delta_log/",
+        "unlink temporary",
+        *one,
+        "link 2.json",
+        "fsync _delta_log/",
+        "unlink temporary",
+        "commit",
+    ]
+
+
+def test_equal_bytes_that_are_there_already_are_success(delayed: OwnedTable) -> None:
+    """catalog-managed: it does not matter who publishes. managed-commits: clients may, to rescue a table."""
+    delayed.land(3)
+    truth = delayed.history()
+    assert delayed.log.put_if_absent(log_path.commit(1), truth[1])
+    assert delayed.log.put_if_absent(log_path.commit(2), truth[2])
+    assert delayed.history() == truth
+    assert backfilled(delayed).through == 3
+    assert delayed.history() == truth
+
+
+def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    truth = table.history()[1]
+    spelled = b"".join(msgspec.json.format(line, indent=0) + b"\r\n" for line in truth.splitlines())
+    spelled = spelled.replace(b":", b" : ", 1)
+    table.log.put_if_absent(log_path.commit(1), spelled)
+    assert backfilled(table).through == 2
+    assert table.history()[1] == spelled
+    assert table.owner.resolve("orders").halted is None
+
+
+@pytest.mark.parametrize("foreign", ["other actions", "no actions", "nothing", "a directory"])
+def test_a_foreign_file_in_the_way_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
+    """field-bugs FB45: "file already exists" is no success without a look at its content."""
+    delayed.land(3)
+    delayed.backfill(1)
+    answer = delayed.owner.get_commits(delayed.table_id)
+    path = delayed.log.folder / log_path.commit(2)
+    contents = {"other actions": append(START + 2), "no actions": b"\xff", "nothing": b""}
+    if foreign == "a directory":
+        path.mkdir()
+    else:
+        path.write_bytes(contents[foreign])
+    with pytest.raises((CorruptLogError, OwnerUnavailableError)):
+        backfilled(delayed)
+    assert delayed.owner.get_commits(delayed.table_id) == answer, "nothing was forgotten"
+    assert delayed.owner.resolve("orders").halted
+    assert not (delayed.log.folder / log_path.commit(3)).exists()
+    outcome = delayed.commit(4)
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason is RejectionReason.HALTED
+
+
+@pytest.mark.parametrize("damage", ["altered", "truncated", "removed"])
+def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimpl.Warehouse, damage: str) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=3)
+    victim = table.owner.get_commits(table.table_id).commits[1]
+    assert victim.file_name is not None
+    path = table.log.folder / MANAGED_COMMIT.staging_folder / victim.file_name
+    content = path.read_bytes()
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(content[:-9] if damage == "truncated" else content.replace(b"WRITE", b"wRITE"))
+    with pytest.raises(CorruptLogError) as caught:
+        backfilled(table)
+    assert caught.value.path == victim.file_name
+    assert caught.value.version == 2
+    assert table.published() == [0, 1], "what was before it is published"
+    assert table.owner.resolve("orders").halted
+    assert table.latest == 3
+    path.write_bytes(content)
+    assert backfilled(table).through == 3
+
+
+def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage(
+    warehouse: refimpl.Warehouse,
+) -> None:
+    """field-bugs FB12."""
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    truth = table.history()
+    first = table.owner.get_commits(table.table_id).commits[0]
+    table.log.put_if_absent(log_path.commit(1), truth[1])
+    table.log.delete(f"{MANAGED_COMMIT.staging_folder}/{first.file_name}")
+    assert backfilled(table).through == 2
+    assert table.history() == truth
+
+
+@pytest.mark.parametrize("after", range(13))
+def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.Warehouse, after: int) -> None:
+    """At every effect; field-bugs FB11: the owner forgets nothing that is not published."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    truth = table.history()
+    faults = Faults(crash_after=after)
+    with pytest.raises(SimulatedCrash):
+        dying = refimpl.open(warehouse.directory, environment=faults.environment())
+        dying.owner.backfill_to_version(table.table_id)
+    faults.abandon()
+    assert table.history() == truth
+    assert table.latest == 2
+    assert backfilled(table).through == 2
+    assert table.history() == truth
+
+
+@pytest.mark.parametrize("effect", range(1, 14))
+def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, effect: int) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    truth = table.history()
+    faults = Faults(fail_from=effect, fail_count=1, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    try:
+        failing.owner.backfill_to_version(table.table_id)
+    except OwnerUnavailableError:
+        pass
+    finally:
+        faults.abandon()
+    assert table.history() == truth
+    assert backfilled(table).through == 2
+    assert table.history() == truth
+
+
+def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse) -> None:
+    """performance, "File traps": after a failed fsync stop; a retried fsync lies."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    faults = Faults(fail_from=5, fail_count=1, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    with pytest.raises(OwnerUnavailableError):
+        failing.owner.backfill_to_version(table.table_id)
+    assert faults.seen[4] == "fsync _delta_log/"
+    assert table.owner.resolve("orders").halted
+    assert table.owner.get_commits(table.table_id).commits, "its bytes are kept"
+    faults.abandon()
+    works = Faults()
+    refimpl.open(warehouse.directory, environment=works.environment()).owner.backfill_to_version(table.table_id)
+    works.abandon()
+    assert works.seen[-6:] == [
+        "create temporary",
+        "write temporary",
+        "fsync temporary",
+        "replace 1.json",
+        "fsync _delta_log/",
+        "commit",
+    ]
+
+
+def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
+    warehouse: refimpl.Warehouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    """field-bugs FB43."""
+    policy = MaintenancePolicy(backfill_every=1)
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=policy)
+    faults = Faults(fail_from=2, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    proposal = table.propose(1, append(START + 1))
+    with caplog.at_level(logging.WARNING):
+        outcome = failing.owner.commit(table.table_id, 1, proposal)
+    faults.abandon()
+    assert isinstance(outcome, Ratified)
+    assert caplog.records
+    assert table.published() == [0]
+    assert table.latest == 1
+    table.land()
+    assert table.published() == [0, 1, 2], "the next one makes up for it"
