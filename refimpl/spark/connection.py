@@ -23,6 +23,8 @@ class DeltaConnection:
     def __init__(self, spark: SparkSession, warehouse: Warehouse | None) -> None:
         self.spark = spark
         self.warehouse = warehouse
+        self._handles: dict[str, Table] = {}
+        """By table id. A handle knows the newest version that it saw, and reads only what came after."""
 
     @property
     def read(self) -> DeltaReader:
@@ -60,13 +62,19 @@ class DeltaConnection:
 
     def table(self, name: str) -> Table:
         """The warehouse's table of this name. Raises `TableNotFoundError`."""
-        return self.required_warehouse().table(name)
+        return self._known(self.required_warehouse().table(name))
+
+    def _known(self, resolved: Table) -> Table:
+        """The handle that was used before, for a table that is still the same: a name may get another table."""
+        if resolved.table_id is None:
+            return resolved
+        return self._handles.setdefault(resolved.table_id, resolved)
 
     def table_at(self, location: Path) -> Table:
         """The table at a path: through the warehouse's owner where it knows the path, else by path alone."""
         if self.warehouse is not None:
             try:
-                return self.warehouse.table(location)
+                return self._known(self.warehouse.table(location))
             except TableNotFoundError:
                 pass
         return Table.by_path(location, self.environment)

@@ -42,13 +42,17 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    warehouse: Warehouse
+    connection: DeltaConnection
     name: str
     options: Mapping[str, Any]
 
+    @property
+    def warehouse(self) -> Warehouse:
+        return self.connection.required_warehouse()
+
     def find(self) -> Table | None:
         try:
-            return self.warehouse.table(self.name)
+            return self.connection.table(self.name)
         except TableNotFoundError:
             return None
 

@@ -9,7 +9,7 @@ those. A table that does not exist is created in one version, 0, that holds the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -122,7 +122,7 @@ class DeltaWriter:
         Raises `NameTakenError` (mode error), `InvalidRequestError` for rows that do not fit, before a file is
         written, and what a commit raises: a kind of `ConcurrentModificationError`, `OutcomeUnknown`...
         """
-        return self._save(NamedTarget(self._connection.required_warehouse(), name, self._options_of_creation()))
+        return self._save(NamedTarget(self._connection, name, self._options_of_creation()))
 
     def save(self, path: str | Path) -> Written | None:
         """Write to the table at this path: one of the warehouse's, or a plain filesystem table."""
@@ -130,7 +130,7 @@ class DeltaWriter:
 
     def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
         """Write to a table that exists, columns by position. `overwrite` wins over the mode; else rows are appended."""
-        target = NamedTarget(self._connection.required_warehouse(), name, self._options_of_creation())
+        target = NamedTarget(self._connection, name, self._options_of_creation())
         table = target.find()
         if table is None:
             raise TableNotFoundError(f"there is no table {name!r} to insert into; create it with saveAsTable")
@@ -190,7 +190,7 @@ class DeltaWriter:
         adds: tuple[Add, ...] = ()
         try:
             test = self._replaced(schema, partition_columns)
-            adds = write_files(self._frame, creation.location, schema, partition_columns, self._properties)
+            adds = self._write_files(self._frame, creation.location, schema, partition_columns, self._properties)
             _check_inside(adds, test)
         except BaseException:
             creation.abandon(adds)
@@ -214,7 +214,7 @@ class DeltaWriter:
             return None
         test = self._replaced(schema, columns) if overwrite else None
         removed = self._removed(transaction, test) if overwrite else []
-        adds = write_files(frame, table.location, schema, columns, snapshot.metadata.configuration)
+        adds = self._write_files(frame, table.location, schema, columns, snapshot.metadata.configuration)
         try:
             _check_inside(adds, test)
             transaction.add(*adds)
@@ -224,6 +224,17 @@ class DeltaWriter:
             data_files.delete(table.location, adds)
             raise
         return _written(committed.version, adds, len(removed), committed.tries, committed.rebased_over)
+
+    def _write_files(
+        self,
+        frame: DataFrame,
+        location: Path,
+        schema: Struct,
+        partition_columns: tuple[str, ...],
+        properties: Mapping[str, str],
+    ) -> tuple[Add, ...]:
+        on_driver = self._frame.isLocal()  # Spark says so of the frame as it was given only, not of columns of it
+        return write_files(frame, location, schema, partition_columns, properties, on_driver=on_driver)
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "way") if name in self._options), *self._properties):

@@ -3,7 +3,7 @@
 =======================  ==========================================  ===================================
 rows                     route                                       why
 =======================  ==========================================  ===================================
-on the driver already    the plain client's writer                   no job at all
+on the driver already    the plain client's writer                   no Python worker need start
 of a partitioned table,  tasks write through Arrow                   faster than Spark's own writer,
 or null checks needed    (`commit_protocol`)                         which sorts; and it sees every value
 all others               Spark's writer, private folder              rows stay in the JVM
@@ -34,13 +34,16 @@ def write_files(
     schema: Struct,
     partition_columns: tuple[str, ...],
     properties: Mapping[str, str],
+    *,
+    on_driver: bool = False,
 ) -> tuple[Add, ...]:
     """Add actions of durable files that hold the rows of `frame`, a frame that `frames.matched` the schema.
 
-    `properties` are the table's. No log names the files yet: commit them, or `data_files.delete` them.
+    `properties` are the table's; `on_driver` says that the rows are there already. No log names the files yet:
+    commit them, or `data_files.delete` them.
     """
     indexed = file_statistics.indexed(schema.without(partition_columns), properties)
-    if frame.isLocal():
+    if on_driver:
         return tuple(data_files.write(location, schema, partition_columns, frame.toArrow(), indexed=indexed))
     if partition_columns or frames.may_hold_forbidden_nulls(frame, schema):
         return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added

@@ -62,8 +62,8 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) ->
     """Let somebody else act after the next write has its files, and before it commits."""
     plain, waiting = writing_files.write_files, [action]
 
-    def write_files(*arguments: Any) -> Any:
-        written = plain(*arguments)
+    def write_files(*arguments: Any, **options: Any) -> Any:
+        written = plain(*arguments, **options)
         if waiting:
             waiting.pop()()
         return written
@@ -250,6 +250,24 @@ def test_an_append_of_no_rows_is_a_version_that_changes_nothing(
     assert _content(delta, flights) == _tuples(rows)
 
 
+@pytest.mark.parametrize("partition_columns", [[], ["month"]])
+def test_rows_that_are_on_the_driver_are_written_there(
+    partition_columns: list[str],
+    delta: DeltaConnection,
+    spark: SparkSession,
+    rows: DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing_files.commit_protocol, "write", None)
+    monkeypatch.setattr(writing_files.staged_files, "write", None)
+    local = spark.createDataFrame(rows.toArrow(), rows.schema)
+    delta.write(local).partitionBy(partition_columns).saveAsTable("t")
+    delta.write(local).mode("append").saveAsTable("t")
+    assert _content(delta, "t") == _tuples(rows.union(rows))
+    with pytest.raises(TypeError):
+        delta.write(rows).mode("append").saveAsTable("t")
+
+
 # replaceWhere
 
 
@@ -407,6 +425,27 @@ def test_nulls_are_refused_where_the_schema_allows_none(delta: DeltaConnection, 
     with pytest.raises(InvalidRequestError, match="'id' must not be null"):
         delta.write(spark.sql("select array('x') tags")).mode("append").saveAsTable("t")
     assert delta.read.table("t").count() == 4
+
+
+def test_comments_of_columns_are_kept_and_sparks_private_notes_are_not(
+    delta: DeltaConnection, spark: SparkSession
+) -> None:
+    from pyspark.sql import functions
+
+    notes = {"comment": "the key", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)", "CURRENT_DEFAULT": "1"}
+    frame = spark.sql("select 'x' id").select(functions.col("id").alias("id", metadata=notes))
+    delta.write(frame).saveAsTable("t")
+    assert delta.table("t").snapshot().schema["id"].metadata == {"comment": "the key"}
+    assert delta.read.table("t").schema["id"].metadata == {"comment": "the key"}
+
+
+def test_a_name_that_got_another_table_means_that_one(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    first = delta.table(flights)
+    assert delta.table(flights) is first
+    delta.required_warehouse().owner.drop_table(str(first.table_id))
+    delta.write(rows.where("id < 2")).saveAsTable(flights)
+    assert delta.table(flights).table_id != first.table_id
+    assert delta.read.table(flights).count() == 2
 
 
 # Options

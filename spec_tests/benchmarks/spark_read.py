@@ -1,0 +1,104 @@
+"""Reads through Spark against plain `spark.read.parquet` of the same files.
+
+    python -m spec_tests.benchmarks.spark_read [--rows 10000000] [--rounds 7] [--json]
+
+Both sides aggregate every column of every row. Plain is given the folder; ours goes from the name to the
+snapshot, the files and the rows. A query for one partition, and a table of many small files, are shown too.
+Ratios are plain / ours: above 1, ours is faster.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import refimpl
+from refimpl.client import data_files
+from refimpl.spark import connect, local_session
+from spec_tests.benchmarks import measure
+from spec_tests.benchmarks.spark_write import CORES, partitioned_rows, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from refimpl.warehouse import Warehouse
+
+SMALL_FILES = 500
+
+
+def aggregate(frame: DataFrame) -> float:
+    """Seconds to look at every value of every row."""
+    start = time.perf_counter()
+    frame.selectExpr("sum(id)", "sum(value)", "max(name)", "max(day)", "count(*)").collect()
+    return time.perf_counter() - start
+
+
+def many_small_files(warehouse: Warehouse) -> None:
+    import pyarrow as pa
+
+    batch = pa.table(
+        {
+            "id": pa.array(range(1000)),
+            "value": [0.5] * 1000,
+            "name": ["n"] * 1000,
+            "day": pa.array([1] * 1000, pa.date32()),
+        }
+    )
+    table = warehouse.create_table("small", batch.schema)
+    transaction = table.transaction()
+    schema = transaction.snapshot.schema
+    for _ in range(SMALL_FILES):
+        transaction.add(*data_files.write(table.location, schema, (), batch))
+    transaction.commit()
+
+
+def main() -> int:
+    options = measure.arguments("Spark reads against spark.read.parquet", rows=10_000_000, rounds=7)
+    spark = local_session(cores=CORES, memory="2g")
+    with tempfile.TemporaryDirectory() as name, refimpl.open(Path(name) / "warehouse") as warehouse:
+        delta = connect(spark, warehouse)
+        delta.write(rows(spark, options.rows)).saveAsTable("flat")
+        delta.write(partitioned_rows(spark, options.rows)).partitionBy("bucket").saveAsTable("parted")
+        many_small_files(warehouse)
+        os.sync()
+
+        def plain(table: str, condition: str = "true") -> float:
+            start = time.perf_counter()
+            frame = spark.read.parquet(str(delta.table(table).location)).where(condition)
+            return time.perf_counter() - start + aggregate(frame)
+
+        def ours(table: str, condition: str = "true") -> float:
+            start = time.perf_counter()
+            frame = delta.read.where(condition).table(table)
+            return time.perf_counter() - start + aggregate(frame)
+
+        works: dict[str, Callable[[], float]] = {}
+        for label, table, condition in (
+            ("unpartitioned", "flat", "true"),
+            ("20 partitions", "parted", "true"),
+            ("one partition of 20", "parted", "bucket = 7"),
+            (f"{SMALL_FILES} small files", "small", "true"),
+        ):
+            works[f"plain, {label}"] = lambda t=table, c=condition: plain(t, c)
+            works[f"ours, {label}"] = lambda t=table, c=condition: ours(t, c)
+        for _ in range(2):
+            for work in works.values():
+                work()
+        found = measure.interleaved(options.rounds, works)
+    spark.stop()
+    report = measure.Report(f"Spark reads of {options.rows:,} rows, {CORES} cores")
+    for label, seconds in found.items():
+        report.add(label, seconds, "s")
+    for label in [label.removeprefix("plain, ") for label in works if label.startswith("plain")]:
+        ratios = [a / b for a, b in zip(found[f"plain, {label}"], found[f"ours, {label}"], strict=True)]
+        report.add(f"{label}: plain / ours", ratios, "", at_least=0.95)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
