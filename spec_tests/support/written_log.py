@@ -62,7 +62,7 @@ def add(path: str, month: str | None = "01", **fields: Any) -> Add:
 
 
 def remove(path: str, **fields: Any) -> Remove:
-    return Remove(path=path, data_change=True, deletion_timestamp=1, **fields)
+    return Remove(path=path, **{"data_change": True, "deletion_timestamp": 1, **fields})
 
 
 def info(version: int, **fields: Any) -> CommitInfo:

@@ -1,0 +1,284 @@
+"""Moving a snapshot forward costs the new commits, and gives what loading anew would give."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl import log_path
+from refimpl.actions import Action, DomainMetadata, Txn
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
+from refimpl.errors import CorruptionError, CorruptLogError
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from spec_tests.support.checkpoint_files import classic_content
+from spec_tests.support.written_log import DIALECTS, WatchedFiles, WrittenLog, add, definition, remove
+
+both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+
+
+def content(snapshot: Snapshot) -> tuple[object, ...]:
+    return (
+        snapshot.version,
+        snapshot.protocol,
+        snapshot.metadata,
+        dict(snapshot.files),
+        dict(snapshot.tombstones),
+        dict(snapshot.transactions),
+        dict(snapshot.domains),
+        snapshot.size_in_bytes,
+        snapshot.in_commit_timestamp,
+    )
+
+
+class TestCost:
+    def test_a_filesystem_table_is_not_listed_and_only_new_commits_are_read(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create()
+        for version in range(1, 30):
+            log.publish(version, add(f"f{version}"))
+        files = WatchedFiles()
+        snapshot = log.table(files=files).snapshot()
+        log.publish(30, add("new")).publish(31, remove("f3"))
+        files.listings, files.reads = 0, []
+        later = snapshot.refresh()
+        assert (later.version, files.listings) == (31, 0)
+        assert files.reads == [log_path.commit(30), log_path.commit(31)]
+
+    @both_dialects
+    def test_the_owners_answer_is_asked_for_from_the_next_version_on(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
+        owner, files = log.owner(), WatchedFiles()
+        snapshot = log.table(owner, files).snapshot()
+        log.stage(2, add("b"))
+        owner.asked, files.listings, files.reads = [], 0, []
+        later = snapshot.refresh()
+        assert (later.version, files.listings, owner.asked) == (2, 0, [(2, None)])
+        assert len(files.reads) == 1
+
+    @both_dialects
+    def test_new_commits_that_are_published_already_are_found_without_a_listing(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
+        files = WatchedFiles()
+        snapshot = log.table(log.owner(), files).snapshot()
+        log.backfill(1).publish(2, add("b")).stage(3, add("c"))
+        files.listings = 0
+        later = snapshot.refresh()
+        assert {path for path, _ in later.files} == {"a", "b", "c"}
+        assert files.listings == 0
+
+    @pytest.mark.parametrize("feature", [None, *DIALECTS], ids=["filesystem", "managed", "catalog"])
+    def test_nothing_new_is_the_same_snapshot(self, tmp_path: Path, feature: TableFeature | None) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a"))
+        files = WatchedFiles()
+        snapshot = log.table(None if feature is None else log.owner(), files).snapshot()
+        files.reads = []
+        assert snapshot.refresh() is snapshot
+        assert files.reads == []
+
+    def test_a_handle_refreshes_what_it_knows(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
+        files = WatchedFiles()
+        table = log.table(files=files)
+        assert table.snapshot() is table.snapshot()
+        log.publish(2, add("b"))
+        files.reads = []
+        assert table.snapshot().version == 2
+        assert files.reads == [log_path.commit(2)]
+
+    def test_an_older_snapshot_stays_what_it_was(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1, add("a"), add("b"))
+        before = log.table().snapshot()
+        expected = content(before)
+        log.publish(2, remove("a"), add("c"))
+        after = before.refresh()
+        assert {path for path, _ in after.files} == {"b", "c"}
+        assert content(before) == expected
+
+    def test_a_pinned_snapshot_refreshes_to_the_newest_version(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1, add("a")).publish(2, add("b"))
+        assert log.table().snapshot(version=0).refresh().version == 2
+
+
+class TestWhenTheLogMovedMore:
+    def test_a_hole_is_an_error_and_not_the_end(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create()
+        snapshot = log.table().snapshot()
+        log.publish(1, add("a")).publish(2, add("b")).publish(3, add("c"))
+        hidden = log.contents[2]
+        log.delete(log_path.commit(2))
+        with pytest.raises(CorruptLogError) as caught:
+            snapshot.refresh()
+        assert caught.value.missing_version == 2
+        log.write(log_path.commit(2), hidden)
+        assert snapshot.refresh().version == 3
+
+    @both_dialects
+    def test_a_commit_that_is_ratified_and_nowhere_is_an_error(self, tmp_path: Path, feature: TableFeature) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create()
+        owner = log.owner()
+        snapshot = log.table(owner).snapshot()
+        owner.latest = lambda: 1
+        with pytest.raises(CorruptLogError) as caught:
+            snapshot.refresh()
+        assert caught.value.missing_version == 1
+
+    def test_new_commits_that_were_cleaned_up_already_are_replaced_by_the_checkpoint(self, tmp_path: Path) -> None:
+        from deltalake import DeltaTable
+
+        log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
+        snapshot = log.table().snapshot()
+        log.publish(2, add("b")).publish(3, remove("a"), add("c"))
+        DeltaTable(log.location).create_checkpoint()
+        for version in range(3):
+            log.delete(log_path.commit(version))
+        later = snapshot.refresh()
+        assert content(later) == content(log.table().snapshot())
+        assert {path for path, _ in later.files} == {"b", "c"}
+
+    def test_a_table_that_was_made_anew_at_its_place_is_seen(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1, add("a")).modified(1, 1_000)
+        snapshot = log.table().snapshot()
+        again = WrittenLog(tmp_path / "t").publish(1, add("other"), add("more"))
+        assert {path for path, _ in snapshot.refresh().files} == {"other", "more"}
+        again.delete(log_path.commit(1))
+        assert snapshot.refresh().version == 0
+
+    def test_an_owner_whose_latest_version_went_back_is_an_error(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a"))
+        owner = log.owner()
+        snapshot = log.table(owner).snapshot()
+        log.stored.clear()
+        owner.latest = lambda: 0
+        with pytest.raises(CorruptionError):
+            snapshot.refresh()
+
+    @both_dialects
+    def test_a_staged_file_that_is_published_during_the_refresh_is_read(
+        self, tmp_path: Path, feature: TableFeature
+    ) -> None:
+        log = WrittenLog(tmp_path / "t", feature).create()
+        owner = log.owner()
+        snapshot = log.table(owner).snapshot()
+        log.stage(1, add("a")).stage(2, add("b"))
+        owner.after_answer.append(lambda: log.backfill(1).backfill(2))
+        assert {path for path, _ in snapshot.refresh().files} == {"a", "b"}
+
+
+class TestTheHint:
+    """`_last_checkpoint`: delta-facts section 1; FB31. Nothing depends on it."""
+
+    def plain(self, tmp_path: Path) -> WrittenLog:
+        from deltalake import DeltaTable
+
+        plain = WrittenLog(tmp_path / "t").create()
+        for version in range(1, 7):
+            plain.publish(version, add(f"f{version}"))
+        DeltaTable(plain.location, version=5).create_checkpoint()
+        return plain
+
+    def owned(self, tmp_path: Path) -> WrittenLog:
+        """A catalog-managed table with checkpoints at 3 and 5 and its tail with the owner."""
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
+        state: list[Action] = [*definition(CATALOG_MANAGED)]
+        for version in range(1, 7):
+            log.publish(version, add(f"f{version}"))
+            state.append(add(f"f{version}"))
+            if version in (3, 5):
+                log.write(log_path.classic_checkpoint(version), classic_content(state))
+        log.write("_last_checkpoint", b'{"version":5,"size":7}')
+        return log.stage(7, add("f7"))
+
+    EVERYTHING = frozenset({f"f{version}" for version in range(1, 8)})
+
+    def test_where_the_owner_knows_the_latest_version_it_saves_the_listing(self, tmp_path: Path) -> None:
+        log, files = self.owned(tmp_path), WatchedFiles()
+        snapshot = log.table(log.owner(), files).snapshot()
+        assert {path for path, _ in snapshot.files} == self.EVERYTHING
+        assert files.listings == 0
+        assert log_path.commit(5) not in files.reads
+        assert snapshot.segment.checkpoint_version == 5
+
+    @pytest.mark.parametrize(
+        "hint",
+        [
+            b"", b"{", b"\xff", b"[]", b"{}", b'{"version":-1}', b'{"version":4,"size":1}', b'{"version":99}',
+            b'{"version":5,"parts":2}', b'{"version":5,"parts":0}', b'{"version":5,"parts":99999999999}',
+            b'{"version":5,"v2Checkpoint":{"path":"00000000000000000005.checkpoint.x.parquet"}}',
+            b'{"version":4,"v2Checkpoint":{"path":"00000000000000000005.checkpoint.parquet"}}',
+        ],
+    )  # fmt: skip
+    def test_one_that_is_corrupt_or_names_a_missing_file_falls_back_to_the_listing(
+        self, tmp_path: Path, hint: bytes
+    ) -> None:
+        log, files = self.owned(tmp_path).write("_last_checkpoint", hint), WatchedFiles()
+        snapshot = log.table(log.owner(), files).snapshot()
+        assert {path for path, _ in snapshot.files} == self.EVERYTHING
+        assert files.listings == 1
+
+    def test_one_beyond_the_target_is_ignored(self, tmp_path: Path) -> None:
+        log, files = self.owned(tmp_path), WatchedFiles()
+        snapshot = log.table(log.owner(), files).snapshot(version=4)
+        assert {path for path, _ in snapshot.files} == {"f1", "f2", "f3", "f4"}
+        assert files.listings == 1
+        assert snapshot.segment.checkpoint_version == 3
+
+    def test_an_older_one_costs_reading_and_nothing_else(self, tmp_path: Path) -> None:
+        log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
+        assert {path for path, _ in log.table(log.owner()).snapshot().files} == self.EVERYTHING
+
+    def test_one_that_names_a_checkpoint_that_cannot_be_read_falls_back(self, tmp_path: Path) -> None:
+        log = self.owned(tmp_path).write(log_path.classic_checkpoint(5), b"PAR1 no more")
+        snapshot = log.table(log.owner()).snapshot()
+        assert {path for path, _ in snapshot.files} == self.EVERYTHING
+        assert snapshot.segment.checkpoint_version == 3
+        assert len(snapshot.warnings) == 1
+
+    def test_a_filesystem_table_is_listed_so_that_no_newer_version_is_overlooked(self, tmp_path: Path) -> None:
+        log, files = self.plain(tmp_path), WatchedFiles()
+        assert (log.folder / "_last_checkpoint").exists()
+        log.table(files=files).snapshot()
+        assert files.listings == 1
+
+
+steady = settings(deadline=None, derandomize=True, max_examples=60)
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+ACTIONS = st.one_of(
+    NAMES.map(add),
+    NAMES.map(remove),
+    st.builds(Txn, app_id=NAMES, version=st.integers(0, 9)),
+    st.builds(DomainMetadata, domain=NAMES, configuration=st.just("x"), removed=st.booleans()),
+)
+COMMITS = st.lists(st.lists(ACTIONS, max_size=4), min_size=1, max_size=8)
+
+
+@steady
+@given(COMMITS, st.lists(st.booleans(), min_size=8, max_size=8), st.data())
+def test_refreshing_is_loading(commits: list[list[Action]], looks: list[bool], data: st.DataObject) -> None:
+    """Whatever the commits are, wherever they are stored, and however often somebody looked in between."""
+    feature = data.draw(st.sampled_from([None, MANAGED_COMMIT, CATALOG_MANAGED]))
+    with tempfile.TemporaryDirectory() as folder:
+        log = WrittenLog(Path(folder) / "t", feature).create()
+
+        def handle() -> Table:
+            return log.table(None if feature is None else log.owner())
+
+        table = handle()
+        table.snapshot()
+        for version, actions in enumerate(commits, start=1):
+            if feature is not None and data.draw(st.booleans()):
+                log.stage(version, *actions)
+            else:
+                for stored in list(log.stored):
+                    log.backfill(stored.version)
+                log.publish(version, *actions)
+            if looks[version - 1]:
+                assert content(table.snapshot()) == content(handle().snapshot())
+        assert content(table.snapshot()) == content(handle().snapshot())
