@@ -1,0 +1,204 @@
+"""Rows of a snapshot: partition values, evolved schemas, conditions, places of files."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from refimpl.actions import Metadata
+from refimpl.client import schema as delta_schema
+from refimpl.errors import CorruptionError, InvalidRequestError, UnsupportedFeatureError
+from spec_tests.support.written_log import WrittenLog, add, definition
+
+
+def write(log: WrittenLog, path: str, rows: dict[str, Any] | pa.Table) -> None:
+    target = log.location / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows if isinstance(rows, pa.Table) else pa.table(rows), target)
+
+
+def described(schema: pa.Schema, *partitioned: str) -> Metadata:
+    text = delta_schema.from_arrow(schema).to_json()
+    return Metadata(id="t", schema_string=text, partition_columns=partitioned)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> WrittenLog:
+    """`id`, partitioned by `month`: 1 and 2 in January, 3 in February, 4 in no month."""
+    log = WrittenLog(tmp_path / "t").create()
+    write(log, "month=01/a.parquet", {"id": [1, 2]})
+    write(log, "month=02/b.parquet", {"id": [3]})
+    write(log, "month=__HIVE_DEFAULT_PARTITION__/c.parquet", {"id": [4]})
+    return log.publish(
+        1,
+        add("month=01/a.parquet", "01", stats='{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":2}}'),
+        add("month=02/b.parquet", "02", stats='{"numRecords":1,"minValues":{"id":3},"maxValues":{"id":3}}'),
+        add("month=__HIVE_DEFAULT_PARTITION__/c.parquet", None),
+    )
+
+
+def rows(log: WrittenLog, *columns: str, where: str | None = None) -> list[tuple[Any, ...]]:
+    table = log.table().snapshot().to_arrow(list(columns) or None, where)
+    return sorted((tuple(row.values()) for row in table.to_pylist()), key=str)
+
+
+class TestColumns:
+    def test_partition_values_become_columns(self, log: WrittenLog) -> None:
+        assert rows(log) == [(1, "01"), (2, "01"), (3, "02"), (4, None)]
+
+    def test_columns_are_those_asked_for_in_that_order(self, log: WrittenLog) -> None:
+        assert log.table().snapshot().to_arrow(["month", "id"]).column_names == ["month", "id"]
+        assert rows(log, "month") == [("01",), ("01",), ("02",), (None,)]
+        assert rows(log, "id") == [(1,), (2,), (3,), (4,)]
+
+    @pytest.mark.parametrize("columns", [[], ["nonsuch"], ["id", "id"]])
+    def test_columns_that_are_not_there_are_an_error(self, log: WrittenLog, columns: list[str]) -> None:
+        with pytest.raises(InvalidRequestError):
+            log.table().snapshot().to_arrow(columns)
+
+    def test_a_table_without_files_has_its_columns_and_no_rows(self, tmp_path: Path) -> None:
+        table = WrittenLog(tmp_path / "t").create().table().snapshot().to_arrow()
+        assert (table.num_rows, table.schema.names) == (0, ["id", "month"])
+
+    def test_a_file_without_rows_has_none(self, log: WrittenLog) -> None:
+        write(log, "empty.parquet", {"id": pa.array([], pa.int64())})
+        log.publish(2, add("empty.parquet", "03"))
+        assert len(rows(log)) == 4
+
+
+class TestConditions:
+    @pytest.mark.parametrize(
+        ("where", "ids"),
+        [
+            ("month = '01'", [1, 2]), ("id >= 2", [2, 3, 4]), ("month = '01' AND id = 2", [2]), ("month IS NULL", [4]),
+            ("month <> '01'", [3]), ("NOT (month = '01')", [3]), ("month IN ('02', NULL)", [3]),
+            ("month LIKE '0%'", [1, 2, 3]), ("TRUE", [1, 2, 3, 4]), ("FALSE", []), ("NULL", []),
+        ],
+    )  # fmt: skip
+    def test_rows_for_which_it_is_true_are_read(self, log: WrittenLog, where: str, ids: list[int]) -> None:
+        assert [number for (number,) in rows(log, "id", where=where)] == ids
+
+    def test_a_condition_may_be_on_columns_that_are_not_read(self, log: WrittenLog) -> None:
+        assert rows(log, "month", where="id = 3") == [("02",)]
+
+    def test_files_that_cannot_match_are_not_opened(self, log: WrittenLog) -> None:
+        (log.location / "month=02/b.parquet").unlink()
+        assert [number for (number,) in rows(log, "id", where="id < 3 AND month IS NOT NULL")] == [1, 2]
+        assert log.table().snapshot().matching_files("month = '02'")[0].path == "month=02/b.parquet"
+        with pytest.raises(CorruptionError):
+            rows(log)
+
+
+class TestPlaces:
+    def test_paths_are_url_encoded(self, log: WrittenLog) -> None:
+        """delta-facts section 1, "Actions"."""
+        write(log, "month=a%3Ab c/ä#.parquet", {"id": [5]})
+        log.publish(2, add("month=a%253Ab%20c/%C3%A4%23.parquet", "a:b c"))
+        assert (5, "a:b c") in rows(log)
+
+    @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+    def test_absolute_paths_are_read(self, log: WrittenLog, tmp_path: Path, scheme: str) -> None:
+        pq.write_table(pa.table({"id": [6]}), tmp_path / "else where.parquet")
+        log.publish(2, add(f"{scheme}{tmp_path}/else%20where.parquet", "06"))
+        assert (6, "06") in rows(log)
+
+    def test_another_file_system_is_refused(self, log: WrittenLog) -> None:
+        log.publish(2, add("s3://bucket/x.parquet", "07"))
+        with pytest.raises(UnsupportedFeatureError):
+            rows(log)
+
+    @pytest.mark.parametrize("content", [b"", b"no parquet", None], ids=["empty", "garbage", "missing"])
+    def test_a_file_that_cannot_be_read_is_named(self, log: WrittenLog, content: bytes | None) -> None:
+        if content is not None:
+            (log.location / "x.parquet").write_bytes(content)
+        log.publish(2, add("x.parquet"))
+        with pytest.raises(CorruptionError) as caught:
+            rows(log)
+        assert caught.value.path == str(log.location / "x.parquet")
+
+
+class TestTypes:
+    def test_partition_values_have_the_tables_types(self, tmp_path: Path) -> None:
+        schema = pa.schema(
+            [
+                ("n", pa.int64()), ("i", pa.int32()), ("d", pa.date32()), ("b", pa.bool_()), ("m", pa.decimal128(6, 2)),
+                ("g", pa.float64()), ("t", pa.timestamp("us", tz="UTC")),
+            ]
+        )  # fmt: skip
+        names = tuple(schema.names[1:])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema, *names))
+        write(log, "x.parquet", {"n": [1]})
+        values = {"i": "7", "d": "2013-01-02", "b": "true", "m": "1.5", "g": "0.5", "t": "2013-01-02 03:04:05.000006"}
+        log.publish(1, with_values(add("x.parquet"), values), with_values(add("x2.parquet"), dict.fromkeys(names)))
+        write(log, "x2.parquet", {"n": [2]})
+        table = log.table().snapshot().to_arrow()
+        assert table.schema.types == schema.types
+        first, second = table.to_pylist()
+        assert first == {
+            "n": 1,
+            "i": 7,
+            "d": datetime.date(2013, 1, 2),
+            "b": True,
+            "m": decimal.Decimal("1.50"),
+            "g": 0.5,
+            "t": datetime.datetime(2013, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC),
+        }
+        assert second == {"n": 2, **dict.fromkeys(names)}
+
+    def test_columns_added_since_are_null_and_dropped_ones_are_not_read(self, tmp_path: Path) -> None:
+        inner = pa.struct([("x", pa.int64()), ("y", pa.string())])
+        schema = pa.schema([("id", pa.int64()), ("new", pa.string()), ("s", inner), ("l", pa.list_(inner))])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
+        older = pa.struct([("x", pa.int32())])
+        old = pa.table(
+            {
+                "dropped": ["gone"],
+                "s": pa.array([{"x": 1}], older),
+                "id": pa.array([1], pa.int32()),
+                "l": pa.array([[{"x": 2}]], pa.list_(older)),
+            }
+        )
+        write(log, "old.parquet", old)
+        log.publish(1, with_values(add("old.parquet"), {}))
+        table = log.table().snapshot().to_arrow()
+        assert table.column_names == schema.names
+        assert table.to_pylist() == [{"id": 1, "new": None, "s": {"x": 1, "y": None}, "l": [{"x": 2, "y": None}]}]
+        assert log.table().snapshot().to_arrow(where="new IS NULL").num_rows == 1
+
+    def test_sparks_old_timestamps_are_read(self, tmp_path: Path) -> None:
+        schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
+        moment = datetime.datetime(2013, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
+        table = pa.table({"t": pa.array([moment.replace(tzinfo=None)], pa.timestamp("us"))})
+        pq.write_table(table, log.location / "x.parquet", use_deprecated_int96_timestamps=True)
+        log.publish(1, with_values(add("x.parquet"), {}))
+        assert log.table().snapshot().to_arrow()["t"].to_pylist() == [moment]
+
+    def test_a_file_that_does_not_fit_the_schema_is_named(self, log: WrittenLog) -> None:
+        write(log, "x.parquet", {"id": ["text"]})
+        log.publish(2, add("x.parquet"))
+        with pytest.raises(CorruptionError) as caught:
+            rows(log)
+        assert caught.value.column == "id"
+
+    def test_nan_is_greater_than_every_number(self, tmp_path: Path) -> None:
+        """As in Spark, so that pruning and reading agree."""
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("g", pa.float64())])))
+        write(log, "x.parquet", {"g": [1.0, float("nan"), None]})
+        stats = json.dumps({"numRecords": 3, "minValues": {"g": 1.0}, "maxValues": {"g": 1.0}, "nullCount": {"g": 1}})
+        log.publish(1, with_values(add("x.parquet", stats=stats), {}))
+        snapshot = log.table().snapshot()
+        assert snapshot.to_arrow(where="g > 5").num_rows == 1
+        assert snapshot.to_arrow(where="g <= 5").num_rows == 1
+
+
+def with_values(action: Any, values: dict[str, str | None]) -> Any:
+    return msgspec.structs.replace(action, partition_values=values)

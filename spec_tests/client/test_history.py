@@ -1,0 +1,219 @@
+"""When versions were committed and what they say: time travel by timestamp, and history.
+
+delta-facts section 1, "In-commit timestamps", rules 5 to 7, with the effects under them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refimpl import log_path
+from refimpl.actions import CommitInfo, Metadata, Protocol, encode
+from refimpl.client.history import Stored
+from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    MANAGED_COMMIT,
+    TableFeature,
+)
+from spec_tests.support.checkpoint_files import classic_content
+from spec_tests.support.log_names import uuid
+from spec_tests.support.written_log import (
+    DIALECTS,
+    START,
+    WatchedFiles,
+    WrittenLog,
+    add,
+    definition,
+    metadata,
+)
+
+both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+
+TIMED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
+
+
+def on(version: int, timestamp: int) -> Metadata:
+    return metadata(
+        **{
+            IN_COMMIT_TIMESTAMP_PROPERTY: "true",
+            ENABLEMENT_VERSION: str(version),
+            ENABLEMENT_TIMESTAMP: str(timestamp),
+        }
+    )
+
+
+def old(log: WrittenLog, *seconds: int) -> WrittenLog:
+    """Commits of a filesystem table, modified so many seconds after `START`; those of an owner's clock come later."""
+    for version, second in enumerate(seconds):
+        actions = definition() if version == 0 else (add(f"f{version}"),)
+        log.publish(version, *actions, carries_time=False).modified(version, START - 1_000_000 + second * 1000)
+    return log
+
+
+def at(second: int) -> int:
+    return START - 1_000_000 + second * 1000
+
+
+class TestByModificationTimes:
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> WrittenLog:
+        return old(WrittenLog(tmp_path / "t"), 10, 20, 15, 30)
+
+    def test_a_time_means_the_latest_version_at_or_before_it(self, log: WrittenLog) -> None:
+        table = log.table()
+        found = [table.snapshot(timestamp=at(second)).version for second in (10, 19, 20, 29, 30)]
+        assert found == [0, 0, 1, 2, 3]
+
+    def test_modification_times_are_made_monotonic(self, log: WrittenLog) -> None:
+        assert log.table().snapshot(version=2).timestamp == at(20) + 1
+
+    def test_outside_the_history_is_an_error(self, log: WrittenLog) -> None:
+        for timestamp in (at(10) - 1, at(30) + 1):
+            with pytest.raises(NotFoundInHistoryError):
+                log.table().snapshot(timestamp=timestamp)
+
+    def test_a_history_that_was_cleaned_up_begins_at_the_oldest_commit(self, log: WrittenLog) -> None:
+        log.write(log_path.classic_checkpoint(2), classic_content([*definition(), add("f1"), add("f2")]))
+        log.delete(log_path.commit(0)).delete(log_path.commit(1))
+        table = log.table()
+        assert [entry.version for entry in table.history()] == [3, 2]
+        assert table.snapshot(timestamp=at(15)).version == 2
+        with pytest.raises(NotFoundInHistoryError):
+            table.snapshot(timestamp=at(14))
+
+    def test_a_commit_that_no_checkpoint_replaces_cannot_be_travelled_to(self, log: WrittenLog) -> None:
+        log.write(log_path.classic_checkpoint(3), classic_content([*definition(), add("f1")]))
+        log.delete(log_path.commit(0)).delete(log_path.commit(1))
+        with pytest.raises(NotFoundInHistoryError) as caught:
+            log.table().snapshot(timestamp=at(15))
+        assert caught.value.earliest == 3
+
+
+class TestEnabledInTheMiddle:
+    """FB20: versions before the enablement by their files, the others by their commits."""
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> WrittenLog:
+        log = old(WrittenLog(tmp_path / "t"), 10, 20)
+        log.publish(2, TIMED, on(2, START + 2000)).publish(3, add("a")).publish(4, add("b"))
+        for version in (2, 3, 4):
+            log.modified(version, at(1))  # a copy of the table changed the files' times
+        return log
+
+    @pytest.mark.parametrize(
+        ("timestamp", "version"),
+        [(at(10), 0), (at(20), 1), (START + 1999, 1), (START + 2000, 2), (START + 3999, 3), (START + 4000, 4)],
+    )
+    def test_each_time_has_its_version(self, log: WrittenLog, timestamp: int, version: int) -> None:
+        assert log.table().snapshot(timestamp=timestamp).version == version
+
+    def test_history_tells_both_kinds_of_times(self, log: WrittenLog) -> None:
+        assert [entry.timestamp for entry in log.table().history()] == [
+            START + 4000, START + 3000, START + 2000, at(20), at(10),
+        ]  # fmt: skip
+
+    def test_disabled_again_files_tell_everywhere(self, log: WrittenLog) -> None:
+        """Rule 7."""
+        log.publish(5, metadata()).modified(5, at(40))
+        table = log.table()
+        assert [entry.timestamp for entry in reversed(table.history())] == [
+            at(10), at(20), at(20) + 1, at(20) + 2, at(20) + 3, at(40),
+        ]  # fmt: skip
+        assert table.snapshot(timestamp=at(39)).version == 4
+
+    def test_exactly_one_enablement_property_is_an_error(self, log: WrittenLog) -> None:
+        log.publish(5, metadata(**{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: "2"}))
+        with pytest.raises(InvalidTableError):
+            log.table().snapshot(timestamp=START + 3000)
+        assert log.table().snapshot(version=3).version == 3
+
+
+class TestThroughTheOwner:
+    @both_dialects
+    def test_times_of_unpublished_commits_are_in_the_history(self, tmp_path: Path, feature: TableFeature) -> None:
+        """FB18."""
+        log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
+        table = log.table(log.owner())
+        found = [table.snapshot(timestamp=START + ms).version for ms in (0, 1000, 2000, 2999, 3000)]
+        assert found == [0, 1, 2, 2, 3]
+        with pytest.raises(NotFoundInHistoryError):
+            table.snapshot(timestamp=START + 3001)
+
+    @both_dialects
+    def test_backfilling_does_not_move_a_version_in_time(self, tmp_path: Path, feature: TableFeature) -> None:
+        """catalog-managed, "Publishing Commits": the modification time is not the commit's."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
+        before = log.table(log.owner()).snapshot(timestamp=START + 1500).version
+        log.backfill(1).backfill(2).modified(1, START + 9_000_000)
+        assert log.table(log.owner()).snapshot(timestamp=START + 1500).version == before == 1
+
+    def test_published_commits_above_the_owners_latest_are_no_history(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1).publish(2)
+        owner = log.owner()
+        owner.latest = lambda: 1
+        assert [entry.version for entry in log.table(owner).history()] == [1, 0]
+
+    def test_a_commit_without_its_time_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, carries_time=False)
+        with pytest.raises(CorruptLogError) as caught:
+            _ = log.table(log.owner()).snapshot().timestamp
+        assert caught.value.version == 1
+
+
+class TestHistory:
+    def test_it_is_newest_first_with_what_each_commit_says(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a")).inline(2, add("b"))
+        entries = log.table(log.owner()).history()
+        assert [(entry.version, entry.stored) for entry in entries] == [
+            (2, Stored.INLINE), (1, Stored.STAGED), (0, Stored.PUBLISHED),
+        ]  # fmt: skip
+        assert [entry.timestamp for entry in entries] == [START + 2000, START + 1000, START]
+        assert [entry.txn_id for entry in entries] == ["t2", "t1", "t0"]
+        assert entries[0].operation == "WRITE"
+
+    def test_fields_of_the_commit_are_told(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create()
+        fields = {"operation": "DELETE", "operationParameters": {"predicate": "x"}, "engineInfo": "e", "userName": "u"}
+        log.write(log_path.commit(1), encode([CommitInfo(fields), add("a")]))
+        entry = log.table().history(1)[0]
+        assert (entry.operation, entry.parameters, entry.engine, entry.user) == ("DELETE", {"predicate": "x"}, "e", "u")
+
+    def test_a_commit_need_not_say_anything(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().write(log_path.commit(1), encode([add("a")]))
+        log.write(log_path.commit(2), encode([add("b"), CommitInfo({"operation": 7})]))
+        second, first = log.table().history(2)
+        assert first.info is None
+        assert (first.operation, first.parameters, first.txn_id, first.in_commit_timestamp) == (None, {}, None, None)
+        assert (second.info, second.operation) == (CommitInfo({"operation": 7}), None)
+
+    @pytest.mark.parametrize(("limit", "versions"), [(0, []), (1, [3]), (3, [3, 2, 1]), (9, [3, 2, 1, 0])])
+    def test_a_limit_takes_the_newest(self, tmp_path: Path, limit: int, versions: list[int]) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1).publish(2).publish(3)
+        files = WatchedFiles()
+        table = log.table(files=files)
+        table.snapshot()
+        files.reads = []
+        assert [entry.version for entry in table.history(limit)] == versions
+        assert len(files.reads) == len(versions)
+
+    def test_a_negative_limit_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidRequestError):
+            WrittenLog(tmp_path / "t").create().table().history(-1)
+
+    def test_it_ends_where_the_log_is_cleaned_up_meanwhile(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1).publish(2)
+        files = WatchedFiles()
+        table = log.table(files=files)
+        table.snapshot()
+        files.before_read[log_path.commit(2)] = lambda: log.delete(log_path.commit(1))
+        assert [entry.version for entry in table.history()] == [2]
+
+    def test_orphans_in_the_staging_folder_are_no_history(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().stage(1)
+        log.write(f"_commits/{log_path.staged_commit(2, uuid(9))}", log.contents[1])
+        assert [entry.version for entry in log.table(log.owner()).history()] == [1, 0]
