@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from refimpl import __version__
-from refimpl.cli import demonstration, history, tables, upkeep
+from refimpl.cli import demonstration, history, ingesting, ownership, tables, upkeep
 from refimpl.cli.exit_codes import DOCUMENTED, ExitCode, exit_code, message
 from refimpl.cli.output import show_error
 
@@ -38,8 +38,7 @@ class _Border(TyperGroup):
                 code = super().main(*args, **kwargs)
                 sys.stdout.flush()
                 return code if isinstance(code, int) else ExitCode.OK
-            except (KeyboardInterrupt, typer.Abort):
-                show_error("interrupted")
+            except typer.Abort:
                 return ExitCode.INTERRUPTED
             except BrokenPipeError:
                 return _leave_broken_pipe()
@@ -49,10 +48,14 @@ class _Border(TyperGroup):
             return _leave_broken_pipe()
 
     def invoke(self, ctx: Any) -> Any:
+        """Two things before typer sees them: it has its own ideas of their exit codes."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # before typer sees it: it would exit with 1
+        except BrokenPipeError:
             raise typer.Exit(_leave_broken_pipe()) from None
+        except KeyboardInterrupt:
+            show_error("interrupted")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def _report(error: Exception) -> int:
@@ -110,5 +113,5 @@ def _commit_owner(
     """
 
 
-for module in (demonstration, tables, history, upkeep):
+for module in (demonstration, tables, ingesting, history, upkeep, ownership):
     module.register(application)

@@ -60,7 +60,7 @@ def of_sql(columns: str) -> Struct:
             )
         nullable = all(kind.args.get("allow_null") for kind in demands)
         fields.append(Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable))
-    if not fields:
+    if not fields or columns.rstrip().endswith(","):
         raise InvalidRequestError(wrong)
     return Struct(fields=tuple(fields))
 
@@ -76,6 +76,8 @@ def _type(kind: Any) -> DataType:
     if name == "DECIMAL":
         numbers = [int(argument.name) for argument in arguments]
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
+        if not 0 <= scale <= precision <= 38 or precision == 0:
+            raise InvalidRequestError(f"{kind.sql(dialect='spark')} is out of range: 1 to 38 digits, scale within them")
         return Decimal(precision=precision, scale=scale)
     if name in ("ARRAY", "LIST") and len(arguments) == 1:
         return Array(element=_type(arguments[0]))

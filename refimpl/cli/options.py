@@ -13,7 +13,7 @@ from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, TableFeature, Way
 
 if TYPE_CHECKING:
-    from refimpl.commit_owner import MaintenancePolicy
+    from refimpl.commit_owner import Maintenance, MaintenancePolicy
     from refimpl.warehouse import Warehouse
 
 WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
@@ -89,21 +89,35 @@ def way_named(name: str | None) -> Way | None:
 
 
 def policy_of(backfill_every: str, backlog_limit: int, allow: list[str] | None) -> MaintenancePolicy:
-    """The owner's policy for a table; the owner checks its limits."""
-    from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+    """The owner's policy for a new table; the owner checks its limits."""
+    from refimpl.commit_owner import ALWAYS_ALLOWED, MaintenancePolicy
 
-    known = {job.value: job for job in Maintenance}
-    for name in allow or ():
-        if name not in known:
-            raise InvalidRequestError(f"{name!r} is not a maintenance job; choose from {', '.join(known)}")
-    every: int | None = None
-    if backfill_every != "never":
-        every = _whole_number(backfill_every, "--backfill-every")
     return MaintenancePolicy(
-        allowed=ALWAYS_ALLOWED | {known[name] for name in allow or ()},
-        backfill_every=every,
+        allowed=ALWAYS_ALLOWED | jobs_named(allow),
+        backfill_every=backfill_number(backfill_every),
         backlog_limit=backlog_limit,
     )
+
+
+def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:
+    """Maintenance jobs by their names, repeated or joined by commas."""
+    from refimpl.commit_owner import Maintenance
+
+    known = {job.value: job for job in Maintenance}
+    wanted = names_of(names)
+    for name in wanted:
+        if name not in known:
+            raise InvalidRequestError(f"{name!r} is not a maintenance job; choose from {', '.join(known)}")
+    return frozenset(known[name] for name in wanted)
+
+
+def backfill_number(given: str) -> int | None:
+    """`10`, or `never`: None."""
+    if given == "never":
+        return None
+    if not given.isascii() or not given.isdigit():
+        raise InvalidRequestError(f"--backfill-every {given!r} is not a number: give one from 1, or never")
+    return int(given)
 
 
 def properties_of(pairs: list[str] | None) -> dict[str, str]:
@@ -120,12 +134,6 @@ def properties_of(pairs: list[str] | None) -> dict[str, str]:
 def names_of(listed: list[str] | None) -> list[str]:
     """Names given one by one, or several joined by commas."""
     return [name.strip() for item in listed or () for name in item.split(",") if name.strip()]
-
-
-def _whole_number(given: str, option: str) -> int:
-    if not given.isascii() or not given.isdigit():
-        raise InvalidRequestError(f"{option} {given!r} is not a number: give one from 1, or never")
-    return int(given)
 
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}

@@ -73,7 +73,11 @@ def show_line(line: str = "", *, style: str = "") -> None:
     """One line of text, taken literally."""
     from rich.text import Text
 
-    _console().print(Text(line, style=style), soft_wrap=True)
+    console = _console()
+    if console.is_terminal:
+        console.print(Text(line, style=style), soft_wrap=True)
+    else:
+        sys.stdout.write(f"{line}\n")
 
 
 def show_error(line: str) -> None:

@@ -254,7 +254,7 @@ def _show_table(table: ResolvedTable | None, snapshot: Snapshot, rows: int, *, j
     if sample is not None:
         output.show_line()
         names = [column["name"] for column in facts["columns"]]
-        output.show_table(names, [[row[name] for name in names] for row in sample])
+        output.show_table(names, [["null" if row[name] is None else row[name] for name in names] for row in sample])
 
 
 def _owner_facts(table: ResolvedTable) -> dict[str, Any]:

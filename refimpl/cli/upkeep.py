@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from refimpl.cli import output
 from refimpl.cli.exit_codes import ExitCode
-from refimpl.cli.options import JsonOption, TableArgument, WarehouseOption, duration_ms, opened
+from refimpl.cli.options import (
+    AllowOption,
+    JsonOption,
+    TableArgument,
+    WarehouseOption,
+    backfill_number,
+    duration_ms,
+    jobs_named,
+    opened,
+)
+from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from refimpl.client.table import Table
     from refimpl.owner.verify import Finding
 
 _PANEL = "Upkeep"
@@ -20,6 +33,9 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": ""}
 
 def register(application: typer.Typer) -> None:
     application.command(rich_help_panel=_PANEL, epilog=_BACKFILL)(backfill)
+    application.command(rich_help_panel=_PANEL, epilog=_CHECKPOINT)(checkpoint)
+    application.command(rich_help_panel=_PANEL, epilog=_CLEANUP)(cleanup)
+    application.command(rich_help_panel=_PANEL, epilog=_POLICY)(policy)
     application.command(rich_help_panel=_PANEL, epilog=_VERIFY)(verify)
     application.command(rich_help_panel=_PANEL, epilog=_REPAIR)(repair)
     application.command(rich_help_panel=_PANEL, epilog=_BACKUP)(backup)
@@ -47,8 +63,143 @@ def backfill(
     output.show_line(f"published {done.published} commits; the log is complete through version {done.through}")
 
 
-_CHECKPOINT = "Example:  commit-owner checkpoint sales"
+_CHECKPOINT = """Examples:
+
+commit-owner checkpoint sales
+
+commit-owner checkpoint sales --compact 10:19"""
+
+
+def checkpoint(
+    table: TableArgument,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", metavar="N", help="Of this version, instead of the newest.")
+    ] = None,
+    compact: Annotated[
+        str | None, typer.Option("--compact", metavar="FIRST:LAST", help="A log compaction file, instead.")
+    ] = None,
+    checksum: Annotated[bool, typer.Option("--checksum", help="A version checksum, instead.")] = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a checkpoint, so that readers start from it.
+
+    Only published versions have checkpoints and compactions; a checksum may be of any version.
+    """
+    if compact is not None and (checksum or version is not None):
+        raise InvalidRequestError("--compact stands alone: it names its versions itself")
+    with opened(warehouse) as place:
+        handle = place.table(table)
+        written = (
+            _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
+        )
+    if json:
+        output.show_json(written)
+        return
+    output.show_line(f"wrote {written['name']}")
+
+
+def _of_version(table: Table, version: int | None, *, checksum: bool) -> dict[str, Any]:
+    if checksum:
+        from refimpl.client.checksum import write_checksum
+
+        return {"kind": "checksum", "name": write_checksum(table, version)}
+    from refimpl.client.checkpoint import write_checkpoint
+
+    return {"kind": "checkpoint"} | dataclasses.asdict(write_checkpoint(table, version))
+
+
+def _compacted(table: Table, versions: str) -> dict[str, Any]:
+    from refimpl.client.compaction import compact
+
+    first, colon, last = versions.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal()):
+        raise InvalidRequestError(f"{versions!r} is not a range of versions; write for example 10:19")
+    return {"kind": "log-compaction", "name": compact(table, int(first), int(last))}
+
+
 _CLEANUP = "Example:  commit-owner cleanup sales --older-than 30d"
+
+
+def cleanup(
+    table: TableArgument,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="Without it the table's own retention (30 days)."),
+    ] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete old log files that no kept version needs.
+
+    The owner must allow it (see policy), and a checkpoint must be old enough to start from. Time travel to
+    versions before it ends.
+    """
+    from refimpl.client.cleanup import clean_up
+
+    age = None if older_than is None else duration_ms(older_than)
+    with opened(warehouse) as place:
+        done = clean_up(place.table(table), older_than=age)
+    if json:
+        output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
+    elif done.cut_off is None:
+        output.show_line("deleted nothing: there is no checkpoint that is old enough")
+    else:
+        output.show_line(f"deleted {len(done.deleted)} files; the log begins with the checkpoint of {done.cut_off}")
+
+
+_POLICY = """Examples:
+
+commit-owner policy sales
+
+commit-owner policy sales --allow metadata-cleanup --backfill-every 10"""
+
+
+def policy(
+    table: TableArgument,
+    allow: AllowOption = None,
+    forbid: Annotated[
+        list[str] | None, typer.Option("--forbid", metavar="JOB", help="Maintenance that clients may no longer do.")
+    ] = None,
+    backfill_every: Annotated[
+        str | None, typer.Option("--backfill-every", metavar="N", help="Publish after every N commits; or: never.")
+    ] = None,
+    backlog_limit: Annotated[
+        int | None, typer.Option("--backlog-limit", metavar="N", help="At most so many commits wait to be published.")
+    ] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show or change what the owner allows on a table.
+
+    Checkpoints, log compaction and checksums are always allowed; everything else only where it is said here.
+    """
+    with opened(warehouse) as place:
+        found = place.owner.resolve(table)
+        before = found.policy
+        after = msgspec.structs.replace(
+            before,
+            allowed=(before.allowed | jobs_named(allow)) - jobs_named(forbid),
+            backfill_every=before.backfill_every if backfill_every is None else backfill_number(backfill_every),
+            backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
+        )
+        if after != before:
+            place.owner.set_policy(found.table_id, after)
+            after = place.owner.resolve(found.table_id).policy
+    if json:
+        output.show_json(after)
+        return
+    output.show_facts(
+        {
+            "allowed": sorted(job.value for job in after.allowed),
+            "published": "on request" if after.backfill_every is None else f"after every {after.backfill_every}",
+            "backlog limit": after.backlog_limit,
+            "hand-back": "allowed" if after.hand_back else "refused",
+        },
+        title=found.name or found.table_id,
+    )
+
+
 _VERIFY = "Example:  commit-owner verify -w /data/warehouse --json"
 
 

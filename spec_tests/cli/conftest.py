@@ -1,0 +1,87 @@
+"""A command line to call, and a warehouse to call it on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+import refimpl
+from refimpl.cli.application import application
+from refimpl.cli.options import WAREHOUSE_VARIABLE
+from refimpl.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a call wrote, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+CommandLine = Callable[..., Answer]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
+    """Calls `commit-owner` with these words, in this process, in an empty directory."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv(WAREHOUSE_VARIABLE, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: object) -> Answer:
+        result = CliRunner().invoke(application, [str(word) for word in words], prog_name="commit-owner")
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert "Traceback" not in result.output
+        return Answer(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+    return call
+
+
+@pytest.fixture
+def warehouse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Warehouse]:
+    """A warehouse that the environment variable names, with a root beside it; open here, too."""
+    (tmp_path / "lake").mkdir()
+    directory = tmp_path / "warehouse"
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, str(directory))
+    with refimpl.open(directory, roots=[tmp_path / "lake"]) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sales(cli: CommandLine, warehouse: Warehouse) -> str:
+    """An empty table of staged commits that are published on request only."""
+    made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month", "--backfill-every", "never")
+    assert made.code == 0, made.err
+    return "sales"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session that `ingest` finds running and leaves running."""
+    from refimpl.spark import local_session
+
+    session = local_session(
+        cores=2,
+        shuffle_partitions=1,
+        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"},
+    )
+    yield session
+    session.stop()

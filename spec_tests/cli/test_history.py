@@ -1,0 +1,99 @@
+"""`log`, `commits`, `explain`, `resolve`."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.warehouse import Warehouse
+from spec_tests.cli.conftest import CommandLine
+from spec_tests.cli.rows import commit_rows
+
+
+def test_log_tells_what_each_version_did_the_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    told = cli("log", sales, "--json").json
+    assert [(entry["version"], entry["stored"]) for entry in told] == [(1, "staged"), (0, "published")]
+    assert told[0]["commit_info"]["operationParameters"] == {"mode": "Append"}
+    assert told[0]["timestamp"] == told[0]["commit_info"]["inCommitTimestamp"]
+    assert [entry["version"] for entry in cli("log", sales, "--limit", "1", "--json").json] == [1]
+    lines = cli("log", sales).out.splitlines()
+    assert lines[1].split()[0] == "1"
+    assert "mode=Append" in lines[1]
+
+
+def test_a_log_of_less_than_one_version_is_a_usage_error(cli: CommandLine, sales: str) -> None:
+    assert cli("log", sales, "--limit", "0").code == ExitCode.USAGE
+
+
+def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    """managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits"."""
+    attempts = [commit_rows(warehouse, sales, {"id": number, "month": 1}).attempt for number in range(3)]
+    told = cli("commits", sales, "--json").json
+    assert told["latest_ratified_version"] == 3
+    assert [commit["attempt"] for commit in told["commits"]] == attempts
+    assert [commit["file_name"] for commit in told["commits"]] == [
+        f"{version:020d}.{attempt}.json" for version, attempt in enumerate(attempts, start=1)
+    ]
+    middle = cli("commits", sales, "--start", "2", "--end", "2", "--json").json
+    assert [commit["version"] for commit in middle["commits"]] == [2]
+    cli("backfill", sales)
+    assert cli("commits", sales, "--json").json == {"latest_ratified_version": 3, "commits": []}
+
+
+def test_an_inline_commit_is_marked_as_one(cli: CommandLine, warehouse: Warehouse) -> None:
+    cli("create", "inline", "-c", "id INT", "--way", "inline", "--backfill-every", "never")
+    commit_rows(warehouse, "inline", {"id": 1})
+    (commit,) = cli("commits", "inline", "--json").json["commits"]
+    assert (commit["way"], commit["inline"], commit["file_name"]) == ("inline", True, None)
+
+
+@pytest.mark.parametrize("words", [("--start", "-1"), ("--start", "3", "--end", "1"), ("--start", "x")])
+def test_a_range_without_versions_is_a_usage_error(cli: CommandLine, sales: str, words: tuple[str, ...]) -> None:
+    assert cli("commits", sales, *words).code == ExitCode.USAGE
+
+
+def test_explain_tells_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    told = cli("explain", sales, "1", "--json").json
+    assert (told["version"], told["attempt"], told["way"]) == (1, committed.attempt, "staged")
+    assert told["in_commit_timestamp"] == committed.in_commit_timestamp
+    assert told["published_at"] is None
+    assert all(step["why"] and step["source"] for step in told["steps"])
+    text = cli("explain", sales, "1").out
+    for step in told["steps"]:
+        assert step["title"] in text
+        assert step["source"] in text
+    cli("backfill", sales)
+    assert cli("explain", sales, "1", "--json").json["published_at"] is not None
+
+
+def test_a_version_that_is_not_ratified_cannot_be_explained(cli: CommandLine, sales: str) -> None:
+    answer = cli("explain", sales, "1")
+    assert answer.code == ExitCode.USAGE
+    assert "latest is 0" in answer.err
+
+
+def test_resolve_tells_of_an_attempt_that_landed(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    answer = cli("resolve", sales, committed.attempt, "--json")
+    assert answer.code == ExitCode.OK
+    assert (answer.json["landed"], answer.json["commit"]["version"]) == (True, 1)
+    assert "version 1" in cli("resolve", sales, committed.attempt).out
+
+
+def test_resolve_makes_it_final_that_an_attempt_has_not_landed(
+    cli: CommandLine, warehouse: Warehouse, sales: str
+) -> None:
+    attempt = str(uuid.uuid4())
+    answer = cli("resolve", sales, attempt, "--json")
+    assert answer.code == ExitCode.REFUSED
+    assert answer.json == {"attempt": attempt, "landed": False, "commit": None}
+    assert "never will" in cli("resolve", sales, attempt).out
+    assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+def test_what_is_no_attempt_id_is_bad_input(cli: CommandLine, sales: str) -> None:
+    assert cli("resolve", sales, "7").code == ExitCode.USAGE

@@ -1,0 +1,188 @@
+"""`init`, `create`, `show`, `drop`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.commit_owner import TableState
+from refimpl.errors import TableNotFoundError
+from refimpl.warehouse import Warehouse
+from spec_tests.cli.conftest import CommandLine
+from spec_tests.cli.rows import commit_rows
+
+
+def test_init_makes_a_warehouse_and_keeps_one_that_is_there(cli: CommandLine, tmp_path: Path) -> None:
+    place, root = tmp_path / "place", tmp_path / "root"
+    root.mkdir()
+    first = cli("init", place, "--json")
+    assert first.json == {"warehouse": str(place), "created": True, "roots": []}
+    assert cli("create", "t", "-c", "id INT", "-w", place).code == ExitCode.OK
+    again = cli("init", place, "--root", root, "--json")
+    assert again.json == {"warehouse": str(place), "created": False, "roots": [str(root)]}
+    assert [table["name"] for table in cli("show", "-w", place, "--json").json] == ["t"]
+
+
+def test_init_refuses_a_root_that_is_no_directory(cli: CommandLine, tmp_path: Path) -> None:
+    answer = cli("init", tmp_path / "place", "--root", tmp_path / "nowhere")
+    assert answer.code == ExitCode.USAGE
+    assert "nowhere" in answer.err
+
+
+def test_create_makes_the_table_that_was_described(cli: CommandLine, warehouse: Warehouse) -> None:
+    answer = cli(
+        *("create", "shop.sales", "--columns", "id BIGINT NOT NULL, month INT, price DECIMAL(10,2)"),
+        *("--partition-by", "month", "--feature", "managedcommit", "--way", "direct", "--backlog-limit", "7"),
+        *("--backfill-every", "never", "--allow", "vacuum,optimize", "--property", "delta.appendOnly=true", "--json"),
+    )
+    assert answer.code == ExitCode.OK, answer.err
+    made = answer.json
+    assert (made["feature"], made["way"], made["latest_version"]) == ("managedCommit", "direct", 0)
+    assert made["policy"]["backfill_every"] is None
+    assert made["policy"]["backlog_limit"] == 7
+    assert {"vacuum", "optimize", "checkpoint"} <= set(made["policy"]["allowed"])
+    snapshot = warehouse.table("shop.sales").snapshot()
+    assert str(snapshot.schema) == "struct<id:long,month:integer,price:decimal(10,2)>"
+    assert not snapshot.schema["id"].nullable
+    assert snapshot.partition_columns == ("month",)
+    assert snapshot.metadata.configuration["delta.appendOnly"] == "true"
+
+
+def test_create_takes_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("id,price\n1,2.5\n")
+    assert cli("create", "a", "--like", tmp_path / "rows.parquet").code == ExitCode.OK
+    assert cli("create", "b", "--like", tmp_path / "rows.csv").code == ExitCode.OK
+    assert str(warehouse.table("a").snapshot().schema) == "struct<id:long,name:string>"
+    assert str(warehouse.table("b").snapshot().schema) == "struct<id:long,price:double>"
+
+
+def test_a_name_that_is_taken_is_a_refusal_that_tells_where_the_table_is(
+    cli: CommandLine, warehouse: Warehouse, sales: str
+) -> None:
+    before = warehouse.owner.resolve(sales)
+    answer = cli("create", sales, "-c", "id INT")
+    assert answer.code == ExitCode.REFUSED
+    assert str(before.location) in answer.err
+    assert warehouse.tables() == [sales]
+    assert warehouse.owner.resolve(sales).table_id == before.table_id
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], "--columns"),
+        (["-c", "id INT", "--like", "x.csv"], "--like"),
+        (["-c", "id"], "id"),
+        (["-c", "id INT DEFAULT 3"], "DEFAULT 3"),
+        (["-c", "id INTERVAL DAY"], "INTERVAL"),
+        (["-c", "id INT, id INT"], "id"),
+        (["-c", "id INT", "-p", "month"], "month"),
+        (["-c", "id INT", "--feature", "unmanaged"], "unmanaged"),
+        (["-c", "id INT", "--way", "sideways"], "sideways"),
+        (["-c", "id INT", "--feature", "managedCommit", "--way", "inline"], "inline"),
+        (["-c", "id INT", "--backfill-every", "0"], "0"),
+        (["-c", "id INT", "--backfill-every", "often"], "often"),
+        (["-c", "id INT", "--allow", "mowing"], "mowing"),
+        (["-c", "id INT", "--property", "novalue"], "novalue"),
+        (["-c", "id INT", "--location", "/etc/sales"], "/etc/sales"),
+        (["--like", "nowhere.parquet"], "nowhere.parquet"),
+    ],
+)
+def test_create_refuses_what_makes_no_table_and_makes_none(
+    cli: CommandLine, warehouse: Warehouse, words: list[str], names: str
+) -> None:
+    answer = cli("create", "sales", *words)
+    assert answer.code == ExitCode.USAGE, answer
+    assert names in answer.err
+    assert answer.out == ""
+    assert warehouse.tables() == []
+    assert [path.name for path in warehouse.directory.iterdir()] == ["_owner"]
+
+
+def test_show_lists_the_tables(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    header, row = cli("show").out.splitlines()
+    assert header.split() == ["name", "dialect", "way", "version", "waiting", "location"]
+    assert row.split()[:5] == ["sales", "catalogManaged", "staged", "1", "1"]
+    assert [(table["name"], table["unbackfilled"]) for table in cli("show", "--json").json] == [("sales", 1)]
+
+
+def test_show_tells_of_an_empty_warehouse_what_to_do(cli: CommandLine, warehouse: Warehouse) -> None:
+    assert "commit-owner create" in cli("show").out
+    assert cli("show", "--json").json == []
+
+
+def test_show_tells_state_columns_and_rows_of_a_table(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": None, "month": 2})
+    shown = cli("show", sales, "--rows", "5", "--json").json
+    assert shown["owner"]["latest_version"] == 1
+    assert shown["owner"]["state"] == TableState.ACTIVE.value
+    assert shown["snapshot"]["rows"] == 2
+    assert shown["snapshot"]["files"] == 2
+    assert [column["name"] for column in shown["snapshot"]["columns"]] == ["id", "month"]
+    assert sorted(row["month"] for row in shown["rows"]) == [1, 2]
+    text = cli("show", sales, "-n", "5").out
+    assert "month integer" in text
+    assert "null" in text
+
+
+def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    first = commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    commit_rows(warehouse, sales, {"id": 2, "month": 1})
+    assert cli("show", sales, "--version", "0", "--json").json["snapshot"]["rows"] == 0
+    assert cli("show", sales, "--at", str(first.in_commit_timestamp), "--json").json["snapshot"]["version"] == 1
+    assert cli("show", sales, "--version", "3").code == ExitCode.USAGE
+    assert cli("show", sales, "--at", "1999-12-31").code == ExitCode.USAGE
+    assert cli("show", sales, "--at", "yesterday").code == ExitCode.USAGE
+    assert cli("show", sales, "--at", "2026-01-01", "--version", "1").code == ExitCode.USAGE
+    assert cli("show", "--rows", "3").code == ExitCode.USAGE
+
+
+def test_show_by_path_reads_what_is_published_and_says_so(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    """managed-commits, "Reading managed-commit tables"; catalog-managed, "Reader Requirements"."""
+    cli("create", "m", "-c", "id INT", "--feature", "managedCommit", "--backfill-every", "never")
+    commit_rows(warehouse, "m", {"id": 1})
+    by_path = cli("show", warehouse.table("m").location, "--by-path", "--json").json
+    assert (by_path["snapshot"]["version"], by_path["snapshot"]["stale"]) == (0, True)
+    assert cli("show", "m", "--json").json["snapshot"]["version"] == 1
+    refused = cli("show", warehouse.table(sales).location, "--by-path")
+    assert refused.code == ExitCode.REFUSED
+    assert "owner" in refused.err
+
+
+def test_a_table_is_found_by_name_id_and_path(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    found = warehouse.owner.resolve(sales)
+    for reference in (found.name, found.table_id, found.location):
+        assert cli("show", reference, "--json").json["owner"]["name"] == "sales"
+
+
+def test_an_unknown_table_is_bad_input_and_the_known_ones_are_named(cli: CommandLine, sales: str) -> None:
+    answer = cli("show", "sails")
+    assert answer.code == ExitCode.USAGE
+    assert "sales" in answer.err
+
+
+def test_drop_forgets_the_name_and_keeps_the_files(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    """catalog-managed, "Creating and Dropping": a soft delete."""
+    location = warehouse.table(sales).location
+    answer = cli("drop", sales, "--yes", "--json")
+    assert answer.json["location"] == str(location)
+    assert (location / "_delta_log" / f"{0:020d}.json").is_file()
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve(sales)
+    assert cli("drop", sales, "--yes").code == ExitCode.USAGE
+
+
+def test_drop_asks_and_where_nobody_can_answer_it_drops_nothing(
+    cli: CommandLine, warehouse: Warehouse, sales: str
+) -> None:
+    answer = cli("drop", sales)
+    assert answer.code == ExitCode.USAGE
+    assert "--yes" in answer.err
+    assert warehouse.tables() == [sales]

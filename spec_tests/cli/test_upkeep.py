@@ -1,0 +1,172 @@
+"""`backfill`, `checkpoint`, `cleanup`, `policy`, `verify`, `repair`, `backup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.warehouse import Warehouse
+from spec_tests.cli.conftest import CommandLine
+from spec_tests.cli.rows import commit_rows
+
+
+@pytest.fixture
+def busy(warehouse: Warehouse, sales: str) -> str:
+    """Versions 0 to 3, of which 0 is published."""
+    for number in range(3):
+        commit_rows(warehouse, sales, {"id": number, "month": 1})
+    return sales
+
+
+def _log(warehouse: Warehouse, table: str) -> Path:
+    return warehouse.table(table).location / "_delta_log"
+
+
+def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    assert cli("backfill", busy, "--to", "1", "--json").json == {"through": 1, "published": 1}
+    assert not (_log(warehouse, busy) / f"{2:020d}.json").exists()
+    assert "through version 3" in cli("backfill", busy).out
+    assert (_log(warehouse, busy) / f"{3:020d}.json").exists()
+    assert cli("backfill", busy, "--json").json == {"through": 3, "published": 0}
+    assert cli("backfill", busy, "--to", "-1").code == ExitCode.USAGE
+
+
+def test_checkpoints_are_of_published_versions_only(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    """delta-facts section 1: checkpoint v and compaction x..y only when `<v>.json` / `<y>.json` is published."""
+    refused = cli("checkpoint", busy, "--version", "2")
+    assert refused.code == ExitCode.REFUSED
+    assert "backfill" in refused.err
+    cli("backfill", busy, "--to", "2")
+    assert cli("checkpoint", busy, "--version", "2", "--json").json["name"] == f"{2:020d}.checkpoint.parquet"
+    assert cli("checkpoint", busy, "--compact", "0:2", "--json").json["name"] == f"{0:020d}.{2:020d}.compacted.json"
+    assert cli("checkpoint", busy, "--checksum", "--json").json["name"] == f"{3:020d}.crc"
+    present = {path.name for path in _log(warehouse, busy).iterdir()}
+    assert {f"{2:020d}.checkpoint.parquet", f"{0:020d}.{2:020d}.compacted.json", f"{3:020d}.crc"} <= present
+    assert "wrote" in cli("checkpoint", busy).out
+
+
+@pytest.mark.parametrize("words", [("--compact", "3"), ("--compact", "a:b"), ("--compact", "0:1", "--checksum")])
+def test_a_compaction_needs_a_range_and_stands_alone(cli: CommandLine, busy: str, words: tuple[str, ...]) -> None:
+    assert cli("checkpoint", busy, *words).code == ExitCode.USAGE
+
+
+def test_cleanup_needs_the_owners_leave_and_an_old_checkpoint(
+    cli: CommandLine, warehouse: Warehouse, busy: str
+) -> None:
+    """catalog-managed, "Maintenance Operations" and "Metadata Cleanup"."""
+    refused = cli("cleanup", busy, "--older-than", "0s")
+    assert refused.code == ExitCode.REFUSED
+    assert "metadata-cleanup" in refused.err
+    cli("policy", busy, "--allow", "metadata-cleanup")
+    assert cli("cleanup", busy, "--older-than", "0s", "--json").json == {"cut_off": None, "deleted": []}
+    cli("backfill", busy)
+    cli("checkpoint", busy)
+    done = cli("cleanup", busy, "--older-than", "0s", "--json").json
+    assert done["cut_off"] == 3
+    assert f"{0:020d}.json" in done["deleted"]
+    assert not (_log(warehouse, busy) / f"{0:020d}.json").exists()
+    assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
+    assert cli("verify").code == ExitCode.OK
+    assert cli("cleanup", busy, "--older-than", "soon").code == ExitCode.USAGE
+
+
+def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    assert cli("policy", sales, "--json").json["backfill_every"] is None
+    changed = cli(
+        *("policy", sales, "--allow", "vacuum", "--backfill-every", "4", "--backlog-limit", "8", "--json")
+    ).json
+    assert (changed["backfill_every"], changed["backlog_limit"]) == (4, 8)
+    assert "vacuum" in changed["allowed"]
+    assert "vacuum" not in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
+    assert "after every 4" in cli("policy", sales).out
+
+
+def test_policy_refuses_what_the_owner_cannot_do_and_changes_nothing(
+    cli: CommandLine, warehouse: Warehouse, sales: str
+) -> None:
+    before = warehouse.owner.resolve(sales).policy
+    for words in (("--backlog-limit", "0"), ("--backfill-every", "-1"), ("--allow", "mowing")):
+        assert cli("policy", sales, *words).code == ExitCode.USAGE
+    assert warehouse.owner.resolve(sales).policy == before
+
+
+def test_checkpoints_cannot_be_forbidden(cli: CommandLine, sales: str) -> None:
+    """catalog-managed, "Maintenance Operations": checkpoints are always allowed."""
+    assert "checkpoint" in cli("policy", sales, "--forbid", "checkpoint", "--json").json["allowed"]
+
+
+def test_verify_is_content_with_a_sound_warehouse(cli: CommandLine, busy: str) -> None:
+    answer = cli("verify", "--json")
+    assert answer.code == ExitCode.OK
+    assert answer.json["ok"]
+    assert {finding["severity"] for finding in answer.json["findings"]} <= {"note"}
+    assert "1 tables" in cli("verify").out
+
+
+def test_verify_fails_where_a_published_commit_was_altered(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    cli("backfill", busy)
+    victim = _log(warehouse, busy) / f"{2:020d}.json"
+    victim.write_bytes(victim.read_bytes().replace(b"WRITE", b"WROTE"))
+    answer = cli("verify", "--json")
+    assert answer.code == ExitCode.REFUSED
+    assert not answer.json["ok"]
+    assert [finding["code"] for finding in answer.json["findings"] if finding["severity"] == "error"] == [
+        "published-altered"
+    ]
+    assert "published-altered" in cli("verify").out
+
+
+def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    done = cli("repair", "--json").json
+    assert done["ok"]
+    assert [action["code"] for action in done["actions"]] == ["finish-backfill"]
+    assert (_log(warehouse, busy) / f"{3:020d}.json").exists()
+    removed = cli("repair", "--older-than", "0ms")
+    assert removed.code == ExitCode.OK
+    assert "nothing to repair" in cli("repair").out
+    assert cli("repair", "--older-than", "old").code == ExitCode.USAGE
+
+
+def test_repair_fails_where_it_cannot_help(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    (_log(warehouse, busy) / f"{1:020d}.json").write_text('{"commitInfo":{}}\n')
+    answer = cli("repair", "--json")
+    assert answer.code == ExitCode.REFUSED
+    assert [action["done"] for action in answer.json["actions"]] == [False]
+
+
+def test_published_files_above_a_restored_ledger_are_adopted_only_when_repair_is_told_so(
+    cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path
+) -> None:
+    commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    copy = tmp_path / "copy.db"
+    assert cli("backup", copy, "--json").json["bytes"] == copy.stat().st_size
+    commit_rows(warehouse, sales, {"id": 2, "month": 1})
+    cli("backfill", sales)
+    _restore(warehouse, copy)
+    assert cli("verify").code == ExitCode.REFUSED
+    cli("repair")
+    assert cli("verify").code == ExitCode.REFUSED
+    assert cli("repair", "--adopt-published").code == ExitCode.OK
+    assert cli("verify").code == ExitCode.OK
+    assert cli("show", sales, "--json").json["snapshot"]["rows"] == 2
+
+
+def _restore(warehouse: Warehouse, copy: Path) -> None:
+    ledger = warehouse.owner.ledger.path
+    warehouse.close()
+    for old in ledger.parent.glob(f"{ledger.name}*"):
+        old.unlink()
+    ledger.write_bytes(copy.read_bytes())
+    with refimpl.open(warehouse.directory, create=False):
+        pass
+
+
+def test_a_backup_never_replaces_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+    taken = tmp_path / "taken.db"
+    taken.write_text("mine")
+    assert cli("backup", taken).code == ExitCode.USAGE
+    assert taken.read_text() == "mine"
+    assert "wrote" in cli("backup", tmp_path / "free.db").out
