@@ -24,6 +24,9 @@ from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import TableFeature, Way
 
+_LONGEST_FILE_NAME: Final = 255
+"""Bytes, on every file system that we know."""
+
 _NAME_IN_FOLDER: Final = 100
 """So many characters of a table's name are in its folder's name, which the file system limits."""
 
@@ -85,8 +88,11 @@ def _check_new_location(context: Context, view: View, location: Path) -> None:
         raise LocationError(f"{location} is not inside the warehouse {warehouse}", location=str(location))
     refuse_reserved(context, location)
     refuse_overlap(view, location)
-    for parent in location.parents:
-        if parent.is_relative_to(warehouse) and parent != warehouse and files.stat(parent / LOG_FOLDER) is not None:
+    for parent in location.parents[: len(location.parts) - len(warehouse.parts) - 1]:
+        found = files.stat(parent)
+        if found is not None and not found.is_directory:
+            raise LocationError(f"{location} cannot be below {parent}, which is a file", location=str(location))
+        if files.stat(parent / LOG_FOLDER) is not None:
             raise LocationError(f"{location} is inside the table at {parent}", location=str(location))
     status = files.stat(location)
     if status is not None and not (status.is_directory and _is_vacant(files, location)):
@@ -131,10 +137,15 @@ def refuse_unusual_path(location: Path) -> None:
     if not location.is_absolute() or ".." in location.parts:
         raise LocationError(f"{location} is not an absolute path without '..'", location=str(location))
     try:
-        str(location).encode()
+        too_long = any(len(part.encode()) > _LONGEST_FILE_NAME for part in location.parts)
         real = location.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop of links, no text
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no text
         raise LocationError(f"{str(location)!r} cannot be a location: {error}", location=str(location)) from error
+    if too_long:
+        raise LocationError(
+            f"a part of {location} is longer than {_LONGEST_FILE_NAME} bytes; choose shorter names",
+            location=str(location),
+        )
     if real != location:
         raise LocationError(
             f"{location} leads to {real} by a symbolic link; name the real path", location=str(location)
