@@ -49,7 +49,9 @@ def test_a_backfill_of_no_version_or_no_table_is_refused(table: OwnedTable) -> N
         table.owner.backfill_to_version(new_attempt())
 
 
-@pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3, 4]), (2, [0, 2, 2, 4]), (3, [0, 0, 3, 3]), (None, [0] * 4)])
+@pytest.mark.parametrize(
+    ("every", "expected"), [(1, [1, 2, 3, 4]), (2, [0, 2, 2, 4]), (3, [0, 0, 3, 3]), (None, [0] * 4)]
+)
 def test_the_policy_says_how_often_the_owner_publishes_by_itself(
     warehouse: refimpl.Warehouse, every: int | None, expected: list[int]
 ) -> None:

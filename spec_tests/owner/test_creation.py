@@ -1,0 +1,333 @@
+"""catalog-managed, "Creating and Dropping"; managed-commits, "Creating a new managed-commit table"."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commits import Conflict, DirectProposal, Landed, NotLanded, Ratified, Rejected, RejectionReason
+from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.log_store import LogStore
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.builders import (
+    DIALECTS_AND_WAYS,
+    START,
+    append,
+    create,
+    filesystem_table,
+    first_version,
+    hand_back_commit,
+    name_of,
+    new_attempt,
+    owned,
+)
+
+both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+
+
+def proposal_of(feature: TableFeature, timestamp: int = START) -> DirectProposal:
+    return DirectProposal(attempt=new_attempt(), content=first_version(feature, timestamp))
+
+
+def refused(outcome: object, reason: RejectionReason) -> None:
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.reason is reason
+
+
+# The three phases
+
+
+@pytest.mark.parametrize("pair", DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
+def test_a_table_is_staged_then_registered_with_its_version_0(
+    warehouse: refimpl.Warehouse, pair: tuple[TableFeature, Way]
+) -> None:
+    feature, way = pair
+    staged = warehouse.owner.stage_table("sales.orders", feature, way=way)
+    assert (staged.state, staged.way, staged.feature) == (TableState.STAGING, way, feature)
+    assert staged.location.is_relative_to(warehouse.directory)
+    assert (staged.location / "_delta_log" / feature.staging_folder).is_dir()
+    proposal = proposal_of(feature)
+    registered = warehouse.owner.register_table(staged.table_id, proposal)
+    assert isinstance(registered, Registered)
+    assert registered.table == warehouse.owner.resolve("sales.orders")
+    assert registered.table.state is TableState.ACTIVE
+    assert (registered.commit.version, registered.commit.attempt) == (0, proposal.attempt)
+    table = owned(warehouse, "sales.orders")
+    assert table.history() == {0: proposal.content}
+    assert table.published() == [0]
+
+
+@both_dialects
+def test_the_client_may_have_written_version_0_itself(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
+    """Phase 2 of the example; equal bytes are the same version 0."""
+    staged = warehouse.owner.stage_table("orders", feature)
+    proposal = proposal_of(feature)
+    assert LogStore(staged.location, warehouse.environment).put_if_absent(log_path.commit(0), proposal.content)
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
+
+
+@both_dialects
+def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
+    """managed-commits: an owner and a filesystem creator cannot both win."""
+    staged = warehouse.owner.stage_table("orders", feature)
+    stranger = first_version(None)
+    log = LogStore(staged.location, warehouse.environment)
+    log.put_if_absent(log_path.commit(0), stranger)
+    proposal = proposal_of(feature)
+    assert warehouse.owner.register_table(staged.table_id, proposal) == Conflict(latest_ratified_version=0)
+    assert log.read(log_path.commit(0)) == stranger
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve("orders")
+    log.delete(log_path.commit(0))
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
+
+
+def test_a_registration_that_landed_is_answered_again_for_ever(warehouse: refimpl.Warehouse) -> None:
+    """field-bugs FB25: a creation's retry meets its own version 0."""
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE)
+    proposal = proposal_of(CATALOG_MANAGED)
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
+    owned(warehouse, "orders").land(3)
+    again = warehouse.owner.register_table(staged.table_id, proposal)
+    assert isinstance(again, Registered)
+    assert again.commit.attempt == proposal.attempt
+    outcome = warehouse.owner.attempt_outcome(staged.table_id, proposal.attempt)
+    assert outcome == Landed(commit=again.commit)
+    other = proposal_of(CATALOG_MANAGED)
+    assert warehouse.owner.register_table(staged.table_id, other) == Conflict(latest_ratified_version=3)
+
+
+def test_a_registration_that_was_resolved_as_not_landed_is_refused(warehouse: refimpl.Warehouse) -> None:
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+    delayed = proposal_of(CATALOG_MANAGED)
+    assert warehouse.owner.attempt_outcome(staged.table_id, delayed.attempt) == NotLanded()
+    refused(warehouse.owner.register_table(staged.table_id, delayed), RejectionReason.ATTEMPT_RESOLVED)
+    assert not LogStore(staged.location, warehouse.environment).published(0)
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), Registered)
+
+
+@both_dialects
+def test_a_version_0_that_is_no_table_of_this_owner_is_refused(
+    warehouse: refimpl.Warehouse, feature: TableFeature
+) -> None:
+    other = CATALOG_MANAGED if feature is MANAGED_COMMIT else MANAGED_COMMIT
+    staged = warehouse.owner.stage_table("orders", feature)
+    foreign = first_version(feature).replace(b'"refimpl"', b'"another"')
+    cases = [
+        (first_version(None), RejectionReason.INCONSISTENT_TABLE),
+        (first_version(other), RejectionReason.INCONSISTENT_TABLE),
+        (append(START), RejectionReason.INCONSISTENT_TABLE),
+        (b"", RejectionReason.MALFORMED_ACTIONS),
+        (first_version(feature).split(b"\n", 1)[1], RejectionReason.COMMIT_INFO_NOT_FIRST),
+    ]
+    if feature is MANAGED_COMMIT:
+        cases.append((foreign, RejectionReason.INCONSISTENT_TABLE))
+    for content, reason in cases:
+        outcome = warehouse.owner.register_table(
+            staged.table_id, DirectProposal(attempt=new_attempt(), content=content)
+        )
+        if content == first_version(other) or reason is RejectionReason.INCONSISTENT_TABLE:
+            assert isinstance(outcome, Rejected), content
+            assert outcome.reason in (reason, RejectionReason.TXN_ID_MISSING)
+        else:
+            refused(outcome, reason)
+        assert not LogStore(staged.location, warehouse.environment).published(0)
+    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(feature)), Registered)
+
+
+# Names
+
+
+def test_a_name_is_not_reserved_until_it_is_registered(warehouse: refimpl.Warehouse) -> None:
+    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+    second = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
+    assert first.location != second.location
+    assert isinstance(warehouse.owner.register_table(second.table_id, proposal_of(MANAGED_COMMIT)), Registered)
+    lost = warehouse.owner.register_table(first.table_id, proposal_of(CATALOG_MANAGED))
+    assert isinstance(lost, NameTaken)
+    assert lost.winner == warehouse.owner.resolve("orders")
+    assert lost.winner.table_id == second.table_id
+    assert not LogStore(first.location, warehouse.environment).published(0)
+    with pytest.raises(NameTakenError) as caught:
+        warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+    assert caught.value.winner.table_id == second.table_id
+
+
+def test_many_threads_race_for_a_name_and_one_wins(warehouse: refimpl.Warehouse) -> None:
+    count = 8
+    staged = [warehouse.owner.stage_table("orders", CATALOG_MANAGED) for _ in range(count)]
+    start = threading.Barrier(count)
+    answers: list[object] = [None] * count
+
+    def race(number: int) -> None:
+        start.wait(30)
+        answers[number] = warehouse.owner.register_table(staged[number].table_id, proposal_of(CATALOG_MANAGED))
+        warehouse.owner.close()
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [answer for answer in answers if isinstance(answer, Registered)]
+    losers = [answer for answer in answers if isinstance(answer, NameTaken)]
+    assert (len(winners), len(losers)) == (1, count - 1)
+    assert {loser.winner.table_id for loser in losers} == {winners[0].table.table_id}
+    assert [table.table_id for table in warehouse.owner.tables()] == [winners[0].table.table_id]
+
+
+def test_a_dropped_name_is_free_again_and_the_files_stay(warehouse: refimpl.Warehouse) -> None:
+    old = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    truth = old.history()
+    warehouse.owner.drop_table(old.table_id)
+    assert old.history() == truth
+    new = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    assert (new.table_id, new.location) != (old.table_id, old.location)
+    assert old.history() == truth
+    with pytest.raises(InvalidRequestError):
+        warehouse.owner.drop_table(old.table_id)
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.drop_table(new_attempt())
+    assert warehouse.owner.resolve("orders").table_id == new.table_id
+
+
+def test_a_staging_table_that_was_dropped_cannot_be_registered(warehouse: refimpl.Warehouse) -> None:
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+    warehouse.owner.drop_table(staged.table_id)
+    refused(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), RejectionReason.NOT_ACTIVE)
+    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+
+
+@pytest.mark.parametrize("name", ["orders", "_x", "a.b", "a.b.c", "A1", "x" * 255, ".".join(["y" * 84] * 3)])
+def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: str) -> None:
+    create(warehouse, CATALOG_MANAGED, Way.STAGED, name=name)
+    assert warehouse.owner.resolve(name).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a..b", "a.b.c.d", "a/b", "../x", "a b", "a\n", "1a", "a-b", "é", "a\0", "x" * 256, "`a`", "a;b"],
+)
+def test_any_other_name_is_refused(warehouse: refimpl.Warehouse, name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        warehouse.owner.stage_table(name, CATALOG_MANAGED)
+    assert [path.name for path in warehouse.directory.iterdir()] == ["_owner"]
+
+
+# Locations
+
+
+def stage_at(warehouse: refimpl.Warehouse, location: Path, name: str = "orders") -> Path:
+    return warehouse.owner.stage_table(name, CATALOG_MANAGED, location=location).location
+
+
+def test_a_location_inside_the_warehouse_may_be_chosen(warehouse: refimpl.Warehouse) -> None:
+    inside = warehouse.directory / "eu" / "2024" / "orders"
+    assert stage_at(warehouse, inside) == inside
+    assert inside.is_dir()
+    empty = warehouse.directory / "empty"
+    empty.mkdir()
+    assert stage_at(warehouse, empty, "empty") == empty
+
+
+def test_a_location_elsewhere_is_refused(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = warehouse.directory / "link"
+    link.symlink_to(outside)
+    loop = warehouse.directory / "loop"
+    loop.symlink_to(loop)
+    inside = warehouse.directory / "inside"
+    inside.mkdir()
+    (warehouse.directory / "alias").symlink_to(inside)
+    for location in (
+        outside,
+        warehouse.directory,
+        warehouse.directory.parent,
+        tmp_path / "warehouse2",
+        warehouse.directory / ".." / "warehouse" / "orders",
+        warehouse.directory / "a" / ".." / "orders",
+        Path("orders"),
+        link,
+        link / "orders",
+        loop / "orders",
+        warehouse.directory / "alias",
+        warehouse.directory / "_owner",
+        warehouse.directory / "_owner" / "orders",
+        warehouse.directory / "x" / "_delta_log",
+        warehouse.directory / "bad\udcff",
+        warehouse.directory / "nul\0",
+        warehouse.directory / ("x" * 300),
+    ):
+        with pytest.raises(LocationError):
+            stage_at(warehouse, location)
+    assert list(outside.iterdir()) == []
+    assert warehouse.owner.tables() == []
+    assert stage_at(warehouse, inside) == inside
+
+
+def test_a_location_with_files_is_refused(warehouse: refimpl.Warehouse) -> None:
+    place = warehouse.directory / "place"
+    (place / "data").mkdir(parents=True)
+    with pytest.raises(LocationError):
+        stage_at(warehouse, place)
+    (place / "data").rmdir()
+    place.rmdir()
+    place.write_text("a file")
+    with pytest.raises(LocationError):
+        stage_at(warehouse, place)
+    with pytest.raises(LocationError):
+        stage_at(warehouse, place / "below")
+    place.unlink()
+    stage_at(warehouse, place)
+
+
+def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
+    outer = warehouse.directory / "a" / "b"
+    stage_at(warehouse, outer, "outer")
+    for location in (outer, outer / "c", outer / "c" / "d", outer.parent):
+        with pytest.raises(LocationError):
+            stage_at(warehouse, location)
+    stage_at(warehouse, warehouse.directory / "a" / "bc")
+
+
+def test_no_table_is_made_inside_a_filesystem_table_or_one_that_was_handed_back(warehouse: refimpl.Warehouse) -> None:
+    filesystem_table(warehouse.directory / "plain")
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    farewell = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
+    assert isinstance(warehouse.owner.hand_back(table.table_id, 1, farewell), Ratified)
+    for place in (warehouse.directory / "plain", table.location):
+        with pytest.raises(LocationError):
+            stage_at(warehouse, place / "month=1" / "inner", "inner")
+        with pytest.raises(LocationError):
+            stage_at(warehouse, place, "inner")
+
+
+def test_a_creation_that_was_given_up_frees_its_location(warehouse: refimpl.Warehouse) -> None:
+    place = warehouse.directory / "place"
+    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+    with pytest.raises(LocationError) as caught:
+        stage_at(warehouse, place)
+    assert first.table_id in caught.value.message, "says what to drop"
+    warehouse.owner.drop_table(first.table_id)
+    stage_at(warehouse, place)
+
+
+def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None:
+    """catalog-managed, "Creating and Dropping": a hard delete may follow the soft one."""
+    place = warehouse.directory / "place"
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+    warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED))
+    warehouse.owner.drop_table(staged.table_id)
+    with pytest.raises(LocationError):
+        stage_at(warehouse, place)
+    (place / "_delta_log" / log_path.commit(0)).unlink()
+    second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+    warehouse.owner.register_table(second.table_id, proposal_of(CATALOG_MANAGED))
+    owned(warehouse, "orders").land(3)
+    assert warehouse.owner.get_commits(staged.table_id).latest_ratified_version == 0, "another table's versions"
