@@ -84,7 +84,7 @@ class Transaction:
         self._protocol: Protocol | None = None
         self._metadata: Metadata | None = None
         self._enables_timestamps = False
-        self._adds: list[Add] = []
+        self._adds: dict[FileKey, Add] = {}
         self._removes: dict[FileKey, Remove] = {}
         self._transactions: dict[str, Txn] = {}
         self._domains: dict[str, DomainMetadata] = {}
@@ -123,9 +123,10 @@ class Transaction:
     # What it changes
 
     def add(self, *adds: Add) -> None:
-        """Data files that join the table. Their partition values must be those of the partition columns."""
+        """Data files that join the table, each once; with a value for each partition column."""
         self._check_open()
         columns = set((self._metadata or self.snapshot.metadata).partition_columns)
+        joining = {add.key: add for add in adds}
         for add in adds:
             if add.partition_values.keys() != columns:
                 raise InvalidRequestError(
@@ -133,7 +134,11 @@ class Transaction:
                     f"{', '.join(sorted(columns)) or 'nothing'}",
                     path=add.path,
                 )
-        self._adds.extend(adds)
+            if joining[add.key] is not add or add.key in self._adds or add.key in self._removes:
+                raise InvalidRequestError(
+                    f"{add.path} is in this transaction already; give every file once", path=add.path
+                )
+        self._adds |= joining
 
     def remove(self, *files: Add, data_change: bool = True) -> None:
         """Active files that leave the table. `data_change`: False where their rows are kept in other files.
@@ -149,6 +154,10 @@ class Transaction:
             if add.key not in self.snapshot.files:
                 raise InvalidRequestError(
                     f"{add.path} is no active file of {self._label} in version {self.snapshot.version}", path=add.path
+                )
+            if add.key in self._adds:
+                raise InvalidRequestError(
+                    f"{add.path} is added in this transaction; it cannot be removed", path=add.path
                 )
         for add in files:
             self._removes[add.key] = removal(add, at=now, data_change=data_change)
@@ -215,6 +224,7 @@ class Transaction:
         `CommitRejectedError` and its neighbours (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
         self._check_open()
+        self._check_partitioning()
         self._over = True
         return self._landing(self._actions()).land()
 
@@ -231,6 +241,19 @@ class Transaction:
         self._over = True
         return None
 
+    def _check_partitioning(self) -> None:
+        """A table is partitioned anew only with all its files; nobody may add one by the old columns meanwhile."""
+        if self._metadata is None or self._metadata.partition_columns == self.snapshot.metadata.partition_columns:
+            return
+        left = len(self.snapshot.files) - len(self._removes)
+        if left:
+            raise InvalidRequestError(
+                f"{self._label} cannot be partitioned by {', '.join(self._metadata.partition_columns) or 'nothing'} "
+                f"while {left} files stay that are not; replace them in the same transaction",
+                files=left,
+            )
+        self._whole_table = True
+
     def _actions(self) -> list[Action]:
         described = [action for action in (self._protocol, self._metadata) if action is not None]
         return [
@@ -238,7 +261,7 @@ class Transaction:
             *self._transactions.values(),
             *self._domains.values(),
             *self._removes.values(),
-            *self._adds,
+            *self._adds.values(),
         ]
 
     def _landing(self, actions: list[Action]) -> Landing:

@@ -105,8 +105,8 @@ def test_the_newest_published_version_is_checkpointed_by_default(setting: Settin
     table = setting.table()
     busy(setting, table, 4)
     backfill(setting, table, 3)
-    assert write_checkpoint(table).version in (3, 4)
-    assert table.log.published(write_checkpoint(table).version)
+    newest = max(version for version in range(5) if table.log.published(version))
+    assert write_checkpoint(table).version == newest >= 3
 
 
 @pytest.mark.parametrize(("age", "kept"), [(7 * DAY - 1, True), (7 * DAY, False)])

@@ -7,6 +7,7 @@ import pytest
 from refimpl.client.checkpoint import write_checkpoint
 from refimpl.client.checksum import write_checksum
 from refimpl.client.compaction import compact
+from refimpl.client.ownership import hand_back
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.client.conftest import ON_REQUEST, Setting
 from spec_tests.support.busy_table import (
@@ -30,6 +31,21 @@ def test_other_readers_see_the_same_rows(setting: Setting, feature: TableFeature
         compact(table, 5, 6)
         write_checksum(table, 6)
         hide(table, 0, 1, 2, 3)
+    assert by_delta_rs(table.location) == rows
+    assert by_duckdb(table.location) == rows
+
+
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, feature: TableFeature) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table"."""
+    table = setting.table(feature)
+    rows = busy(setting, table, 4)
+    free = hand_back(table)
+    write_checkpoint(free)
+    transaction = free.transaction()
+    transaction.add(*written(setting, free, [(7, "07")]))
+    transaction.commit()
+    rows = sorted([*rows, (7, "07")])
     assert by_delta_rs(table.location) == rows
     assert by_duckdb(table.location) == rows
 

@@ -167,6 +167,48 @@ def test_partition_values_must_be_those_of_the_partition_columns(setting: Settin
     assert table.snapshot().version == 0
 
 
+def test_a_file_is_in_a_transaction_once(setting: Setting) -> None:
+    """Delta's protocol, "Add File and Remove File": one action for a file in one commit."""
+    table = setting.table()
+    setting.append(table, "a", "b")
+    transaction = table.transaction()
+    transaction.remove(adding("a"))
+    transaction.add(adding("c"))
+    for twice in ([adding("c")], [adding("a")], [adding("d"), adding("d", size=2)]):
+        with pytest.raises(InvalidRequestError):
+            transaction.add(*twice)
+    transaction.add(adding("b"))  # an active file may get new statistics
+    with pytest.raises(InvalidRequestError):
+        transaction.remove(adding("b"))
+    transaction.commit()
+    assert {path for path, _ in table.snapshot().files} == {"b", "c"}
+
+
+def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> None:
+    table = setting.table()
+    setting.append(table, "a", "b")
+    transaction = table.transaction(operation="REPLACE TABLE")
+    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
+    transaction.remove(adding("a"))
+    with pytest.raises(InvalidRequestError):
+        transaction.commit()
+    transaction.remove(adding("b"))
+    transaction.add(msgspec.structs.replace(adding("c"), partition_values={}))
+    transaction.commit()
+    assert table.snapshot().partition_columns == ()
+    assert set(table.snapshot().files) == {("c", None)}
+
+
+def test_a_file_that_others_add_by_the_old_partitioning_is_a_conflict(setting: Setting) -> None:
+    table = setting.table()
+    transaction = table.transaction(isolation=IsolationLevel.WRITE_SERIALIZABLE)
+    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
+    setting.append(table, "theirs")
+    with pytest.raises(ConcurrentAppendError):
+        transaction.commit()
+    assert setting.again(table).snapshot().version == 1
+
+
 def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
     """Delta's append-only tables: rows stay, files may be rewritten without a change of data."""
     table = setting.table(properties={"delta.appendOnly": "true"})
