@@ -15,6 +15,7 @@ from spec_tests.support.busy_table import (
     backfill,
     busy,
     hide,
+    written,
 )
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
