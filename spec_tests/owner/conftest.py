@@ -9,12 +9,13 @@ import pytest
 
 import refimpl
 from spec_tests.support.builders import DIALECTS_AND_WAYS, OwnedTable, create, name_of
+from spec_tests.support.faults import opened
 
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
-    with refimpl.open(tmp_path / "warehouse") as opened:
-        yield opened
+    with opened(tmp_path / "warehouse") as fresh:
+        yield fresh
 
 
 @pytest.fixture(params=DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))

@@ -1,0 +1,463 @@
+"""Every operation that commits, interrupted at every effect: by the death of the process, and by a failing disk.
+
+What must hold afterwards, whatever was interrupted where:
+- an acknowledged commit is there, with its bytes;
+- any other is there wholly or not at all, and the owner tells which, finally;
+- "owner unavailable" means that nothing landed;
+- nothing that was there before has changed, and the table goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
+from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.log_store import LogStore
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.builders import (
+    DIALECTS_AND_WAYS,
+    START,
+    OwnedTable,
+    append,
+    create,
+    filesystem_table,
+    first_version,
+    hand_back_commit,
+    name_of,
+    new_attempt,
+    owned,
+    ownership_change,
+)
+from spec_tests.support.faults import Faults, SimulatedCrash, crashed, disk_is_broken, disk_is_full, opened, read_only
+
+Act = Callable[[refimpl.Warehouse], object]
+
+
+@dataclass
+class Interruption:
+    """How one run ended: `answer`, or an error, or a crash (neither)."""
+
+    where: str
+    answer: object = None
+    error: Exception | None = None
+
+    @property
+    def nothing_landed(self) -> bool:
+        return isinstance(self.error, OwnerUnavailableError)
+
+
+@dataclass
+class Runs:
+    """Runs of one operation, each in a new directory, each interrupted at another place."""
+
+    directory: Path
+    prepare: Callable[[refimpl.Warehouse], Act]
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def once(self, faults: Callable[[], Faults], where: str) -> tuple[Path, Interruption, Faults]:
+        place = self.directory / str(next(self._numbers))
+        with opened(place) as warehouse:
+            act = self.prepare(warehouse)
+        plan = faults()
+        # Opening an existing warehouse has no effects, so that the first one is the operation's.
+        ended = Interruption(where)
+        try:
+            ended.answer = crashed(place, plan, act)
+        except (OwnerUnavailableError, OutcomeUnknown) as error:
+            ended.error = error
+        return place, ended, plan
+
+    def effects(self) -> int:
+        _, ended, plan = self.once(Faults, "nowhere")
+        assert ended.answer is not None, "the operation succeeds when nothing interrupts it"
+        return len(plan.seen)
+
+    def crashes(self) -> Iterator[tuple[Path, Interruption]]:
+        for after in range(self.effects() + 1):
+            for torn in (False, True):
+                place, ended, plan = self.once(
+                    lambda after=after, torn=torn: Faults(crash_after=after, torn=torn),  # type: ignore[misc]
+                    f"crash after {after}, torn={torn}",
+                )
+                yield place, ended
+                if not plan.seen or not plan.seen[-1].startswith("create"):
+                    break  # only a write can be torn, and it follows a create
+
+    def failures(self) -> Iterator[tuple[Path, Interruption]]:
+        for number in range(1, self.effects() + 1):
+            for error, count, reads in (
+                (disk_is_full, None, False),
+                (read_only, None, True),
+                (disk_is_broken, 1, False),
+                (disk_is_broken, 2, True),
+            ):
+                place, ended, _ = self.once(
+                    lambda n=number, e=error, c=count, r=reads: Faults(  # type: ignore[misc]
+                        fail_from=n, error=e, fail_count=c, fail_reads=r
+                    ),
+                    f"{error.__name__} from {number}, count={count}, reads={reads}",
+                )
+                yield place, ended
+
+    def interruptions(self) -> Iterator[tuple[Path, Interruption]]:
+        yield from self.crashes()
+        yield from self.failures()
+
+
+# Commits
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What was proposed, so that it can be looked for afterwards."""
+
+    version: int
+    attempt: str
+    content: bytes
+
+
+def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Interruption) -> bool:
+    """Whether the attempt landed; checks that everybody is told the same, before and after it was resolved."""
+    seen = table.history()
+    outcome = table.owner.attempt_outcome(table.table_id, sent.attempt)
+    landed = isinstance(outcome, Landed)
+    if isinstance(ended.answer, Ratified):
+        assert landed, ended
+    if ended.nothing_landed:
+        assert not landed, ended
+    if isinstance(outcome, Landed):
+        assert outcome.commit.version == sent.version
+    after = table.history()
+    assert after == ({**before, sent.version: sent.content} if landed else before), ended
+    assert seen in (before, after), ended
+    assert seen == before or landed, f"{ended}: a reader saw the commit, then it was gone"
+    assert table.owner.attempt_outcome(table.table_id, sent.attempt) == outcome
+    return landed
+
+
+@pytest.mark.parametrize("pair", DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
+def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[TableFeature, Way]) -> None:
+    sent: dict[str, Sent] = {}
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        table = create(warehouse, *pair, commits=1)
+        sent["last"] = Sent(2, new_attempt(), append(START + 2))
+
+        def act(failing: refimpl.Warehouse) -> object:
+            through = table.through(failing)
+            try:
+                proposal = through.propose(2, sent["last"].content, attempt=sent["last"].attempt)
+            except OSError as error:  # the client's side: nothing was proposed
+                raise OwnerUnavailableError(str(error)) from error
+            return failing.owner.commit(table.table_id, 2, proposal)
+
+        return act
+
+    landings = 0
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            table, last = owned(warehouse, "orders"), sent["last"]
+            before = {version: content for version, content in table.history().items() if version < 2}
+            assert list(before) == [0, 1]
+            landed = settled(table, last, before, ended)
+            landings += landed
+            repeated = (
+                warehouse.owner.commit(table.table_id, 2, table.propose(2, last.content, attempt=last.attempt))
+                if pair[1] is not Way.STAGED
+                else None
+            )
+            if repeated is not None:
+                assert isinstance(repeated, Ratified if landed else Rejected), ended
+            if table.owner.resolve("orders").halted is None:
+                table.land(2)
+                table.backfill()
+                assert table.published() == list(range(len(table.history())))
+            else:
+                assert isinstance(ended.error, OutcomeUnknown), "only a name whose fsync failed halts a table"
+    assert landings, "some interruptions come after the commit point"
+
+
+def test_whoever_saw_a_direct_commit_before_the_power_went_saw_the_truth(tmp_path: Path) -> None:
+    """The link was visible, but its directory was not durable: the promise makes it again."""
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    attempt, content = new_attempt(), append(START + 1)
+    proposal = DirectProposal(attempt=attempt, content=content)
+    faults = Faults(crash_after=5)
+    assert crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal)) is None
+    assert faults.seen[-1] == "link 1.json"
+    with opened(tmp_path / "w") as warehouse:
+        assert table.through(warehouse).latest == 1
+    (table.location / "_delta_log" / log_path.commit(1)).unlink()  # what the power cut took
+    with opened(tmp_path / "w") as warehouse:
+        again = table.through(warehouse)
+        assert isinstance(again.commit(1, append(START + 9)), Conflict)
+        assert again.history()[1] == content
+        assert isinstance(again.owner.attempt_outcome(table.table_id, attempt), Landed)
+
+
+def test_an_unknown_outcome_says_of_which_attempt(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    proposal = DirectProposal(attempt=new_attempt(), content=append(START + 1))
+    faults = Faults(fail_from=6, error=disk_is_broken)
+    with pytest.raises(OutcomeUnknown) as caught:
+        crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal))
+    assert (caught.value.table_id, caught.value.version, caught.value.attempt) == (table.table_id, 1, proposal.attempt)
+
+
+# Creation
+
+
+@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda feature: feature.name)
+def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeature) -> None:
+    kept: dict[str, DirectProposal] = {}
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=first_version(feature))
+
+        def act(failing: refimpl.Warehouse) -> object:
+            place = failing.directory / "place"
+            staged = failing.owner.stage_table("orders", feature, way=Way.STAGED, location=place)
+            return failing.owner.register_table(staged.table_id, kept["proposal"])
+
+        return act
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            owner, proposal = warehouse.owner, kept["proposal"]
+            try:
+                found = owner.resolve(warehouse.directory / "place")
+            except TableNotFoundError:
+                assert not isinstance(ended.answer, Registered), ended
+                create(warehouse, feature, Way.STAGED).land(2)
+                continue
+            outcome = owner.attempt_outcome(found.table_id, proposal.attempt)
+            if isinstance(outcome, Landed):
+                assert not ended.nothing_landed, ended
+                table = owned(warehouse, "orders")
+                assert table.table_id == found.table_id
+                assert table.history() == {0: proposal.content}
+                again = owner.register_table(found.table_id, proposal)
+                assert isinstance(again, Registered)
+            else:
+                assert not isinstance(ended.answer, Registered), ended
+                delayed = owner.register_table(found.table_id, proposal)
+                assert isinstance(delayed, Rejected)
+                assert delayed.reason is RejectionReason.ATTEMPT_RESOLVED
+                owner.drop_table(found.table_id)
+                table = create(warehouse, feature, Way.STAGED)
+            if owner.resolve("orders").halted is None:
+                table.land(2)
+
+
+def test_a_location_survives_the_crash_of_its_creator(tmp_path: Path) -> None:
+    """Whatever the crash left there, dropping the unfinished table makes room for the next one."""
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        return lambda failing: failing.owner.stage_table(
+            "orders", CATALOG_MANAGED, location=failing.directory / "a" / "place"
+        )
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            location = warehouse.directory / "a" / "place"
+            try:
+                left = warehouse.owner.resolve(location)
+            except TableNotFoundError:
+                assert ended.answer is None
+            else:
+                assert left.state is TableState.STAGING
+                warehouse.owner.drop_table(left.table_id)
+            assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
+
+
+def test_a_name_is_not_blocked_by_a_creation_that_died_before_it_was_registered(tmp_path: Path) -> None:
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
+        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
+        return lambda failing: failing.owner.register_table(staged.table_id, proposal)
+
+    for place, ended in Runs(tmp_path, prepare).crashes():
+        with opened(place) as warehouse:
+            try:
+                second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE)
+            except NameTakenError as error:
+                assert error.winner.commits.latest_ratified_version == 0
+                continue
+            assert not isinstance(ended.answer, Registered)
+            proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
+            assert isinstance(warehouse.owner.register_table(second.table_id, proposal), Registered)
+            first = next(t for t in all_tables(warehouse) if t != second.table_id)
+            again = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
+            lost = warehouse.owner.register_table(first, again)
+            assert isinstance(lost, NameTaken | Rejected), lost
+            assert warehouse.owner.resolve("orders").table_id == second.table_id
+            assert len(warehouse.owner.tables()) == 1
+
+
+def all_tables(warehouse: refimpl.Warehouse) -> list[str]:
+    with warehouse.owner.ledger.read() as view:
+        return [table.table_id for table in view.tables()]
+
+
+# Ownership
+
+
+def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
+    """managed-commits, "Converting an existing filesystem based table": the link is the commit point."""
+    kept: dict[str, DirectProposal] = {}
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        filesystem_table(warehouse.directory / "plain", versions=2)
+        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
+        return lambda failing: take_over(failing, kept["proposal"])
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            location, proposal = warehouse.directory / "plain", kept["proposal"]
+            log = LogStore(location, warehouse.environment)
+            visible = log.published(2)
+            assert not (visible and ended.nothing_landed), ended
+            if isinstance(ended.answer, Ratified):
+                assert visible
+            outcome = take_over(warehouse, proposal)
+            assert isinstance(outcome, Ratified), f"{ended}: the owner must not refuse what it promised"
+            assert outcome.replayed or not visible
+            table = owned(warehouse, "plain")
+            assert table.history()[2] == proposal.content
+            if warehouse.owner.resolve("plain").halted is None:
+                table.land(2)
+            assert [t.name for t in warehouse.owner.tables()] == ["plain"]
+
+
+def take_over(warehouse: refimpl.Warehouse, proposal: DirectProposal) -> object:
+    return warehouse.owner.take_over(
+        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal, way=Way.STAGED
+    )
+
+
+def test_a_filesystem_writer_wins_or_loses_against_an_interrupted_take_over(tmp_path: Path) -> None:
+    """managed-commits: if somebody else gets there first, the owner forgets about the ownership change."""
+    stranger = append(START + 3)
+    kept: dict[str, DirectProposal] = {}
+    won = 0
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        filesystem_table(warehouse.directory / "plain", versions=2)
+        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
+        return lambda failing: take_over(failing, kept["proposal"])
+
+    for place, ended in Runs(tmp_path, prepare).crashes():
+        with opened(place) as warehouse:
+            log = LogStore(warehouse.directory / "plain", warehouse.environment)
+            stranger_won = log.put_if_absent(log_path.commit(2), stranger)
+            won += stranger_won
+            outcome = take_over(warehouse, kept["proposal"])
+            if stranger_won:
+                assert outcome == Conflict(latest_ratified_version=2), ended
+                assert log.read(log_path.commit(2)) == stranger
+                with pytest.raises(TableNotFoundError):
+                    warehouse.owner.resolve(warehouse.directory / "plain")
+                create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+            else:
+                assert isinstance(outcome, Ratified), ended
+    assert won
+
+
+def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        filesystem_table(warehouse.directory / "plain", versions=2)
+        proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
+        return lambda failing: take_over(failing, proposal)
+
+    for place, _ in Runs(tmp_path, prepare).crashes():
+        with opened(place) as warehouse:
+            LogStore(warehouse.directory / "plain", warehouse.environment).put_if_absent(
+                log_path.commit(2), append(START + 3)
+            )
+            try:
+                create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+            except NameTakenError as error:
+                assert error.winner.state is TableState.ACTIVE
+                assert error.winner.commits.latest_ratified_version == 2
+
+
+@pytest.mark.parametrize("way", [Way.STAGED, Way.INLINE, Way.DIRECT])
+def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, way: Way) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table"; field-bugs FB38."""
+    feature = CATALOG_MANAGED if way is Way.INLINE else MANAGED_COMMIT
+    sent: dict[str, Sent] = {}
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        table = create(warehouse, feature, way, commits=2)
+        sent["last"] = last = Sent(3, new_attempt(), hand_back_commit(START + 3))
+        proposal = DirectProposal(attempt=last.attempt, content=last.content)
+        return lambda failing: failing.owner.hand_back(table.table_id, 3, proposal)
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            found = warehouse.owner.resolve(next(iter(all_tables(warehouse))))
+            table, last = owned(warehouse, found.table_id), sent["last"]
+            before = {version: content for version, content in table.history().items() if version < 3}
+            assert list(before) == [0, 1, 2]
+            if settled(table, last, before, ended):
+                assert table.published() == [0, 1, 2, 3]
+                assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
+                refusal = table.commit(4)
+                assert isinstance(refusal, Rejected)
+                assert refusal.reason is RejectionReason.NOT_ACTIVE
+                assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "the filesystem goes on"
+            elif found.halted is None:
+                table.land()
+
+
+# The first start
+
+
+def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
+    for after in itertools.count():
+        place = tmp_path / str(after) / "deep" / "warehouse"
+        faults = Faults(crash_after=after)
+        try:
+            refimpl.open(place, environment=faults.environment())
+        except SimulatedCrash:
+            died = True
+        else:
+            died = False
+        faults.abandon()
+        with opened(place) as warehouse:
+            create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+            assert warehouse.owner.ledger.integrity_errors() == []
+        if not died:
+            assert after > 5
+            return
+
+
+def test_a_first_start_on_a_failing_disk_says_so(tmp_path: Path) -> None:
+    starts = Faults()
+    refimpl.open(tmp_path / "good", environment=starts.environment())
+    starts.abandon()
+    for error in (disk_is_full, read_only, disk_is_broken):
+        for number in range(1, len(starts.seen) + 1):
+            place = tmp_path / f"{error.__name__}-{number}"
+            faults = Faults(fail_from=number, error=error)
+            try:
+                refimpl.open(place, environment=faults.environment())
+            except OwnerUnavailableError:
+                pass
+            else:
+                assert starts.seen[number - 1].startswith("unlink")
+            finally:
+                faults.abandon()
+            with opened(place) as warehouse:
+                create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
