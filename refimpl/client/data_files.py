@@ -35,7 +35,7 @@ BATCH_ROWS: Final = 131_072
 """Rows gathered before they are split by partition: small batches are not worth the work one by one."""
 GROUP_ROWS: Final = 1_048_576
 """Rows of a row group."""
-BUFFER_BYTES: Final = 384 * 1024 * 1024
+BUFFER_BYTES: Final = 192 * 1024 * 1024
 """Memory for rows that wait, in all partitions together; when it is full, all of them are written."""
 OPEN_FILES: Final = 200
 """Files kept open at once. A table with more partitions gets further files for some of them."""

@@ -20,7 +20,7 @@ from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.schema import DataType, Primitive, Struct, parse
 from refimpl.client.snapshot import Snapshot
-from refimpl.errors import CorruptLogError
+from refimpl.errors import CorruptionError, CorruptLogError
 from refimpl.spark.frames import spark_schema
 
 if TYPE_CHECKING:
@@ -89,9 +89,20 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
 
 def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
     """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not."""
+    from pyspark.errors import AnalysisException
+
     reader = spark.read.schema(spark_schema(snapshot.schema)).options(**_READER_OPTIONS)
     reader = reader.option("basePath", f"file:{location}")
-    frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
+    try:
+        frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise CorruptionError(
+            f"a data file of version {snapshot.version} is missing below {location}, although the log has it: {error}",
+            path=str(location),
+            version=snapshot.version,
+        ) from error
     return frame.select(*(f"`{name}`" for name in snapshot.schema.names)) if snapshot.partition_columns else frame
 
 

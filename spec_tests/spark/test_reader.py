@@ -17,6 +17,7 @@ from refimpl.client import schema as s
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import (
+    CorruptionError,
     InvalidRequestError,
     NotFoundInHistoryError,
     PathAccessError,
@@ -297,6 +298,16 @@ def test_hundreds_of_files_are_listed_without_a_job(
     finally:
         spark.conf.set(key, session.SETTINGS[key])
     assert _ids(delta.read.table("t")) == list(range(200))
+
+
+def test_a_data_file_that_is_missing_is_a_corruption_that_names_it(delta: DeltaConnection, rows: DataFrame) -> None:
+    delta.write(rows).partitionBy("month").saveAsTable("t")
+    table = delta.table("t")
+    lost = next(add for add in table.snapshot().files.values() if add.partition_values == {"month": "1"})
+    (table.location / lost.path).unlink()
+    with pytest.raises(CorruptionError, match=lost.path):
+        delta.read.table("t")
+    assert delta.read.where("month = 2").table("t").count() == 4
 
 
 def test_spark_tells_which_file_a_row_is_from_as_the_log_names_it(delta: DeltaConnection, spark: SparkSession) -> None:
