@@ -15,7 +15,6 @@ import datetime
 import decimal
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -28,33 +27,40 @@ from refimpl.client.schema import DataType, Decimal, Primitive
 from refimpl.errors import CorruptLogError
 
 _UNKNOWN: Final = Bounds()
+_ABSENT: Final = "\0absent"
+"""Stands for a partition value that an action lacks: no value is spelled so."""
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=decimal.Decimal)
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FileTest:
-    """A condition that can be asked of files. Made by `Snapshot.file_test`."""
+    """A condition that can be asked of files. Made by `Snapshot.file_test`.
 
-    text: str
-    condition: Condition
-    partition_columns: tuple[str, ...]
+    It remembers what it found for each partition, because a table has many more files than partitions.
+    """
 
-    @property
-    def partition_only(self) -> bool:
+    __slots__ = ("_deciding", "_found", "condition", "partition_columns", "partition_only", "text")
+
+    def __init__(self, *, text: str, condition: Condition, partition_columns: tuple[str, ...]) -> None:
+        self.text = text
+        self.condition = condition
+        self.partition_columns = partition_columns
+        mentioned = {column.path[0] for column in condition.columns()}
+        self._deciding = tuple(name for name in partition_columns if name in mentioned)
+        self._found: dict[tuple[str | None, ...], Truth] = {}
+        self.partition_only = mentioned <= set(partition_columns)
         """Whether partition values alone decide the condition."""
-        return all(column.path[0] in self.partition_columns for column in self.condition.columns())
 
     def may_match(self, add: Add) -> bool:
         """Whether the file may hold a row for which the condition is true: by partition values and statistics."""
-        statistics: _Statistics | None = None
+        by_partition = self.may_match_partition(add)
+        if self.partition_only or not by_partition:
+            return by_partition
+        statistics = _Statistics(add.stats)
 
         def facts(column: Column) -> Bounds:
-            nonlocal statistics
             if column.path[0] in self.partition_columns:
                 return _partition_bounds(add.partition_values, column)
-            if statistics is None:
-                statistics = _Statistics(add.stats)
             return statistics.bounds(column)
 
         return bool(self.condition.possible(facts) & Truth.TRUE)
@@ -75,10 +81,18 @@ class FileTest:
         return decided[truth]
 
     def _by_partition(self, values: Mapping[str, str | None]) -> Truth:
-        def facts(column: Column) -> Bounds:
-            return _partition_bounds(values, column) if column.path[0] in self.partition_columns else _UNKNOWN
+        key = tuple(values.get(name, _ABSENT) for name in self._deciding)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self.condition.possible(
+                lambda column: (
+                    _partition_bounds(values, column) if column.path[0] in self.partition_columns else _UNKNOWN
+                )
+            )
+        return found
 
-        return self.condition.possible(facts)
+    def __repr__(self) -> str:
+        return f"FileTest({self.text!r})"
 
 
 def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bounds:
