@@ -2,8 +2,8 @@
 
 Between the owner's answer, the listing and the reading, others publish, checkpoint and clean up. What
 then looks like a gap or a vanished file is looked at again with a new answer and a new listing; the
-same evidence twice is the truth. A checkpoint that cannot be read is replaced by older history where
-there is some, and reported.
+same evidence twice is the truth. A checkpoint or compaction that cannot be read is replaced by the
+commits that it stands for where they are still there, and reported.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from refimpl.actions import CommitInfo
+from refimpl import log_path
+from refimpl.actions import Action, CommitInfo
 from refimpl.client import checkpoint_reading, checksum_reading, log_segment
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_replay import Changes, TableState, collector_paused
 from refimpl.client.log_segment import Commit, LogSegment
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import LogPath, Version
+from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.table_feature import in_commit_timestamps_enabled
 
 ATTEMPTS: Final = 6
@@ -42,6 +43,8 @@ def load(reader: LogReader, version: Version | None = None) -> Loaded:
 
     Raises what `log_segment.build` raises, and `CorruptLogError` for files that cannot be read.
     """
+    if version is not None:
+        log_path.checked(version)
     distrusted: dict[str, CorruptLogError] = {}
     evidence: object = None
     for attempt in range(ATTEMPTS):
@@ -72,13 +75,13 @@ def _load_from(
     version: Version | None,
     distrusted: dict[str, CorruptLogError],
 ) -> Loaded:
-    """`distrusted`: checkpoint files that cannot be read, and why; those found here are added."""
+    """`distrusted`: checkpoints and compactions that cannot be read, and why; those found here are added."""
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         try:
             return _read(reader, segment, TableState(), [str(error) for error in distrusted.values()])
-        except _CheckpointUnreadable as failure:
-            distrusted |= dict.fromkeys((path.name for path in failure.checkpoint), failure.cause)
+        except _Unreadable as failure:
+            distrusted |= dict.fromkeys((path.name for path in failure.files), failure.cause)
 
 
 def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
@@ -111,10 +114,12 @@ def _still_there(reader: LogReader, segment: LogSegment) -> bool:
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
 
 
-class _CheckpointUnreadable(Exception):  # noqa: N818 - never leaves this module
-    def __init__(self, checkpoint: tuple[LogPath, ...], cause: CorruptLogError) -> None:
+class _Unreadable(Exception):  # noqa: N818 - never leaves this module
+    """Files that stand for commits cannot be read; the commits themselves may still be there."""
+
+    def __init__(self, files: tuple[LogPath, ...], cause: CorruptLogError) -> None:
         super().__init__(str(cause))
-        self.checkpoint = checkpoint
+        self.files = files
         self.cause = cause
 
 
@@ -125,7 +130,7 @@ def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: li
             try:
                 changes.apply(checkpoint_reading.read(reader.log, segment.checkpoint))
             except CorruptLogError as error:
-                raise _CheckpointUnreadable(segment.checkpoint, error) from error
+                raise _Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None
         checksum = segment.checksum
         for commit in segment.deltas():
@@ -133,7 +138,7 @@ def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: li
                 state, changes = state.after(changes), Changes()
                 warnings += _compare(reader, checksum, state, None)
             changes.commit_info = None
-            changes.apply(reader.actions(commit))
+            changes.apply(_actions(reader, commit))
             reached, newest = commit.version, commit
         state = state.after(changes)
     if state.protocol is None or state.metadata is None:
@@ -149,6 +154,15 @@ def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: li
     if checksum is not None and checksum.version == segment.version:
         warnings += _compare(reader, checksum, state, time)
     return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
+
+
+def _actions(reader: LogReader, commit: Commit) -> list[Action]:
+    try:
+        return reader.actions(commit)
+    except CorruptLogError as error:
+        if isinstance(commit, LogPath) and commit.kind is FileKind.COMPACTION:
+            raise _Unreadable((commit,), error) from error
+        raise
 
 
 def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | None:

@@ -95,7 +95,7 @@ def build(
     `answer` and `feature`: what the table's owner said, asked *before* the listing was made; both None for a
     filesystem table and for access by path. `version`: the requested one, else the newest there is.
     `known`: the state of that version is at hand, so that only later commits are needed.
-    `distrusted`: names of checkpoint files that turned out to be unreadable.
+    `distrusted`: names of checkpoints and compactions that turned out to be unreadable.
 
     The listing may be in any order and may hold names that do not matter. Raises `NotFoundInHistoryError`
     for a requested version that does not exist (yet, or any more), `TableNotFoundError` for an empty log,
@@ -122,7 +122,7 @@ def build(
         known=known,
         checkpoint=checkpoint,
         commits=commits,
-        compactions=_compactions(files, commits, feature),
+        compactions=_compactions(files, commits, feature, distrusted),
         checksum=_newest_checksum(files, target, first),
         last_commit=available.get(target),
     )
@@ -274,14 +274,20 @@ def _gap(
     )
 
 
-def _compactions(files: _Files, commits: tuple[Commit, ...], feature: TableFeature | None) -> tuple[LogPath, ...]:
+def _compactions(
+    files: _Files, commits: tuple[Commit, ...], feature: TableFeature | None, distrusted: Container[str]
+) -> tuple[LogPath, ...]:
     """Rule 6. Where the owner's copy must be read, a compaction must not stand for it either."""
     if not commits or not files[FileKind.COMPACTION]:
         return ()
     first, last = commits[0].version, commits[-1].version
     if feature is not None and feature.owner_copy_wins:
         last = next((c.version - 1 for c in commits if not isinstance(c, LogPath)), last)
-    usable = [path for path in files[FileKind.COMPACTION] if first <= _start(path) < path.version <= last]
+    usable = [
+        path
+        for path in files[FileKind.COMPACTION]
+        if first <= _start(path) < path.version <= last and path.name not in distrusted
+    ]
     usable.sort(key=lambda path: (_start(path) - path.version, path.version))
     covered: set[Version] = set()
     chosen: list[LogPath] = []

@@ -124,7 +124,7 @@ class Table:
             if version is None:
                 return self._latest()
             return Snapshot(self._reader, loading.load(self._reader, version))
-        except TableNotFoundError as error:
+        except (TableNotFoundError, NotADirectoryError) as error:
             raise TableNotFoundError(
                 f"no Delta table at {self.location}: {error}", location=str(self.location)
             ) from error

@@ -107,6 +107,16 @@ class TestReplay:
 
 
 class TestBrokenLogs:
+    @pytest.mark.parametrize("content", [b"", b"garbage"])
+    def test_a_compaction_that_cannot_be_read_is_replaced_by_its_commits(
+        self, plain: WrittenLog, content: bytes
+    ) -> None:
+        plain.publish(1, add("a")).publish(2, remove("a"), add("b"))
+        plain.write(log_path.compaction(1, 2), content)
+        snapshot = plain.table().snapshot()
+        assert {path for path, _ in snapshot.files} == {"b"}
+        assert log_path.compaction(1, 2) in snapshot.warnings[0]
+
     def test_a_zero_byte_commit_is_an_error_that_names_the_file(self, plain: WrittenLog) -> None:
         plain.publish(1, add("a")).write(log_path.commit(1), b"")
         with pytest.raises(CorruptLogError) as caught:
@@ -136,6 +146,11 @@ class TestBrokenLogs:
         with pytest.raises(TableNotFoundError) as caught:
             Table.by_path(tmp_path / "nothing").snapshot()
         assert caught.value.location == str(tmp_path / "nothing")
+
+    def test_a_file_is_no_table(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        with pytest.raises(TableNotFoundError):
+            Table.by_path(tmp_path / "file").snapshot()
 
     def test_a_log_without_protocol_or_metadata_is_corrupt(self, tmp_path: Path) -> None:
         protocol, description = definition()
@@ -399,9 +414,13 @@ class TestTimeTravelByVersion:
             plain.table().snapshot(version=version)
 
     @pytest.mark.parametrize("version", [-1, 2**63, True])
-    def test_a_number_that_is_no_version_is_an_error(self, plain: WrittenLog, version: int) -> None:
-        with pytest.raises(InvalidRequestError):
-            plain.table().snapshot(version=version)
+    def test_a_number_that_is_no_version_is_an_error_and_nobody_is_asked(self, tmp_path: Path, version: int) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
+        owner = log.owner()
+        for table in (log.table(), log.table(owner)):
+            with pytest.raises(InvalidRequestError):
+                table.snapshot(version=version)
+        assert owner.asked == []
 
     def test_a_version_and_a_time_together_are_an_error(self, plain: WrittenLog) -> None:
         with pytest.raises(InvalidRequestError):
