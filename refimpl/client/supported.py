@@ -42,12 +42,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from refimpl.actions import Metadata, Protocol
-from refimpl.errors import UnsupportedFeatureError
+from refimpl.errors import InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT,
+    inconsistencies,
 )
 
 MAX_READER_VERSION: Final = 3
@@ -131,12 +132,19 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise `UnsupportedFeatureError` (fact `features`) unless commits to such a table can be made rightly."""
+    """Raise unless commits to such a table can be made rightly.
+
+    `UnsupportedFeatureError` (fact `features`) for what this client does not implement, `InvalidTableError` for a
+    table whose protocol and properties contradict each other: managed-commits, "Managed Commit Enablement".
+    """
     check_readable(protocol, metadata)
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
     listed = writer_features(protocol)
     _refuse("write", [name for name in listed if name not in WRITTEN and _in_use(name, WRITTEN_UNUSED, metadata)])
+    found = inconsistencies(protocol, metadata)
+    if found:
+        raise InvalidTableError(f"cannot write this table: {'; '.join(found)}; correct its metadata first")
 
 
 def check_files(protocol: Protocol, files_with_deletion_vectors: int) -> None:

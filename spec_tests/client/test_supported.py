@@ -10,7 +10,9 @@ import pytest
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import supported
 from refimpl.client.supported import check_readable, check_writable, is_append_only
-from refimpl.errors import UnsupportedFeatureError
+from refimpl.errors import InvalidTableError, UnsupportedFeatureError
+from refimpl.table_feature import TABLE_FEATURES, TableFeature
+from spec_tests.support.written_log import definition
 
 
 def metadata(column: dict[str, object] | None = None, **configuration: str) -> Metadata:
@@ -36,9 +38,26 @@ def test_listed_reader_features_are_read(feature: str) -> None:
     check_readable(listing(feature), PLAIN)
 
 
-@pytest.mark.parametrize("feature", sorted(supported.WRITTEN))
+@pytest.mark.parametrize("feature", sorted(supported.WRITTEN - TABLE_FEATURES.keys()))
 def test_listed_writer_features_are_written(feature: str) -> None:
     check_writable(listing(feature, readers=False), PLAIN)
+
+
+@pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
+def test_both_dialects_are_written(feature: TableFeature) -> None:
+    check_writable(*definition(feature))
+
+
+@pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
+def test_a_table_that_contradicts_itself_is_not_written(feature: TableFeature) -> None:
+    """managed-commits, "Managed Commit Enablement": the feature without its properties, or the reverse, is invalid."""
+    protocol, properties = definition(feature)
+    check_readable(protocol, PLAIN)
+    with pytest.raises(InvalidTableError):
+        check_writable(protocol, PLAIN)
+    if feature.owner_property is not None:
+        with pytest.raises(InvalidTableError):
+            check_writable(Protocol(min_reader_version=1, min_writer_version=2), properties)
 
 
 @pytest.mark.parametrize("feature", ["typeWidening", "variantType", "fromTheFuture"])
