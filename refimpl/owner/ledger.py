@@ -41,7 +41,8 @@ class Ledger:
 
     Connections are never carried across `fork`. SQLite remembers per process which locks it holds, and
     a child inherits that memory without the locks: so the forking thread closes its connection first,
-    and both sides open anew. A child of a process in which another thread had one open is refused.
+    Python drops those of other threads in the child, and both sides open anew. A child that was forked
+    inside a transaction is refused.
     """
 
     def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
@@ -52,7 +53,7 @@ class Ledger:
         self._connect = environment.connect or connect
         self._local = threading.local()
         self._connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-        self._forked_while_open = False
+        self._forked_inside = False
         self._wal_pages = 0
         before, after = weakref.WeakMethod(self._before_fork), weakref.WeakMethod(self._after_fork)
         os.register_at_fork(before=lambda: _call(before), after_in_child=lambda: _call(after))
@@ -219,16 +220,16 @@ class Ledger:
             self.close()
 
     def _after_fork(self) -> None:
-        self._forked_while_open = len(self._connections) > 0
+        self._forked_inside = len(self._connections) > 0
 
     def _database(self) -> apsw.Connection:
         database: apsw.Connection | None = getattr(self._local, "database", None)
         if database is not None and self._local.process == os.getpid():
             return database
-        if self._forked_while_open:
+        if self._forked_inside:
             raise OwnerUnavailableError(
-                f"this process was forked while another thread had {self.path} open, and SQLite cannot follow; "
-                f"start such a process by spawning it, or close the warehouse in all threads first",
+                f"this process was forked inside a transaction on {self.path}, and SQLite cannot follow; "
+                f"start such a process by spawning it, or fork outside of the transaction",
                 path=str(self.path),
             )
         if not self.exists():

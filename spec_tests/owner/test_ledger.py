@@ -1,0 +1,525 @@
+"""The owner's own files: damage, versions of the schema, first starts, forks, and where it may live."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+import refimpl
+from refimpl.commits import Conflict, Ratified
+from refimpl.environment import host_lock
+from refimpl.errors import (
+    CorruptLedgerError,
+    DeltaError,
+    InvalidRequestError,
+    LocationError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
+from refimpl.owner import host
+from refimpl.owner.ledger import FILE_NAME
+from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from spec_tests.support.builders import START, OwnedTable, append, create, owned
+from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full, opened
+
+
+def ledger_of(warehouse: refimpl.Warehouse) -> Path:
+    return warehouse.directory / "_owner" / FILE_NAME
+
+
+def folded(directory: Path) -> Path:
+    """A warehouse with one table, everything of whose ledger is in the database file; that file."""
+    with opened(directory) as warehouse:
+        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=20)
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        path = ledger_of(warehouse)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    return path
+
+
+# Damage
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "one page": lambda content: content[:4096],
+    "not a database": lambda content: b"garbage " * 1000,
+    "another header": lambda content: b"x" * 100 + content[100:],
+    "garbage in the middle": lambda content: content[:4096] + b"\xff" * 12288 + content[16384:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = folded(tmp_path / "w")
+    content = path.read_bytes()
+    path.write_bytes(damage(content))
+    damaged = path.read_bytes()
+    with pytest.raises(CorruptLedgerError) as caught:
+        use(tmp_path / "w")
+    assert caught.value.path == str(path)
+    assert path.read_bytes() == damaged
+    path.write_bytes(content)
+    use(tmp_path / "w")
+
+
+def use(directory: Path) -> None:
+    """Open, read and commit."""
+    with opened(directory) as warehouse:
+        table = owned(warehouse, "orders")
+        assert table.history()
+        table.land()
+
+
+def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = folded(tmp_path / "w")
+    path.unlink()
+    database = apsw.Connection(str(path))
+    database.execute("CREATE TABLE t(x)").fetchall()
+    database.close()
+    with pytest.raises(CorruptLedgerError):
+        opened(tmp_path / "w")
+
+
+def test_a_ledger_that_is_gone_is_not_replaced_while_its_write_ahead_log_is_there(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        path = ledger_of(warehouse)
+    hidden = path.rename(path.with_name("hidden"))
+    with pytest.raises(CorruptLedgerError):
+        opened(tmp_path / "w")
+    assert not path.exists()
+    hidden.rename(path)
+    use(tmp_path / "w")
+
+
+def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehouse: refimpl.Warehouse) -> None:
+    create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    warehouse.close()
+    path = ledger_of(warehouse)
+    hidden = path.rename(path.with_name("hidden"))
+    with pytest.raises(CorruptLedgerError):
+        warehouse.owner.resolve("orders")
+    assert not path.exists()
+    hidden.rename(path)
+    owned(warehouse, "orders").land()
+
+
+# The schema's version
+
+
+def built(path: Path, migrations: int, version: int) -> None:
+    database = apsw.Connection(str(path))
+    database.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
+    for migration in MIGRATIONS[:migrations]:
+        database.execute(migration).fetchall()
+    database.execute(f"PRAGMA user_version={version}").fetchall()
+    database.close()
+
+
+def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+        truth = table.history()
+        path = ledger_of(warehouse)
+    old = tmp_path / "old.sqlite"
+    built(old, 1, 1)
+    database = apsw.Connection(str(old))
+    database.execute("ATTACH ? AS newer", (str(path),)).fetchall()
+    database.execute("DELETE FROM owner").fetchall()
+    shared = [row[0] for row in database.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")]
+    for name in shared:
+        database.execute(f"INSERT INTO main.{name} SELECT * FROM newer.{name}").fetchall()
+    database.close()
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    old.rename(path)
+    with opened(tmp_path / "w") as warehouse:
+        table = owned(warehouse, "orders")
+        assert table.history() == truth
+        table.land(2)
+        assert warehouse.owner.ledger.integrity_errors() == []
+    database = apsw.Connection(str(path))
+    assert database.pragma("user_version") == SCHEMA_VERSION
+    database.close()
+
+
+def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = folded(tmp_path / "w")
+    for version, fits in ((SCHEMA_VERSION + 1, False), (SCHEMA_VERSION, True)):
+        database = apsw.Connection(str(path))
+        database.execute(f"PRAGMA user_version={version}").fetchall()
+        database.close()
+        if fits:
+            use(tmp_path / "w")
+        else:
+            with pytest.raises(InvalidRequestError) as caught:
+                opened(tmp_path / "w")
+            assert (caught.value.found, caught.value.known) == (version, SCHEMA_VERSION)
+
+
+# First starts
+
+
+def test_a_directory_without_an_owner_is_not_one_unless_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError):
+        refimpl.open(tmp_path / "w", create=False)
+    assert not (tmp_path / "w").exists()
+    (tmp_path / "w" / "_owner").mkdir(parents=True)
+    with pytest.raises(InvalidRequestError):
+        refimpl.open(tmp_path / "w", create=False)
+    with opened(tmp_path / "w"):
+        pass
+    with refimpl.open(tmp_path / "w", create=False) as warehouse:
+        assert warehouse.tables() == []
+
+
+def test_a_warehouse_cannot_be_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OwnerUnavailableError):
+            refimpl.open(place)
+
+
+def test_many_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
+    count = 6
+    start = threading.Barrier(count)
+    tables: list[object] = [None] * count
+
+    def begin(number: int) -> None:
+        start.wait(30)
+        with opened(tmp_path / "w") as warehouse:
+            tables[number] = create(warehouse, CATALOG_MANAGED, Way.INLINE, name=f"t{number}").table_id
+
+    threads = [threading.Thread(target=begin, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with opened(tmp_path / "w") as warehouse:
+        assert warehouse.tables() == [f"t{number}" for number in range(count)]
+        assert [t.table_id for t in warehouse.owner.tables()] == tables
+
+
+def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
+    with opened(tmp_path / "here") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=3)
+        truth = table.history()
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    with opened(tmp_path / "there") as warehouse:
+        table = owned(warehouse, "orders")
+        assert table.location.is_relative_to(tmp_path / "there")
+        assert table.history() == truth
+        table.land()
+        table.backfill()
+        assert table.published() == list(range(5))
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with opened(tmp_path / "link") as warehouse:
+        assert owned(warehouse, "orders").location == table.location
+
+
+def test_a_clock_that_goes_back_orders_nothing(tmp_path: Path) -> None:
+    times = iter([9_000, 5_000, 7_000, 1, 0, *range(100, 0, -1)])
+    with refimpl.open(tmp_path / "w", environment=Faults().environment(now=lambda: next(times))) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        assert list(table.history()) == [0, 1, 2, 3, 4, 5]
+        table.backfill()
+        assert table.published() == [0, 1, 2, 3, 4, 5]
+
+
+# Network file systems
+
+
+MOUNTS = r"""
+/dev/sda1 / ext4 rw 0 0
+server:/export /mnt/nfs nfs4 rw 0 0
+server:/blank /mnt/with\040blank cifs rw 0 0
+server:/umlaut /mnt/größe nfs rw 0 0
+/dev/sdb1 /mnt/nfs/local xfs rw 0 0
+s3 /mnt/s3 fuse.s3fs rw 0 0
+over /mnt/s3 ext4 rw 0 0
+short
+"""
+
+
+@pytest.mark.parametrize(
+    ("directory", "kind"),
+    [
+        ("/data/w", None),
+        ("/mnt/nfs", "nfs4"),
+        ("/mnt/nfs/deep/w", "nfs4"),
+        ("/mnt/nfs2/w", None),
+        ("/mnt/nfs/local/w", None),
+        ("/mnt/with blank/w", "cifs"),
+        ("/mnt/größe/w", "nfs"),
+        ("/mnt/s3/w", None),
+    ],
+)
+def test_the_file_system_below_a_directory_is_the_innermost_and_newest_mount(directory: str, kind: str | None) -> None:
+    assert host.network_file_system(Path(directory), MOUNTS) == kind
+
+
+def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/ / ext4 rw 0 0\nserver:/x {tmp_path}/shared nfs4 rw 0 0\n")
+    monkeypatch.setattr(host, "MOUNTS", mounts)
+    (tmp_path / "shared").mkdir()
+    with pytest.raises(LocationError) as caught:
+        refimpl.open(tmp_path / "shared" / "w")
+    assert caught.value.kind == "nfs4"
+    assert list((tmp_path / "shared").iterdir()) == []
+    with pytest.raises(LocationError):
+        refimpl.open(tmp_path / "w", roots=[tmp_path / "shared"])
+    with refimpl.open(tmp_path / "w", roots=[tmp_path]):
+        pass
+
+
+# The disk below the ledger
+
+
+def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    before = table.history()
+    faults = Faults(fail_from=1, error=disk_is_full)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    with pytest.raises(OwnerUnavailableError):
+        table.through(failing).commit(2)
+    assert table.through(failing).history() == before, "it still reads"
+    faults.abandon()
+    assert table.history() == before
+    table.land()
+
+
+def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """field-bugs FB43: what fails after the commit point must not be told as a failed commit."""
+    monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    faults = Faults(fail_from=2, fail_count=1, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    assert isinstance(table.through(failing).commit(1), Ratified)
+    assert faults.seen == ["commit", "fold"]
+    assert isinstance(table.through(failing).commit(2), Ratified)
+    faults.abandon()
+    assert table.latest == 2
+
+
+def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
+    """SQLite rolls back by itself then; nobody may call that damage."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    database = warehouse.owner.ledger._database()
+    pages = database.pragma("page_count")
+    database.pragma("max_page_count", pages)
+    with pytest.raises(OwnerUnavailableError):
+        table.commit(1, append(START + 1, lines=2000))
+    assert list(table.history()) == [0]
+    database.pragma("max_page_count", pages + 10_000)
+    assert isinstance(table.commit(1, append(START + 1, lines=2000)), Ratified)
+
+
+def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    faults = Faults(fail_from=1, fail_count=1, error=disk_is_broken)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    through = table.through(failing)
+    proposal = through.propose(1, append(START + 1))
+    with pytest.raises(OutcomeUnknown) as caught:
+        failing.owner.commit(table.table_id, 1, proposal)
+    assert (caught.value.table_id, caught.value.version) == (table.table_id, 1)
+    assert caught.value.attempt == proposal.attempt
+    failing.owner.attempt_outcome(table.table_id, proposal.attempt)
+    assert isinstance(through.commit(1), Ratified)
+    faults.abandon()
+
+
+def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    faults = Faults(fail_from=2, error=disk_is_full)
+    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    assert isinstance(table.through(failing).commit(1), Conflict)  # which the owner would like to note down
+    failing.close()
+    assert faults.seen == ["commit", "commit"]
+    faults.abandon()
+
+
+def test_a_backup_is_whole_while_others_commit(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    copy = tmp_path / "copy.sqlite"
+    warehouse.owner.ledger.back_up(copy)
+    table.land(2)
+    with pytest.raises(InvalidRequestError):
+        warehouse.owner.ledger.back_up(copy)
+    database = apsw.Connection(str(copy))
+    assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert database.execute("SELECT max(version) FROM commits").fetchall() == [(3,)]
+    database.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.sqlite", "warehouse"]
+
+
+# Locks and forks
+
+
+def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
+    holder, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=0.01)
+    with other():
+        pass
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with holder():
+            held.set()
+            assert done.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert held.wait(30)
+        with pytest.raises(OwnerUnavailableError) as caught, other():
+            pytest.fail("two hold the lock")
+        assert caught.value.path == str(tmp_path / "lock")
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OwnerUnavailableError), host_lock(tmp_path / "file" / "lock")():
+        pytest.fail("locked nothing")
+
+
+FORK = """
+import os, sys
+import refimpl
+from refimpl.commits import Conflict, Ratified
+from refimpl.table_feature import CATALOG_MANAGED, Way
+from spec_tests.support.builders import create
+
+warehouse = refimpl.open(sys.argv[1])
+table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+
+def locked_by_me(path):
+    inode = os.stat(path).st_ino
+    lines = [line.split() for line in open("/proc/locks")]
+    return any(line[5].endswith(f":{inode}") and line[4] == str(os.getpid()) for line in lines)
+
+child = os.fork()
+if child == 0:
+    table.land(3)
+    shm = sys.argv[1] + "/_owner/ledger.sqlite-shm"
+    assert not os.path.exists("/proc/locks") or locked_by_me(shm), "others do not see the child"
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+table.land(2)
+child = os.fork()
+if child == 0:
+    table.land(1)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert table.latest == 7
+"""
+
+
+@pytest.mark.processes
+def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path) -> None:
+    """SQLite's locks are not inherited, but its memory of them is: the child must lock for itself."""
+    ran = subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "w")], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    with opened(tmp_path / "w") as warehouse:
+        assert list(owned(warehouse, "orders").history()) == list(range(8))
+        assert warehouse.owner.ledger.integrity_errors() == []
+
+
+FORK_WITH_THREADS = """
+import os, sys, threading
+import refimpl
+from refimpl.errors import OwnerUnavailableError
+from refimpl.table_feature import CATALOG_MANAGED, Way
+from spec_tests.support.builders import create
+
+warehouse = refimpl.open(sys.argv[1])
+table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+used, done = threading.Event(), threading.Event()
+
+def use():
+    assert table.latest == 1
+    used.set()
+    done.wait()
+    warehouse.close()
+
+def forked(act):
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+        except OwnerUnavailableError:
+            os._exit(7)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+thread = threading.Thread(target=use)
+thread.start()
+used.wait()
+try:
+    assert forked(lambda: table.land(2)) == 0, "while another thread has a connection"
+finally:
+    done.set()
+thread.join()
+with warehouse.owner.ledger.read() as view:
+    assert view.tables()
+    assert forked(lambda: table.land(1)) == 7, "inside a transaction"
+table.land(1)
+assert table.latest == 4
+"""
+
+
+@pytest.mark.processes
+def test_a_fork_among_threads_works_and_one_inside_a_transaction_is_refused(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FORK_WITH_THREADS, str(tmp_path / "w")], capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    with opened(tmp_path / "w") as warehouse:
+        assert list(owned(warehouse, "orders").history()) == list(range(5))
+        assert warehouse.owner.ledger.integrity_errors() == []
+
+
+def test_threads_commit_through_one_owner(table: OwnedTable) -> None:
+    count, each = 4, 5
+    start = threading.Barrier(count)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            start.wait(30)
+            landed = 0
+            while landed < each:
+                latest = table.latest
+                assert latest is not None
+                landed += isinstance(table.commit(latest + 1), Ratified)
+        except (DeltaError, AssertionError, threading.BrokenBarrierError) as error:
+            failures.append(error)
+        finally:
+            table.owner.close()
+
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert list(table.history()) == list(range(count * each + 1))
+    table.backfill()
+    assert table.published() == list(range(count * each + 1))

@@ -1,0 +1,315 @@
+"""managed-commits: "Converting an existing filesystem based table", "Converting a managed-commit table"."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl import actions, log_path
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.log_store import LogStore
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.builders import (
+    START,
+    OwnedTable,
+    append,
+    create,
+    filesystem_table,
+    hand_back_commit,
+    info,
+    metadata_of,
+    new_attempt,
+    owned,
+    ownership_change,
+    protocol_of,
+)
+from spec_tests.support.faults import opened
+
+both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+
+
+@pytest.fixture
+def plain(warehouse: refimpl.Warehouse) -> LogStore:
+    """A filesystem table with versions 0, 1 and 2 inside the warehouse."""
+    return filesystem_table(warehouse.directory / "plain", versions=3, environment=warehouse.environment)
+
+
+def proposed(content: bytes) -> DirectProposal:
+    return DirectProposal(attempt=new_attempt(), content=content)
+
+
+def take_over(
+    warehouse: refimpl.Warehouse,
+    log: LogStore,
+    *,
+    feature: TableFeature = MANAGED_COMMIT,
+    version: int = 3,
+    proposal: DirectProposal | None = None,
+    name: str = "plain",
+    way: Way | None = None,
+) -> Outcome:
+    proposal = proposal or proposed(ownership_change(feature, START + version))
+    return warehouse.owner.take_over(log.location, name, feature, version, proposal, way=way)
+
+
+def refused(outcome: object, reason: RejectionReason) -> None:
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.reason is reason, outcome
+
+
+# Taking over
+
+
+@both_dialects
+def test_a_filesystem_table_is_owned_from_the_version_that_says_so(
+    warehouse: refimpl.Warehouse, plain: LogStore, feature: TableFeature
+) -> None:
+    proposal = proposed(ownership_change(feature, START + 3))
+    outcome = take_over(warehouse, plain, feature=feature, proposal=proposal)
+    assert isinstance(outcome, Ratified)
+    assert (outcome.commit.version, outcome.commit.way) == (3, Way.DIRECT)
+    table = owned(warehouse, "plain")
+    assert warehouse.owner.resolve(plain.location).state is TableState.ACTIVE
+    assert table.published() == [0, 1, 2, 3]
+    assert plain.read(log_path.commit(3)) == proposal.content
+    table.land(3)
+    table.backfill()
+    assert list(table.history()) == list(range(7))
+
+
+def test_a_take_over_is_answered_again_for_ever(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    proposal = proposed(ownership_change(MANAGED_COMMIT, START + 3))
+    assert isinstance(take_over(warehouse, plain, proposal=proposal), Ratified)
+    owned(warehouse, "plain").land(2)
+    again = take_over(warehouse, plain, proposal=proposal)
+    assert isinstance(again, Ratified)
+    assert again.replayed
+    assert owned(warehouse, "plain").latest == 5
+
+
+def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    plain.put_if_absent(log_path.commit(3), append(START + 3))
+    assert take_over(warehouse, plain) == Conflict(latest_ratified_version=3)
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.resolve(plain.location)
+    assert isinstance(take_over(warehouse, plain, version=4), Ratified)
+
+
+def test_a_filesystem_writer_that_comes_later_loses(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    assert isinstance(take_over(warehouse, plain), Ratified)
+    assert not plain.put_if_absent(log_path.commit(3), append(START + 3))
+
+
+@pytest.mark.parametrize("version", [0, 5, 99])
+def test_an_ownership_change_comes_right_after_the_last_version(
+    warehouse: refimpl.Warehouse, plain: LogStore, version: int
+) -> None:
+    outcome = take_over(warehouse, plain, version=version)
+    assert isinstance(outcome, VersionGap | Conflict)
+    assert isinstance(take_over(warehouse, plain), Ratified)
+
+
+def test_a_log_without_version_0_is_no_table_to_take_over(warehouse: refimpl.Warehouse) -> None:
+    log = filesystem_table(warehouse.directory / "plain", versions=0)
+    assert isinstance(take_over(warehouse, log, version=0), VersionGap)
+
+
+@pytest.mark.parametrize("timestamp", [START, START + 2])
+def test_the_ownership_change_is_later_than_the_commit_before_it(
+    warehouse: refimpl.Warehouse, plain: LogStore, timestamp: int
+) -> None:
+    """in-commit timestamps, rule 2."""
+    proposal = proposed(ownership_change(MANAGED_COMMIT, timestamp))
+    refused(take_over(warehouse, plain, proposal=proposal), RejectionReason.IN_COMMIT_TIMESTAMP)
+    assert isinstance(take_over(warehouse, plain), Ratified)
+
+
+def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimpl.Warehouse) -> None:
+    """in-commit timestamps, rule 3: where the table had none, the modification time counts."""
+    log = filesystem_table(warehouse.directory / "plain", versions=1)
+    log.put_if_absent(log_path.commit(1), actions.encode([info(START).replacing(inCommitTimestamp=None)]))
+    os.utime(log.folder / log_path.commit(1), (5_000, 5_000))
+    for timestamp, lands in ((5_000_000, False), (5_000_001, True)):
+        outcome = take_over(warehouse, log, version=2, proposal=proposed(ownership_change(MANAGED_COMMIT, timestamp)))
+        assert isinstance(outcome, Ratified) is lands, outcome
+
+
+def test_an_ownership_change_installs_this_owner(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    elsewhere = actions.encode(
+        [info(START + 3), protocol_of(MANAGED_COMMIT), metadata_of(MANAGED_COMMIT, owner="another")]
+    )
+    for content in (append(START + 3), hand_back_commit(START + 3), elsewhere, ownership_change(CATALOG_MANAGED, 9999)):
+        refused(take_over(warehouse, plain, proposal=proposed(content)), RejectionReason.INCONSISTENT_TABLE)
+    assert not plain.published(3)
+    assert isinstance(take_over(warehouse, plain), Ratified)
+
+
+def test_an_owned_table_is_not_taken_over_again(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=1)
+    refused(take_over(warehouse, table.log, version=2, name="again"), RejectionReason.OWNERSHIP_CHANGE)
+    table.land()
+
+
+def test_a_name_that_is_taken_stops_a_take_over(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    holder = create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+    with pytest.raises(NameTakenError) as caught:
+        take_over(warehouse, plain)
+    assert caught.value.winner.table_id == holder.table_id
+    assert not plain.published(3)
+    assert isinstance(take_over(warehouse, plain, name="other"), Ratified)
+
+
+def test_a_place_that_is_no_table_is_refused(warehouse: refimpl.Warehouse, tmp_path: Path, plain: LogStore) -> None:
+    (warehouse.directory / "nothing").mkdir()
+    outside = filesystem_table(tmp_path / "outside", versions=3)
+    link = warehouse.directory / "link"
+    link.symlink_to(outside.location)
+    nested = filesystem_table(create(warehouse, CATALOG_MANAGED, Way.STAGED).location / "nested", versions=3)
+    inside = filesystem_table(warehouse.directory / "_owner" / "x", versions=3)
+    for location in (
+        warehouse.directory / "nothing",
+        warehouse.directory / "missing",
+        outside.location,
+        link,
+        plain.location / ".." / "plain",
+        Path("plain"),
+        warehouse.directory,
+        nested.location,
+        inside.location,
+    ):
+        with pytest.raises(LocationError):
+            take_over(warehouse, LogStore(location, warehouse.environment))
+    assert isinstance(take_over(warehouse, plain), Ratified)
+
+
+def test_a_way_that_the_dialect_lacks_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    with pytest.raises(InvalidRequestError):
+        take_over(warehouse, plain, way=Way.INLINE)
+    with pytest.raises(InvalidRequestError):
+        take_over(warehouse, plain, version=-1)
+    assert isinstance(take_over(warehouse, plain, way=Way.DIRECT), Ratified)
+    owned(warehouse, "plain").land(2)
+    assert owned(warehouse, "plain").published() == list(range(6))
+
+
+def test_roots_outside_the_warehouse_are_named_at_its_opening(tmp_path: Path) -> None:
+    outside = filesystem_table(tmp_path / "lake" / "plain", versions=3)
+    with opened(tmp_path / "warehouse") as warehouse, pytest.raises(LocationError):
+        take_over(warehouse, outside)
+    with pytest.raises(LocationError):
+        refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "missing"])
+    with refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "lake"]):
+        pass
+    with opened(tmp_path / "warehouse") as warehouse:  # they are remembered
+        with pytest.raises(LocationError):
+            take_over(warehouse, LogStore(tmp_path / "lake", warehouse.environment))
+        assert isinstance(take_over(warehouse, outside), Ratified)
+        owned(warehouse, "plain").land()
+        assert owned(warehouse, outside.location).location == outside.location
+
+
+# Handing back
+
+
+def hand_back(table: OwnedTable, version: int, content: bytes | None = None) -> Outcome:
+    content = hand_back_commit(START + version) if content is None else content
+    return table.owner.hand_back(table.table_id, version, proposed(content))
+
+
+def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> None:
+    """field-bugs FB38."""
+    table.land(3)
+    truth = table.history()
+    content = hand_back_commit(START + 4)
+    proposal = proposed(content)
+    outcome = table.owner.hand_back(table.table_id, 4, proposal)
+    assert isinstance(outcome, Ratified)
+    assert table.published() == [0, 1, 2, 3, 4]
+    assert {v: table.log.read(log_path.commit(v)) for v in range(5)} == {**truth, 4: content}
+    assert table.owner.resolve(table.location).state is TableState.HANDED_BACK
+    with pytest.raises(TableNotFoundError):
+        table.owner.resolve("orders")
+    refused(table.commit(5), RejectionReason.NOT_ACTIVE)
+    refused(hand_back(table, 5), RejectionReason.NOT_ACTIVE)
+    again = table.owner.hand_back(table.table_id, 4, proposal)
+    assert isinstance(again, Ratified)
+    assert again.replayed
+
+
+def test_a_table_that_was_handed_back_can_be_taken_over_again(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    assert isinstance(hand_back(table, 2), Ratified)
+    table.log.put_if_absent(log_path.commit(3), append(START + 3))
+    assert isinstance(take_over(warehouse, table.log, version=4), Ratified)
+    second = owned(warehouse, "plain")
+    assert second.table_id != table.table_id
+    assert warehouse.owner.resolve(table.location).table_id == second.table_id
+    second.land(2)
+    assert list(second.history()) == list(range(7))
+
+
+@pytest.mark.parametrize(("version", "kind"), [(2, Conflict), (1, Conflict), (4, VersionGap), (9, VersionGap)])
+def test_a_hand_back_is_the_next_version(table: OwnedTable, version: int, kind: type) -> None:
+    table.land(2)
+    published = table.published()
+    assert isinstance(hand_back(table, version), kind)
+    assert table.published() == published, "a proposal that cannot succeed backfills nothing"
+    assert isinstance(hand_back(table, 3), Ratified)
+
+
+def test_an_owner_may_refuse_to_give_a_table_up(delayed: OwnedTable) -> None:
+    """managed-commits: it is not required to."""
+    delayed.land()
+    policy = MaintenancePolicy(backfill_every=None, hand_back=False)
+    delayed.owner.set_policy(delayed.table_id, policy)
+    refused(hand_back(delayed, 2), RejectionReason.OWNER_REFUSES)
+    assert delayed.published() == [0]
+    delayed.land()
+    delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None))
+    assert isinstance(hand_back(delayed, 3), Ratified)
+
+
+def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
+    other = CATALOG_MANAGED if table.feature is MANAGED_COMMIT else MANAGED_COMMIT
+    flawed = [
+        append(START + 1),
+        actions.encode([info(START + 1), protocol_of(table.feature), metadata_of(None)]),
+        actions.encode([info(START + 1), metadata_of(None)]),
+        ownership_change(other, START + 1),
+    ]
+    if table.feature is MANAGED_COMMIT:
+        flawed.append(actions.encode([info(START + 1), protocol_of(None)]))
+        flawed.append(actions.encode([info(START + 1), protocol_of(None), metadata_of(MANAGED_COMMIT)]))
+    for content in flawed:
+        refused(hand_back(table, 1, content), RejectionReason.INCONSISTENT_TABLE)
+    refused(hand_back(table, 1, hand_back_commit(START)), RejectionReason.IN_COMMIT_TIMESTAMP)
+    refused(hand_back(table, 1, b""), RejectionReason.MALFORMED_ACTIONS)
+    assert table.published() == [0]
+    assert isinstance(hand_back(table, 1), Ratified)
+
+
+def test_a_stranger_in_the_way_stops_a_hand_back(table: OwnedTable) -> None:
+    table.land()
+    table.backfill()
+    stranger = append(START + 2)
+    table.log.put_if_absent(log_path.commit(2), stranger)
+    refused(hand_back(table, 2), RejectionReason.HALTED)
+    refused(hand_back(table, 3), RejectionReason.HALTED)
+    assert table.log.read(log_path.commit(2)) == stranger
+    assert table.owner.resolve("orders").state is TableState.ACTIVE
+
+
+def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    victim = table.owner.get_commits(table.table_id).commits[0].file_name
+    assert victim is not None
+    (table.log.folder / "_commits" / victim).write_bytes(append(START + 1))
+    with pytest.raises(refimpl.errors.CorruptLogError):
+        hand_back(table, 3)
+    assert table.owner.resolve("orders").state is TableState.ACTIVE
+    assert not table.log.published(3)
