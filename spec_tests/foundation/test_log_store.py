@@ -1,0 +1,238 @@
+"""Staging, put-if-absent, replacing: what becomes visible, and in which order it becomes durable."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from refimpl import log_path
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.files import PosixFiles
+from refimpl.log_path import MAX_VERSION
+from refimpl.log_store import LogStore
+from spec_tests.support.builders import new_attempt
+from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_full
+
+FOLDER = "_staged_commits"
+TEMPORARY = ["create temporary", "write temporary", "fsync temporary"]
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+@pytest.fixture
+def log(tmp_path: Path, faults: Faults) -> LogStore:
+    store = LogStore(tmp_path / "table", faults.environment())
+    store.create_folders(FOLDER)
+    faults.seen.clear()
+    return store
+
+
+def broken(log: LogStore, **how: object) -> LogStore:
+    return LogStore(log.location, Faults(**how).environment())  # type: ignore[arg-type]
+
+
+def test_folders_are_durable_from_the_outside_in(tmp_path: Path, faults: Faults) -> None:
+    store = LogStore(tmp_path / "a" / "b" / "table", faults.environment())
+    store.create_folders(FOLDER)
+    made = ["a", "b", "table", "_delta_log", FOLDER]
+    parents = [tmp_path.name.split("-")[0], *made]
+    expected = [
+        step for parent, name in zip(parents, made, strict=False) for step in (f"mkdir {name}/", f"fsync {parent}/")
+    ]
+    assert faults.seen == expected
+    faults.seen.clear()
+    store.create_folders(FOLDER)
+    assert [step for step in faults.seen if step.startswith("fsync")] == [f"fsync {p}/" for p in parents[2:5]]
+
+
+def test_a_staged_file_is_durable_before_its_name_is_told(log: LogStore, faults: Faults) -> None:
+    attempt = new_attempt()
+    assert log.stage(FOLDER, 7, attempt, b"x") == log_path.staged_commit(7, attempt)
+    assert faults.seen == ["create staged", "write staged", "fsync staged", f"fsync {FOLDER}/"]
+    assert log.read_staged(FOLDER, log_path.staged_commit(7, attempt)) == b"x"
+    assert log.staged_size(FOLDER, log_path.staged_commit(7, attempt)) == 1
+
+
+def test_a_staging_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "table", Environment())
+    name = store.stage("_commits", 0, new_attempt(), b"x")
+    assert store.read_staged("_commits", name) == b"x"
+
+
+def test_an_attempt_stages_one_file_once(log: LogStore) -> None:
+    attempt = new_attempt()
+    log.stage(FOLDER, 7, attempt, b"x")
+    with pytest.raises(FileExistsError):
+        log.stage(FOLDER, 7, attempt, b"y")
+    assert log.read_staged(FOLDER, log_path.staged_commit(7, attempt)) == b"x"
+    with pytest.raises(InvalidRequestError):
+        log.stage(FOLDER, 7, "../../evil", b"x")
+
+
+@pytest.mark.parametrize("effect", [1, 2, 3])
+def test_a_staged_file_that_could_not_be_made_durable_is_removed(log: LogStore, effect: int) -> None:
+    """A name is never proposed when its bytes may be gone; the next try has another name."""
+    with pytest.raises(OSError, match="No space left"):
+        broken(log, fail_from=effect, fail_count=1, error=disk_is_full).stage(FOLDER, 7, new_attempt(), b"x")
+    assert log.staged_listing(FOLDER) == []
+
+
+def test_a_published_name_appears_after_its_bytes_are_durable(log: LogStore, faults: Faults) -> None:
+    assert log.put_if_absent(log_path.commit(3), b"x")
+    assert faults.seen == [*TEMPORARY, "link 3.json", "fsync _delta_log/", "unlink temporary"]
+    assert log.published(3)
+    assert log.read(log_path.commit(3)) == b"x"
+
+
+def test_a_name_that_is_taken_stays_as_it_was_and_is_made_durable(log: LogStore, faults: Faults) -> None:
+    """field-bugs FB28: never rename over a commit."""
+    assert log.put_if_absent(log_path.commit(3), b"first")
+    faults.seen.clear()
+    assert not log.put_if_absent(log_path.commit(3), b"second")
+    assert faults.seen == [*TEMPORARY, "link 3.json", "fsync 3.json", "fsync _delta_log/", "unlink temporary"]
+    assert log.read(log_path.commit(3)) == b"first"
+    assert [path.name for path in log.listing()] == [log_path.commit(3)]
+    assert log.temporaries() == []
+
+
+def test_many_writers_put_one_name_and_one_wins(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, Environment())
+    store.create_folders()
+    count = 8
+    start = threading.Barrier(count)
+    won: list[bool] = [False] * count
+
+    def put(number: int) -> None:
+        start.wait(30)
+        won[number] = store.put_if_absent(log_path.commit(0), b"%d" % number)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert won.count(True) == 1
+    assert store.read(log_path.commit(0)) == b"%d" % won.index(True)
+
+
+@pytest.mark.parametrize("after", range(7))
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_name_is_there_with_all_its_bytes_or_not_at_all(log: LogStore, after: int, torn: bool) -> None:
+    content = b"x" * 1000
+    dying = broken(log, crash_after=after, torn=torn)
+    if after < 6:
+        with pytest.raises(SimulatedCrash):
+            dying.put_if_absent(log_path.commit(3), content)
+    else:
+        assert dying.put_if_absent(log_path.commit(3), content)
+    assert log.published(3) is (after >= 4)
+    assert not log.published(3) or log.read(log_path.commit(3)) == content
+    assert len(log.temporaries()) == (1 <= after < 6)
+    assert log.put_if_absent(log_path.commit(3), content) is (after < 4)
+
+
+def test_equal_bytes_may_be_published_twice_and_others_not(log: LogStore, faults: Faults) -> None:
+    log.publish(3, b"x")
+    log.publish(3, b"x")
+    with pytest.raises(CorruptLogError) as caught:
+        log.publish(3, b"y")
+    assert caught.value.version == 3
+    assert log.holds(log_path.commit(3), b"x")
+    (log.folder / log_path.commit(4)).mkdir()
+    with pytest.raises(CorruptLogError):
+        log.publish(4, b"x")
+
+
+def test_a_name_in_doubt_is_written_as_a_new_file(log: LogStore, faults: Faults) -> None:
+    """performance, "File traps": after a failed fsync a second one may lie."""
+    log.publish(3, b"x")
+    before = (log.folder / log_path.commit(3)).stat().st_ino
+    faults.seen.clear()
+    log.publish(3, b"x", in_doubt=True)
+    assert (log.folder / log_path.commit(3)).stat().st_ino != before
+    assert faults.seen[-5:] == [*TEMPORARY, "replace 3.json", "fsync _delta_log/"]
+    with pytest.raises(CorruptLogError):
+        log.publish(3, b"y", in_doubt=True)
+    assert log.read(log_path.commit(3)) == b"x"
+
+
+def test_a_replaced_file_is_old_or_new_and_never_half(log: LogStore, faults: Faults) -> None:
+    log.overwrite("_last_checkpoint", b"old")
+    faults.seen.clear()
+    log.overwrite("_last_checkpoint", b"new")
+    assert faults.seen == [*TEMPORARY, "replace _last_checkpoint", "fsync _delta_log/"]
+    for effect in range(1, 5):
+        with pytest.raises(OSError, match="No space left"):
+            broken(log, fail_from=effect, fail_count=1).overwrite("_last_checkpoint", b"newer")
+        assert log.read("_last_checkpoint") == b"new"
+        assert log.temporaries() == []
+
+
+def test_a_listing_shows_what_has_a_meaning_in_the_log_and_nothing_staged(log: LogStore) -> None:
+    """field-bugs FB05."""
+    log.stage(FOLDER, 1, new_attempt(), b"staged")
+    for name in (log_path.commit(1), log_path.commit(0), log_path.checksum(1), log_path.classic_checkpoint(0)):
+        log.put_if_absent(name, b"xy")
+    (log.folder / "notes.txt").write_text("x")
+    (log.folder / log_path.commit(2)).mkdir()
+    (log.folder / FOLDER / log_path.staged_commit(2, new_attempt())).mkdir()
+    found = log.listing()
+    assert [path.name for path in found] == sorted(
+        [log_path.commit(0), log_path.classic_checkpoint(0), log_path.checksum(1), log_path.commit(1)],
+        key=lambda name: (name[:20], name),
+    )
+    assert all(path.size == 2 and path.modified > 0 for path in found)
+    assert [path.version for path in log.staged_listing(FOLDER)] == [1]
+
+
+def test_a_log_that_does_not_exist_is_empty(tmp_path: Path) -> None:
+    store = LogStore(tmp_path / "nothing", Environment())
+    assert store.listing() == []
+    assert store.staged_listing(FOLDER) == []
+    assert not store.published(0)
+    assert store.modified(log_path.commit(0)) is None
+    assert store.staged_size(FOLDER, log_path.staged_commit(0, new_attempt())) is None
+    with pytest.raises(FileNotFoundError):
+        store.read(log_path.commit(0))
+    store.delete(log_path.commit(0))
+
+
+def test_after_the_last_version_nothing_is_published(log: LogStore) -> None:
+    log.put_if_absent(log_path.commit(MAX_VERSION), b"x")
+    assert log.published(MAX_VERSION)
+    assert not log.published(MAX_VERSION + 1)
+
+
+def test_a_disk_that_does_not_tell_is_no_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To take an I/O error for "not there" would deny a commit."""
+    files = PosixFiles()
+    (tmp_path / "there").write_text("")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert files.exists(str(tmp_path / "there"))
+    assert files.exists(str(tmp_path / "dangling")), "the name is taken: a link to it would fail"
+    assert not files.exists(str(tmp_path / "missing"))
+    assert not files.exists(str(tmp_path / "there" / "below"))
+
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.lstat", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        files.exists(str(tmp_path / "there"))
+
+
+def test_large_content_is_written_whole(tmp_path: Path) -> None:
+    content = b"0123456789abcdef" * 2**18
+    with PosixFiles().create(tmp_path / "large") as file:
+        file.write(content)
+        file.fsync()
+    assert PosixFiles().read(tmp_path / "large") == content
+    with pytest.raises(FileExistsError):
+        PosixFiles().create(tmp_path / "large")
