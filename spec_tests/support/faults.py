@@ -6,8 +6,8 @@
 
 An effect is what changes files, a transaction of the ledger that commits, or a fold of its write-ahead
 log. Reads can fail too (`fail_reads`). A dead process has no effects: whatever the code still tries on
-its way out (`finally`, `suppress`) raises `SimulatedCrash` again. No fsync reaches the disk: what a process
-leaves behind when it dies does not depend on that, and thousands of runs take seconds.
+its way out (`finally`, `suppress`) raises `SimulatedCrash` again. No fsync reaches the disk, unless `durable`:
+what a process leaves behind when it dies does not depend on that, and thousands of runs take seconds.
 """
 
 from __future__ import annotations
@@ -54,9 +54,13 @@ class Faults:
         fail_count: int | None = None,
         fail_reads: bool = False,
         error: Callable[[], OSError] = disk_is_full,
+        durable: bool = False,
+        die: Callable[[str], object] = lambda effect: None,
     ) -> None:
         """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
-        the disk works again; None: for ever."""
+        the disk works again; None: for ever. `die`: called at the crash; it may end the process for real."""
+        self.durable = durable
+        self._die = die
         self.seen: list[str] = []
         self.dead = False
         self._crash_after = crash_after
@@ -66,6 +70,11 @@ class Faults:
         self._fail_reads = fail_reads
         self._error = error
         self._connections: list[apsw.Connection] = []
+
+    def arm(self, crash_after: int | None, *, torn: bool = False) -> None:
+        """From now on: the crash comes after so many more effects; None: not at all."""
+        self._crash_after = None if crash_after is None else len(self.seen) + crash_after
+        self._torn = torn
 
     def environment(self, **fields: Any) -> Environment:
         return Environment(files=FaultyFiles(self), connect=self._connect, **fields)
@@ -77,6 +86,7 @@ class Faults:
             self.dead = True
             if self._torn and torn is not None:
                 torn()
+            self._die(name)
             raise SimulatedCrash(name)
         self.seen.append(name)
         self._fail_if_due()
@@ -119,7 +129,9 @@ class FaultyConnection(apsw.Connection):
 
     def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
         if self.faults is None or statement != "COMMIT":
-            return super().execute(statement.replace("synchronous=FULL", "synchronous=OFF"), *values, **more)
+            if not (self.faults and self.faults.durable):
+                statement = statement.replace("synchronous=FULL", "synchronous=OFF")
+            return super().execute(statement, *values, **more)
         commit = super().execute
         try:
             return self.faults.effect("commit", lambda: commit(statement, *values, **more))
@@ -152,10 +164,17 @@ class FaultyFiles(PosixFiles):
         return _FaultyNewFile(self._faults, file, _kind(path))
 
     def fsync(self, path: Path) -> None:
-        self._faults.effect(f"fsync {_kind(path)}", lambda: _require(path))
+        self._faults.effect(f"fsync {_kind(path)}", lambda: self._synced(path, super(FaultyFiles, self).fsync))
 
     def fsync_directory(self, path: Path) -> None:
-        self._faults.effect(f"fsync {_kind(path)}/", lambda: _require(path))
+        sync = super().fsync_directory
+        self._faults.effect(f"fsync {_kind(path)}/", lambda: self._synced(path, sync))
+
+    def _synced(self, path: Path, sync: Callable[[Path], None]) -> None:
+        if self._faults.durable:
+            sync(path)
+        else:
+            path.stat()
 
     def make_directory(self, path: Path) -> None:
         self._faults.effect(f"mkdir {_kind(path)}/", lambda: super(FaultyFiles, self).make_directory(path))
@@ -199,17 +218,14 @@ class _FaultyNewFile:
         )
 
     def fsync(self) -> None:
-        self._faults.effect(f"fsync {self._kind}", lambda: None)
+        sync = self._file.fsync if self._faults.durable else (lambda: None)
+        self._faults.effect(f"fsync {self._kind}", sync)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._file.__exit__(*error)
-
-
-def _require(path: Path) -> None:
-    path.stat()
 
 
 def _kind(path: Path) -> str:
