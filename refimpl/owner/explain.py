@@ -155,10 +155,16 @@ def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: di
 
 def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
     others = "nobody else proposed it" if not lost else f"{len(lost)} other proposals did not become it"
+    if commit.version == 0:
+        before: dict[str, Any] = {}
+        why = f"The table had no version yet, and its name was free; {others}."
+    else:
+        before = {"previous version": commit.version - 1}
+        why = f"The previous version was ratified, and this one was not yet; {others}."
     return Step(
         title="judged",
-        facts={"previous version": commit.version - 1 if commit.version else None, "lost attempts": sorted(lost)},
-        why=f"The version before it was ratified and it was not; {others}.",
+        facts=before | ({"lost attempts": sorted(lost)} if lost else {}),
+        why=why,
         source="managed-commits and catalog-managed, Commit Protocol",
     )
 
