@@ -72,6 +72,10 @@ class Files(Protocol):
 
     def read(self, path: Path) -> bytes: ...
 
+    def read_start(self, path: Path, size: int) -> bytes:
+        """The first `size` bytes, or fewer where the file is shorter."""
+        ...
+
     def stat(self, path: Path) -> FileStatus | None:
         """None if nothing has this name. Symbolic links are followed."""
         ...
@@ -149,6 +153,10 @@ class PosixFiles:
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def read_start(self, path: Path, size: int) -> bytes:
+        with path.open("rb") as file:
+            return file.read(size)
 
     def stat(self, path: Path) -> FileStatus | None:
         try:

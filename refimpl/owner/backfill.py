@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from refimpl import log_path
-from refimpl.commit_owner import Backfilled
+from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
-from refimpl.errors import CorruptLogError, OwnerUnavailableError
+from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner.context import Context
@@ -42,8 +42,17 @@ def backfill(context: Context, table_id: str, version: Version | None) -> Backfi
             return Backfilled(through=through, published=published)
 
 
+def finish(context: Context, table_id: str) -> None:
+    """Publish what is left. The caller holds the lock, so that nothing is added meanwhile."""
+    done = False
+    while not done:
+        _, _, done = _batch(context, table_id, None)
+
+
 def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
     with context.changing(table_id) as (writer, table):
+        if table.state is TableState.DROPPED:
+            raise InvalidRequestError(f"{table.label} was dropped: nothing is published there any more")
         if table.latest is None:
             return None, 0, True
         target = table.latest if version is None else min(version, table.latest)

@@ -14,10 +14,18 @@ from typing import Final
 
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason
-from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError
+from refimpl.errors import (
+    CorruptionError,
+    DeltaError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OwnerUnavailableError,
+)
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner import decide, policy
+from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
@@ -208,8 +216,17 @@ def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None
 
 
 def drop_table(context: Context, table_id: str) -> None:
-    """Soft delete: the name is free again, the files and the ledger's rows stay."""
-    with context.lock(), context.changing(table_id) as (writer, table):
-        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
-            raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
-        writer.set_state(table, TableState.DROPPED)
+    """Soft delete: the name is free again, the files and the ledger's rows stay.
+
+    What was ratified is published first, unless the log is damaged: afterwards the owner writes nothing
+    there any more, because another table may live there.
+    """
+    with contextlib.suppress(CorruptionError):
+        backfill(context, table_id, None)
+    with context.lock():
+        with contextlib.suppress(CorruptionError):
+            finish(context, table_id)
+        with context.changing(table_id) as (writer, table):
+            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
+                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
+            writer.set_state(table, TableState.DROPPED)

@@ -47,6 +47,7 @@ class Ledger:
 
     def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
         self.path = folder / FILE_NAME
+        self._wal = folder / f"{FILE_NAME}-wal"
         self._warehouse = folder.parent
         self._lock = lock
         self._environment = environment
@@ -71,10 +72,9 @@ class Ledger:
         with self._lock():
             if self.exists():
                 return
-            wal = self.path.with_name(self.path.name + "-wal")
-            if files.stat(wal) is not None:
+            if files.stat(self._wal) is not None:
                 raise CorruptLedgerError(
-                    f"{self.path} is gone, but {wal.name} is there; restore the ledger from a backup",
+                    f"{self.path} is gone, but {self._wal.name} is there; restore the ledger from a backup",
                     path=str(self.path),
                 )
             unfinished = self.path.with_suffix(".new")
@@ -92,6 +92,7 @@ class Ledger:
 
     def open(self) -> None:
         """Check that the ledger is one and of a known schema; bring an older one up to date."""
+        self._refuse_foreign_log()
         with _errors(self.path):
             database = self._database()
             found = database.pragma("user_version")
@@ -112,6 +113,20 @@ class Ledger:
                             path=str(self.path),
                         )
                     _migrate(database, database.pragma("user_version"))
+
+    def _refuse_foreign_log(self) -> None:
+        """A backup does not keep a write-ahead log. If one stands beside it, it is that of the ledger which
+        the backup replaced, and SQLite would apply it."""
+        files = self._environment.files
+        found = files.stat(self._wal)
+        if found is None or not found.size:
+            return
+        if files.read_start(self.path, 20)[18:20] == b"\x01\x01":  # the header's file format: without such a log
+            raise CorruptLedgerError(
+                f"{self.path} is a backup, but {self._wal.name} belongs to the ledger that it replaced; "
+                f"remove {self._wal.name} and {self.path.name}-shm, then run verify",
+                path=str(self.path),
+            )
 
     @contextmanager
     def read(self) -> Iterator[View]:

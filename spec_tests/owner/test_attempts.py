@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -24,7 +26,13 @@ def test_a_replay_is_answered_as_the_first_time_for_ever(table: OwnedTable) -> N
     first = table.owner.commit(table.table_id, 1, proposal)
     assert isinstance(first, Ratified)
     assert not first.replayed
-    stages = [lambda: None, lambda: table.land(5), table.backfill, lambda: table.land(30), table.backfill]
+    stages: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: table.land(5),
+        table.backfill,
+        lambda: table.land(30),
+        table.backfill,
+    ]
     for act in stages:
         act()
         again = table.owner.commit(table.table_id, 1, proposal)

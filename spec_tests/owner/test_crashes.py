@@ -421,6 +421,30 @@ def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, way: Way) -> None
                 table.land()
 
 
+def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None:
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+
+        def act(failing: refimpl.Warehouse) -> object:
+            failing.owner.drop_table(table.table_id)
+            return "dropped"
+
+        return act
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            table_id = next(iter(all_tables(warehouse)))
+            assert warehouse.owner.get_commits(table_id).latest_ratified_version == 2, ended
+            dropped = not warehouse.owner.tables()
+            assert dropped or ended.answer is None, ended
+            if not dropped:
+                table = owned(warehouse, table_id)
+                assert list(table.history()) == [0, 1, 2]
+                warehouse.owner.drop_table(table_id)
+                assert table.published() == [0, 1, 2], ended
+            create(warehouse, CATALOG_MANAGED, Way.STAGED)
+
+
 # The first start
 
 

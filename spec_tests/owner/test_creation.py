@@ -196,6 +196,25 @@ def test_a_dropped_name_is_free_again_and_the_files_stay(warehouse: refimpl.Ware
     assert warehouse.owner.resolve("orders").table_id == new.table_id
 
 
+def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: refimpl.Warehouse) -> None:
+    """The bytes stay readable without the owner, and another table may live there later."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    truth = table.history()
+    warehouse.owner.drop_table(table.table_id)
+    assert table.published() == [0, 1, 2, 3]
+    assert table.history() == truth
+    with pytest.raises(InvalidRequestError):
+        table.backfill()
+
+
+def test_a_damaged_table_can_be_dropped(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=2)
+    (table.log.folder / log_path.commit(1)).write_bytes(b"foreign")
+    warehouse.owner.drop_table(table.table_id)
+    assert warehouse.owner.tables() == []
+    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+
+
 def test_a_staging_table_that_was_dropped_cannot_be_registered(warehouse: refimpl.Warehouse) -> None:
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
     warehouse.owner.drop_table(staged.table_id)

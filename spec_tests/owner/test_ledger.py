@@ -116,6 +116,21 @@ def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehous
     owned(warehouse, "orders").land()
 
 
+def test_a_backup_is_not_mixed_with_the_log_of_the_ledger_that_it_replaces(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        warehouse.owner.ledger.back_up(tmp_path / "backup")
+        table.land(2)
+        path = ledger_of(warehouse)
+    shutil.copy(tmp_path / "backup", path)
+    with pytest.raises(CorruptLedgerError):
+        opened(tmp_path / "w")
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    with opened(tmp_path / "w") as warehouse:
+        assert owned(warehouse, "orders").latest == 1
+
+
 # The schema's version
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,14 +66,14 @@ def racers(directory: Path, script: str) -> Iterator[list[subprocess.Popen[str]]
                     pipe.close()
 
 
-def race(directory: Path, script: str) -> list[object]:
+def race(directory: Path, script: str) -> list[Any]:
     """What each of them answers when all were let go."""
     with racers(directory, script) as running:
         for process in running:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        answers = []
+        answers: list[Any] = []
         for process in running:
             assert process.stdout is not None
             answers.append(json.loads(process.stdout.readline()))
@@ -113,10 +114,10 @@ answer([isinstance(outcome, Registered), table.table_id])
 def test_creators_race_for_a_name_and_the_losers_learn_who_won(tmp_path: Path) -> None:
     """catalog-managed, "Creating and Dropping"; the race for version 0 has exactly one winner."""
     answers = race(tmp_path / "w", CREATE)
-    assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]  # type: ignore[misc]
+    assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]
     with refimpl.open(tmp_path / "w") as warehouse:
         winner = owned(warehouse, "orders")
-        assert {table_id for _, table_id in answers} == {winner.table_id}  # type: ignore[misc]
+        assert {table_id for _, table_id in answers} == {winner.table_id}
         winner.land(2)
 
 
@@ -139,9 +140,9 @@ def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path,
     with refimpl.open(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, way)
     answers = race(tmp_path / "w", COMMIT)
-    winners = [mine for won, mine, _ in answers if won]  # type: ignore[misc]
+    winners = [mine for won, mine, _ in answers if won]
     assert len(winners) == 1
-    assert {winner for _, _, winner in answers} == set(winners)  # type: ignore[misc]
+    assert {winner for _, _, winner in answers} == set(winners)
     with refimpl.open(tmp_path / "w") as warehouse:
         assert owned(warehouse, "orders").latest == 1
 
