@@ -31,7 +31,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
         raise InvalidRequestError(f"a compaction covers two versions or more, not {start} to {end}")
     maintenance.ask(table, table.snapshot(), Maintenance.LOG_COMPACTION)
     maintenance.check_published(table, end, Maintenance.LOG_COMPACTION)
-    answer = table.reader.ask(end=end)
+    answer = table.reader.ask()
     commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
     missing = next((version for version in range(start, end + 1) if version not in commits), None)
     if missing is not None:
