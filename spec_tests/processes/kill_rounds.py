@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -205,7 +206,8 @@ class Run:
                 if series.resolved.setdefault(note.attempt, note.landed) != note.landed:
                     self.summary.violations.append(f"attempt {note.attempt} was resolved both ways")
             case "dying":
-                self._crew.deaths[note.text] = self._crew.deaths.get(note.text, 0) + 1
+                effect = re.sub(r"(t?\d+|kill)(?=\.json|/)", "#", note.text)
+                self._crew.deaths[effect] = self._crew.deaths.get(effect, 0) + 1
             case "bug":
                 self.summary.violations.append(f"{series.name}, a worker: {note.text}")
 
