@@ -35,6 +35,11 @@ def session(name: str) -> SparkSession:
     )
 
 
+def quoted(column: str) -> str:
+    """A column's name as Spark reads it, whatever is in it."""
+    return "`" + column.replace("`", "``") + "`"
+
+
 def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], None]) -> None:
     """Append each part as one commit. `proposing`, `lost` and `holding` are told by the owner that is observed."""
     from pyspark.sql.functions import col
@@ -47,7 +52,7 @@ def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], None]) ->
     warehouse = Warehouse(Path(task.warehouse), owner, environment)
     delta = refimpl.spark.connect(spark, warehouse)
     schema = warehouse.table(task.table).snapshot().schema
-    part = col(task.partition_column).cast("string")
+    part = col(quoted(task.partition_column)).cast("string")
     rows = _rows(spark, task, schema).where(part.isin(task.parts)).persist()
     tell("ready")
     for number, value in enumerate(task.parts):

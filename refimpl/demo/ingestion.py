@@ -59,7 +59,7 @@ class Ingestion:
     def run(self) -> None:
         stage, parts = self._stage, list(self._stage.source.parts)
         stage.display.chapter(
-            f"{WRITERS} writers ingest {stage.source.rows:,} rows in {len(parts)} parts through Spark; a process reads on"
+            f"{WRITERS} writers ingest {stage.source.rows:,} rows in {len(parts)} parts through Spark; another reads"
         )
         reader = stage.crew.start("reader", self._watch())
         for number in range(WRITERS):

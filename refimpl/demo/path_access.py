@@ -12,7 +12,6 @@ from refimpl.client.create import create_table
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.demo.appending import append
 from refimpl.demo.stage import Stage
 from refimpl.errors import PathAccessError
 from refimpl.table_feature import MANAGED_COMMIT, Way
@@ -69,8 +68,8 @@ def _written(stage: Stage) -> tuple[Table, int]:
         policy=MaintenancePolicy(backfill_every=every),
     )
     for part, totals in parts.items():
-        committed = append(table, pa.Table.from_pylist([{"part": part, "rows": totals.rows}]))
-        stage.propose_here(committed.attempt)
+        committed = table.append(pa.Table.from_pylist([{"part": part, "rows": totals.rows}]))
+        stage.propose_here(None if committed is None else committed.attempt)
     return table, every
 
 

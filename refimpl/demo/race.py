@@ -88,7 +88,8 @@ def _check_winner(stage: Stage, creators: list[Worker]) -> None:
     stage.check(
         "one winner",
         f"{len(winners)} of {len(ends)} processes created '{stage.table}' "
-        f"({', '.join(worker.name for worker in winners)}), {len(beaten)} lost; {len(proposed)} had a version 0 in place",
+        f"({', '.join(worker.name for worker in winners)}), {len(beaten)} lost; "
+        f"{len(proposed)} of them had a version 0 in place",
         ok=len(ends) == CREATORS and len(winners) == 1 and len(beaten) == CREATORS - 1,
         winner_pid=winners[0].pid if winners else None,
     )

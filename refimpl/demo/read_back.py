@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from refimpl.demo.crew import ENDED, Worker
@@ -43,18 +43,15 @@ def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:
 
 def _check_totals(stage: Stage, told: dict[str, Any]) -> None:
     expected, parts = stage.source.parts, told["parts"]
-    missing = sorted(expected.keys() ^ parts.keys())
-    faults = [f"part {part} is on one side only" for part in missing]
-    for part, totals in expected.items():
-        if part in parts:
-            faults += _differences(part, totals, parts[part])
+    faults = list(differences(expected, parts))
     any_part = next(iter(expected.values()))
     waiting = len(stage.warehouse.owner.resolve(stage.table).commits.commits)
     stage.check(
         "row counts equal the input's",
         f"{sum(row['rows'] for row in parts.values()):,} rows in {len(parts)} parts of version {told['version']}, "
         f"of which the newest {waiting} commits are with the owner only; the input has {stage.source.rows:,}",
-        ok=not missing and all(parts[part]["rows"] == totals.rows for part, totals in expected.items()),
+        ok={part: row["rows"] for part, row in parts.items()}
+        == {part: totals.rows for part, totals in expected.items()},
     )
     stage.check(
         "sums equal the input's",
@@ -64,6 +61,14 @@ def _check_totals(stage: Stage, told: dict[str, Any]) -> None:
         compared=len(expected) * (len(any_part.sums) + len(any_part.counts) + 1),
         differences=faults[:20],
     )
+
+
+def differences(expected: Mapping[str, Totals], found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """What Spark's totals (`rows`, `counts`, `sums` of each part) say otherwise than the input's, one sentence each."""
+    for part in sorted(expected.keys() ^ found.keys()):
+        yield f"part {part} is on one side only"
+    for part in expected.keys() & found.keys():
+        yield from _differences(part, expected[part], found[part])
 
 
 def _differences(part: str, expected: Totals, found: dict[str, Any]) -> Iterator[str]:

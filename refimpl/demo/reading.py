@@ -11,6 +11,8 @@ import refimpl
 from refimpl.demo.tasks import ReadBack, Watch
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
+
     from refimpl.client.snapshot import Snapshot
 
 PAUSE_SECONDS = 0.05
@@ -51,8 +53,10 @@ class _Seen:
         """Whole parts only, one for each version, never fewer than before."""
         from pyarrow import string
 
-        values = snapshot.to_arrow(columns=[self.task.partition_column])[self.task.partition_column]
-        counted = {str(item["values"]): item["counts"] for item in values.cast(string()).value_counts().to_pylist()}
+        column = self.task.partition_column
+        another = next(name for name in snapshot.schema.names if name != column)  # one that is in the files
+        values = snapshot.to_arrow(columns=[column, another])[column].cast(string())
+        counted = {str(item["values"]): item["counts"] for item in values.value_counts().to_pylist()}
         timestamp = snapshot.in_commit_timestamp or 0
         where = f"version {snapshot.version}"
         if snapshot.version < self.version:
@@ -76,7 +80,7 @@ def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], None
     from pyspark.sql import functions
 
     import refimpl.spark
-    from refimpl.demo.ingesting import session
+    from refimpl.demo.ingesting import quoted, session
 
     spark = session("read back")
     with refimpl.open(task.warehouse, create=False) as warehouse:
@@ -86,15 +90,23 @@ def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], None
         latest = warehouse.table(task.table).snapshot().version
         totals = (
             delta.read.table(task.table)
-            .groupBy(functions.col(task.partition_column).cast("string").alias("part"))
-            .agg(
-                functions.count(functions.lit(1)).alias("rows"),
-                functions.struct(*(functions.count(name).alias(name) for name in task.counted)).alias("counts"),
-                functions.struct(*(functions.sum(name).alias(name) for name in task.summed)).alias("sums"),
-            )
+            .groupBy(functions.col(quoted(task.partition_column)).cast("string").alias("part"))
+            .agg(*_aggregates(task))
         )
         parts = {row["part"]: row.asDict(recursive=True) for row in totals.collect()}
         tell("totals", version=latest, parts=parts)
         earlier = delta.read.option("versionAsOf", task.earlier_version).table(task.table)
         tell("earlier", version=task.earlier_version, rows=earlier.count())
     spark.stop()
+
+
+def _aggregates(task: ReadBack) -> list[Column]:
+    from pyspark.sql import functions
+
+    from refimpl.demo.ingesting import quoted
+
+    found = [functions.count(functions.lit(1)).alias("rows")]
+    for name, function, columns in (("counts", functions.count, task.counted), ("sums", functions.sum, task.summed)):
+        if columns:
+            found.append(functions.struct(*(function(quoted(column)).alias(column) for column in columns)).alias(name))
+    return found

@@ -1,0 +1,110 @@
+"""`commit-owner demo`, from its first process to its last check, on a small file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from refimpl.cli.application import application
+from refimpl.cli.exit_codes import ExitCode
+from refimpl.demo import story
+from refimpl.demo.results import Timeline
+from refimpl.demo.stage import Stage
+
+SCRIPT = Path(sys.executable).with_name("commit-owner")
+CHECKS = [
+    "one winner",
+    "the losers learnt who won",
+    "inline commits that raced",
+    "killed before the owner was asked",
+    "killed after the owner's decision",
+    "every part landed once",
+    "what never landed is invisible",
+    "every snapshot was whole",
+    "stale by path, fresh through the owner",
+    "backfill on request",
+    "no way around the catalog",
+    "row counts equal the input's",
+    "sums equal the input's",
+    "time travel",
+    "verify",
+]
+
+
+def _run(*words: object) -> Any:
+    return CliRunner().invoke(application, ["demo", *map(str, words)], prog_name="commit-owner")
+
+
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.xdist_group("spark")
+def test_every_check_of_the_demo_holds(small_file: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    words = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == ExitCode.OK, done.stderr
+    result = json.loads(done.stdout)
+    assert sorted(check["name"] for check in result["checks"]) == sorted(CHECKS)
+    assert [check["name"] for check in result["checks"] if not check["ok"]] == []
+    assert (result["ok"], result["rows"], result["parts"], result["kept"]) == (True, 6, 3, True)
+    assert all(check["name"] in done.stderr for check in result["checks"])
+    _check_timelines({timeline["table"]: timeline for timeline in result["timelines"]})
+    shown = subprocess.run([SCRIPT, "show", "-w", kept, "--json"], capture_output=True, text=True, check=True)
+    assert sorted(table["name"] for table in json.loads(shown.stdout)) == ["ingested", "race", "totals"]
+
+
+def _check_timelines(timelines: dict[str, Any]) -> None:
+    ingested = timelines["ingested"]["rows"]
+    assert [row["version"] for row in ingested] == [0, 1, 2, 3]
+    assert sorted(row["did"] for row in ingested[1:]) == ["month 1", "month 2", "month 3"]
+    assert {row["way"] for row in ingested[1:]} == {"staged"}
+    assert "writer 3" in ingested[1]["lost"]
+    assert len(ingested[1]["lost"]) == 2
+    assert {row["who"] for row in ingested[1:]} == {"writer 1", "writer 2", "writer 3b"}
+    assert {row["way"] for row in timelines["race"]["rows"][1:]} == {"inline"}
+    assert {row["who"] for row in timelines["race"]["rows"][1:]} == {f"creator {number}" for number in range(1, 9)}
+    assert all(row["published_at"] is None for row in timelines["race"]["rows"][1:])
+    for timeline in timelines.values():
+        times = [row["in_commit_timestamp"] for row in timeline["rows"]]
+        assert times == sorted(set(times))
+
+
+def test_a_check_that_fails_is_shown_and_ends_the_command_with_1(
+    small_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(stage: Stage) -> list[Timeline]:
+        stage.check("the earth is round", "40,075 km around", ok=True)
+        stage.check("the earth is flat", "0 corners were found", ok=False)
+        return []
+
+    monkeypatch.setattr(story, "_play", play)
+    answer = _run("--input", small_file)
+    assert answer.exit_code == ExitCode.REFUSED
+    assert " FAIL   the earth is flat: 0 corners were found" in answer.stdout
+    assert "1 of 2 checks hold" in answer.stdout
+    assert "FAILED: the earth is flat" in answer.stdout
+    as_json = _run("--input", small_file, "--json")
+    assert as_json.exit_code == ExitCode.REFUSED
+    assert [check["ok"] for check in json.loads(as_json.stdout)["checks"]] == [True, False]
+
+
+def test_a_directory_with_something_in_it_is_left_alone(small_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("the only copy")
+    answer = _run("--input", small_file, "--warehouse", tmp_path / "mine")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "empty" in answer.stderr
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_file_that_cannot_serve_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    answer = _run("--input", tmp_path / "nowhere.csv", "--warehouse", tmp_path / "new")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "nowhere.csv" in answer.stderr
+    assert not (tmp_path / "new").exists()
