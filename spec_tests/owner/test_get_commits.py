@@ -9,10 +9,12 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import TableState
+from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
+from spec_tests.support.faults import opened
 
 UNKNOWN_ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 
@@ -146,7 +148,7 @@ def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
     assert table.owner.resolve("orders").commits.latest_ratified_version == 4
 
 
-def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refimpl.Warehouse, tmp_path: object) -> None:
+def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
     backup = warehouse.directory / "ledger.backup"
     warehouse.owner.ledger.back_up(backup)
@@ -158,12 +160,14 @@ def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refim
     for left in ledger.parent.glob(f"{FILE_NAME}*"):
         left.unlink()
     backup.rename(ledger)
-    with refimpl.open(warehouse.directory) as again:
+    with opened(warehouse.directory) as again:
         restored = table.through(again)
         assert restored.latest == 4, "version 5 was neither in the backup nor published"
         assert restored.history() == {version: truth[version] for version in range(5)}
-        proposal = restored.propose(5, append(START + 9))
-        assert not hasattr(again.owner.commit(restored.table_id, 5, proposal), "commit")
+        for version in (3, 5, 6):
+            outcome = restored.commit(version, append(START + 9))
+            assert isinstance(outcome, Rejected), "such a table takes no commits until it is told what to believe"
+            assert outcome.reason is RejectionReason.HALTED
         assert restored.latest == 4
 
 

@@ -197,6 +197,19 @@ def test_a_way_that_the_dialect_lacks_is_refused(warehouse: refimpl.Warehouse, p
     assert owned(warehouse, "plain").published() == list(range(6))
 
 
+def test_the_last_version_that_there_can_be_is_the_end(warehouse: refimpl.Warehouse) -> None:
+    log = filesystem_table(warehouse.directory / "plain", versions=0)
+    log.put_if_absent(log_path.commit(log_path.MAX_VERSION - 1), append(START))
+    proposal = proposed(ownership_change(MANAGED_COMMIT, START + 1))
+    assert isinstance(take_over(warehouse, log, version=log_path.MAX_VERSION, proposal=proposal), Ratified)
+    table = owned(warehouse, "plain")
+    assert table.latest == log_path.MAX_VERSION
+    with pytest.raises(InvalidRequestError):
+        table.commit(log_path.MAX_VERSION + 1, append(START + 2))
+    assert isinstance(table.commit(log_path.MAX_VERSION, append(START + 2)), Conflict)
+    table.backfill()
+
+
 def test_roots_outside_the_warehouse_are_named_at_its_opening(tmp_path: Path) -> None:
     outside = filesystem_table(tmp_path / "lake" / "plain", versions=3)
     with opened(tmp_path / "warehouse") as warehouse, pytest.raises(LocationError):
