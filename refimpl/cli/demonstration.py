@@ -131,21 +131,23 @@ def _show_result(result: Result) -> None:
 def _show_timeline(timeline: Timeline) -> None:
     start = timeline.rows[0].ratified_at if timeline.rows else 0
     output.show_table(
-        (">v", "who", "what it did", "=way", ">ratified", ">backfilled", "=in-commit timestamp"),
+        (">v", "=who", "what it did", "=way", ">ratified", ">backfilled", "=in-commit"),
         [_timeline_row(row, start) for row in timeline.rows],
         title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
     )
+    lost = [f"{row.version} ({', '.join(row.lost)})" for row in timeline.rows if row.lost]
+    if lost:
+        output.show_line(f"proposed in vain: {'; '.join(lost)}")
 
 
 def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:
-    lost = f" (lost: {', '.join(row.lost)})" if row.lost else ""
     published = "-" if row.published_at is None else f"{(row.published_at - start) / 1000:+.3f}"
     return (
         str(row.version),
         row.who,
-        row.did + lost,
+        f"{row.did} ({len(row.lost)} lost)" if row.lost else row.did,
         row.way,
         f"{(row.ratified_at - start) / 1000:+.3f}",
         published,
-        output.moment(row.in_commit_timestamp)[11:],
+        output.moment(row.in_commit_timestamp)[11:23],
     )

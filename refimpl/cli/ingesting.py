@@ -189,9 +189,8 @@ def _show(table: str, written: Written, *, json: bool) -> None:
     if json:
         output.show_json({"table": table, **dataclasses.asdict(written)})
         return
-    removed = f", removed {written.removed} files" if written.removed else ""
-    races = f", after {written.tries - 1} lost races" if written.tries > 1 else ""
-    output.show_line(
-        f"committed version {written.version} of {table}: {written.rows:,} rows in {written.files} files "
-        f"({output.size(written.bytes)}){removed}{races}"
-    )
+    removed = f", removed {output.counted(written.removed, 'file')}" if written.removed else ""
+    races = f", after {output.counted(written.tries - 1, 'lost race')}" if written.tries > 1 else ""
+    rows, files = output.counted(written.rows, "row"), output.counted(written.files, "file")
+    made = f"{rows} in {files} ({output.size(written.bytes)})"
+    output.show_line(f"committed version {written.version} of {table}: {made}{removed}{races}")

@@ -24,18 +24,17 @@ def show_json(value: Any) -> None:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
     """Rows below their column names. A leading `>` sets a column to the right, `=` keeps its values on one line."""
-    from rich import box
     from rich.table import Table
     from rich.text import Text
 
     console = _console()
+    if title is not None:
+        show_line(title, style="bold")
     table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD if console.is_terminal else None,
+        box=None,
         pad_edge=False,
-        header_style="bold",
+        padding=(0, 2, 0, 0),
+        header_style="underline",
     )
     for name in columns:
         right = name.startswith(">")
@@ -99,6 +98,11 @@ def text(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def plain(number: int | None) -> str:

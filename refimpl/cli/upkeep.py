@@ -60,7 +60,9 @@ def backfill(
     if json:
         output.show_json(done)
         return
-    output.show_line(f"published {done.published} commits; the log is complete through version {done.through}")
+    output.show_line(
+        f"published {output.counted(done.published, 'commit')}; the log is complete through version {done.through}"
+    )
 
 
 _CHECKPOINT = """Examples:
@@ -145,7 +147,9 @@ def cleanup(
     elif done.cut_off is None:
         output.show_line("deleted nothing: there is no checkpoint that is old enough")
     else:
-        output.show_line(f"deleted {len(done.deleted)} files; the log begins with the checkpoint of {done.cut_off}")
+        output.show_line(
+            f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
+        )
 
 
 _POLICY = """Examples:
@@ -221,7 +225,7 @@ def verify(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
         _show_findings(findings)
         repairable = sum(finding.repairable for finding in findings)
         step = f"; {repairable} can be repaired: commit-owner repair" if repairable else ""
-        output.show_line(f"{tables} tables: {_count(findings)}{step}")
+        output.show_line(f"{output.counted(tables, 'table')}: {_count(findings)}{step}")
     if wrong:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -238,7 +242,7 @@ def _count(findings: list[Finding]) -> str:
     if not findings:
         return "every invariant holds"
     severities = [finding.severity.value for finding in findings]
-    return ", ".join(f"{severities.count(kind)} {kind}s" for kind in _STYLES if kind in severities)
+    return ", ".join(output.counted(severities.count(kind), kind) for kind in _STYLES if kind in severities)
 
 
 _REPAIR = """Examples:

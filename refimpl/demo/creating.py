@@ -17,7 +17,7 @@ from refimpl.errors import NameTakenError
 from refimpl.table_feature import CATALOG_MANAGED, Way
 
 
-def create(task: Create, tell: Callable[..., None], wait: Callable[[], None]) -> None:
+def create(task: Create, tell: Callable[..., None], wait: Callable[[], str]) -> None:
     """Race for the name, then write into the journal which table this process now believes to be the one.
 
     The word comes after the first phase: by then every process has a place of its own for its version 0, and

@@ -18,7 +18,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
-from refimpl.demo.tasks import GO, Task, Told
+from refimpl.demo.tasks import Task, Told
 from refimpl.errors import OwnerUnavailableError
 
 ENDED = "ended"
@@ -40,10 +40,11 @@ class Worker:
     def pid(self) -> int:
         return self.process.pid
 
-    def go(self) -> None:
+    def say(self, word: str) -> None:
+        """A word for the process; lost if it is dead."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(GO.encode() + b"\n")
+            self.process.stdin.write(word.encode() + b"\n")
             self.process.stdin.flush()
 
     def kill(self) -> None:

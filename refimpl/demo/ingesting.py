@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from refimpl.demo.observed_owner import ObservedOwner
 from refimpl.demo.source import NULL
-from refimpl.demo.tasks import Ingest
+from refimpl.demo.tasks import Ingest, parts_of_word
 from refimpl.environment import Environment
 from refimpl.warehouse import Warehouse
 
@@ -40,7 +40,7 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
-def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], None]) -> None:
+def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], str]) -> None:
     """Append each part as one commit. `proposing`, `lost` and `holding` are told by the owner that is observed."""
     from pyspark.sql.functions import col
 
@@ -52,15 +52,19 @@ def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], None]) ->
     warehouse = Warehouse(Path(task.warehouse), owner, environment)
     delta = refimpl.spark.connect(spark, warehouse)
     schema = warehouse.table(task.table).snapshot().schema
-    part = col(quoted(task.partition_column)).cast("string")
-    rows = _rows(spark, task, schema).where(part.isin(task.parts)).persist()
+    part, file, parts = col(quoted(task.partition_column)).cast("string"), _rows(spark, task, schema), task.parts
     tell("ready")
-    for number, value in enumerate(task.parts):
-        owner.part = number
-        tell("writing", part=value)
-        written = delta.write(rows.where(part == value)).mode("append").saveAsTable(task.table)
-        assert written is not None
-        tell("committed", part=value, version=written.version, rows=written.rows, tries=written.tries)
+    while parts:
+        rows = file.where(part.isin(parts)).persist()
+        for value in parts:
+            tell("writing", part=value)
+            written = delta.write(rows.where(part == value)).mode("append").saveAsTable(task.table)
+            assert written is not None
+            owner.parts_done += 1
+            tell("committed", part=value, version=written.version, rows=written.rows, tries=written.tries)
+        rows.unpersist()
+        tell("idle")
+        parts = parts_of_word(wait())
     warehouse.close()
     spark.stop()
 

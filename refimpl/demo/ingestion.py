@@ -1,10 +1,10 @@
 """Second act: three writers ingest the parts through Spark at the same time, another process keeps reading,
 and two of the writers are killed in the middle of a commit.
 
-All three stage version 1. Writer 3 is killed then: its staged file is durable, and the owner was never
-asked. The others go at the same moment, and one of them loses the race. Writer 2 is killed later, after the
-owner has ratified its commit and before the answer is there. From outside the two look alike; the owner is
-asked by attempt id what became of them, and a new process goes on with what is missing.
+All three stage version 1 and propose it at the same moment: one wins, the others rebase. Half-way writer 3
+is killed when its file is staged and the owner was not asked yet, and writer 2 when the owner has ratified its
+commit and the answer is not there yet. From outside the two look alike. `resolution` asks the owner what
+became of them, and the writer that is left takes over what is missing, and only that.
 """
 
 from __future__ import annotations
@@ -13,19 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from refimpl import actions
-from refimpl.actions import Add
-from refimpl.client.partition_values import local_path
-from refimpl.commits import Landed, Ratified, Rejected, RejectionReason, StagedProposal
 from refimpl.demo.crew import ENDED, Worker
-from refimpl.demo.stage import Stage
-from refimpl.demo.tasks import Hold, Ingest, Told, Watch
-from refimpl.table_feature import CATALOG_MANAGED
+from refimpl.demo.resolution import check_leftovers, resolve
+from refimpl.demo.stage import Stage, counted
+from refimpl.demo.tasks import GO, Hold, Ingest, Told, Watch, word_of_parts
 
 WRITERS: Final = 3
-_SECOND, _THIRD = 1, 2
-_KILLED_AT: Final = 1
-"""Writer 2 is killed at its second part, if it has one."""
+_KILLED_AFTER_DECISION, _KILLED_BEFORE_PROPOSAL = "writer 2", "writer 3"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,22 +29,26 @@ class _Writer:
     worker: Worker
     parts: list[str]
     """What it shall still write."""
+    killed_at: Hold | None
+    part: str = ""
+    """What it is writing."""
     proposal: dict[str, Any] = field(default_factory=dict)
     """The last one."""
-    started_race: bool = False
+    started: bool = False
+    ended: bool = False
 
 
 class Ingestion:
     """Run once. `added` tells then which part each version holds."""
 
-    def __init__(self, stage: Stage, *, when_one_is_done: Callable[[], None]) -> None:
-        """`when_one_is_done` is called when the first writer has ended by itself: it leaves a processor free."""
+    def __init__(self, stage: Stage, *, when_one_is_gone: Callable[[], None]) -> None:
+        """`when_one_is_gone` is called when the first writer has ended: it leaves a processor free."""
         self._stage = stage
-        self._when_one_is_done: Callable[[], None] | None = when_one_is_done
-        self._owner = stage.warehouse.owner
-        self._table_id = self._owner.resolve(stage.table).table_id
+        self._when_one_is_gone: Callable[[], None] | None = when_one_is_gone
         self._writers: dict[str, _Writer] = {}
-        self._at_the_start: list[_Writer] = []
+        self._idle: list[_Writer] = []
+        self._missing: list[str] = []
+        """Parts that a dead writer has left to others."""
         self._watched: dict[str, Any] = {}
         self._never_landed: list[str] = []
         """Staged files of attempts that were resolved so."""
@@ -63,15 +61,11 @@ class Ingestion:
         )
         reader = stage.crew.start("reader", self._watch())
         for number in range(WRITERS):
-            mine = parts[number::WRITERS]
-            holds = [Hold(part=0, ratified=False)]
-            if number == _SECOND:
-                holds.append(Hold(part=min(_KILLED_AT, len(mine) - 1), ratified=True))
-            self._start(f"writer {number + 1}", mine, holds)
+            self._start(f"writer {number + 1}", parts[number::WRITERS], half=len(parts) // WRITERS // 2)
         stage.display.status(f"Spark is starting in {WRITERS} processes")
         self._listen(reader)
         self._check_versions()
-        self._check_leftovers()
+        check_leftovers(stage, self._never_landed)
         self._check_reader()
 
     def _watch(self) -> Watch:
@@ -83,8 +77,12 @@ class Ingestion:
             rows={part: totals.rows for part, totals in source.parts.items()},
         )
 
-    def _start(self, name: str, parts: list[str], holds: list[Hold]) -> None:
+    def _start(self, name: str, parts: list[str], *, half: int) -> None:
         source = self._stage.source
+        killed_at: Hold | None = None
+        if name in (_KILLED_AFTER_DECISION, _KILLED_BEFORE_PROPOSAL):
+            killed_at = Hold(part=half, ratified=name == _KILLED_AFTER_DECISION)
+        holds = {Hold(part=0, ratified=False), *([killed_at] if killed_at is not None else [])}
         task = Ingest(
             warehouse=str(self._stage.warehouse.directory),
             table=self._stage.table,
@@ -92,174 +90,135 @@ class Ingestion:
             is_csv=source.is_csv,
             partition_column=source.partition_column,
             parts=parts,
-            holds=holds,
+            holds=list(holds),
         )
-        self._writers[name] = _Writer(worker=self._stage.crew.start(name, task), parts=list(parts))
+        worker = self._stage.crew.start(name, task)
+        self._writers[name] = _Writer(worker=worker, parts=list(parts), killed_at=killed_at)
 
     def _listen(self, reader: Worker) -> None:
         """Until the last writer has ended, and the reader has had its last look."""
-        at_work = WRITERS
         for worker, told in self._stage.crew.events():
             self._stage.hear(worker, told)
             if worker is reader:
                 self._hear_reader(told)
                 if told.what == ENDED:
                     return
-                continue
-            writer = self._writers.get(worker.name)
-            if writer is None:
-                continue
-            self._hear_writer(writer, told)
-            if told.what == ENDED:
-                at_work += self._ended(writer) - 1
-                if at_work == 0:
-                    reader.go()
-
-    def _ended(self, writer: _Writer) -> int:
-        """How many processes take the place of one that has ended."""
-        if writer.worker.killed:
-            return self._go_on(writer)
-        if self._when_one_is_done is not None:
-            self._when_one_is_done()
-            self._when_one_is_done = None
-        return 0
+            elif worker.name in self._writers:
+                self._hear_writer(self._writers[worker.name], told)
+                if all(writer.ended for writer in self._writers.values()):
+                    reader.say(GO)
 
     def _hear_reader(self, told: Told) -> None:
         if told.what == "saw":
-            facts = told.facts
-            self._stage.display.status(
-                f"the reader sees version {facts['version']}: {facts['parts']} parts, {facts['rows']:,} rows"
-            )
+            parts, rows = counted(told.facts["parts"], "part"), counted(told.facts["rows"], "row")
+            self._stage.display.status(f"the reader sees version {told.facts['version']}: {parts}, {rows}")
         elif told.what == "watched":
             self._watched = told.facts
 
     def _hear_writer(self, writer: _Writer, told: Told) -> None:
         name, facts, show = writer.worker.name, told.facts, self._stage.display
         match told.what:
+            case "writing":
+                writer.part = facts["part"]
             case "proposing":
                 writer.proposal = facts
             case "holding":
                 self._hear_holding(writer)
             case "lost":
-                show.line(
-                    f"{name} lost version {facts['version']} (latest {facts['latest']}): it rebases and stages anew"
-                )
+                show.line(f"{name} lost version {facts['version']} (the latest is {facts['latest']}) and rebases")
             case "committed":
-                writer.parts.remove(facts["part"])
-                self._record(facts["version"], facts["part"])
-                show.line(
-                    f"{name} committed version {facts['version']}: {self._part(facts['part'])}, {facts['rows']:,} rows"
-                )
+                self._record(writer, facts["version"])
+                rows = counted(facts["rows"], "row")
+                show.line(f"{name} committed version {facts['version']}: {self._label(facts['part'])}, {rows}")
+            case "idle":
+                self._idle.append(writer)
+                self._hand_out()
+            case _ if told.what == ENDED:
+                self._hear_end(writer)
 
     def _hear_holding(self, writer: _Writer) -> None:
-        name, version = writer.worker.name, writer.proposal["version"]
-        if writer.started_race:
-            writer.worker.kill()
-            self._stage.display.line(
-                f"{name} (process {writer.worker.pid}) is killed: SIGKILL before it heard of version {version}"
-            )
+        """At the start all wait for all; later a writer stands still only to be killed."""
+        if writer.started:
+            self._kill(writer)
             return
-        writer.started_race = True
-        self._at_the_start.append(writer)
-        if len(self._at_the_start) < WRITERS:
+        writer.started = True
+        if not all(other.started for other in self._writers.values()):
             return
-        self._stage.display.line(f"{WRITERS} writers have staged version {version}; nobody has proposed it yet")
-        third = self._writers[f"writer {_THIRD + 1}"]
-        third.worker.kill()
-        self._stage.display.line(
-            f"{third.worker.name} (process {third.worker.pid}) is killed: SIGKILL with its file staged"
-        )
-        for other in self._at_the_start:
-            other.worker.go()
+        version = writer.proposal["version"]
+        self._stage.display.line(f"{WRITERS} writers have staged version {version}, and now all propose it")
+        for other in self._writers.values():
+            if other.killed_at == Hold(part=0, ratified=False):
+                self._kill(other)
+            else:
+                other.worker.say(GO)
 
-    def _record(self, version: int, part: str) -> None:
-        self.added[version] = part
+    def _kill(self, writer: _Writer) -> None:
+        worker, version = writer.worker, writer.proposal["version"]
+        worker.kill()
+        assert writer.killed_at is not None
+        when = "before it heard what became" if writer.killed_at.ratified else "before it proposed what it had staged"
+        self._stage.display.line(f"{worker.name} (process {worker.pid}) gets SIGKILL {when} of version {version}")
 
-    def _part(self, part: str) -> str:
+    def _hear_end(self, writer: _Writer) -> None:
+        writer.ended = True
+        if writer.worker.killed:
+            landed, staged_file = resolve(self._stage, writer.worker.name, writer.proposal, self._label(writer.part))
+            if landed is not None:
+                self._record(writer, landed)
+            else:
+                self._never_landed.append(staged_file)
+            self._missing += writer.parts
+            self._hand_out()
+        if self._when_one_is_gone is not None:
+            self._when_one_is_gone()
+            self._when_one_is_gone = None
+
+    def _hand_out(self) -> None:
+        """What dead writers left goes to one that has done its own; when nothing can be left any more, all go home."""
+        if self._missing and self._idle:
+            heir = self._idle.pop(0)
+            labels = ", ".join(self._label(part) for part in self._missing)
+            self._stage.display.line(f"{heir.worker.name} takes over {labels}")
+            heir.parts += self._missing
+            heir.worker.say(word_of_parts(self._missing))
+            self._missing = []
+        elif len(self._idle) == sum(not writer.ended for writer in self._writers.values()):
+            for writer in self._idle:
+                writer.worker.say(word_of_parts([]))
+            self._idle = []
+
+    def _record(self, writer: _Writer, version: int) -> None:
+        self.added[version] = writer.part
+        writer.parts.remove(writer.part)
+
+    def _label(self, part: str) -> str:
         return f"{self._stage.source.partition_column} {part}"
 
-    def _go_on(self, killed: _Writer) -> int:
-        """Resolve what the dead writer had proposed, and start another one for what is missing; how many."""
-        attempt, version, staged = (killed.proposal[fact] for fact in ("attempt", "version", "staged_file"))
-        outcome = self._owner.attempt_outcome(self._table_id, attempt)
-        again = self._owner.commit(self._table_id, version, StagedProposal(attempt=attempt, file_name=staged))
-        part = killed.parts[0]
-        if isinstance(outcome, Landed):
-            self._stage.check(
-                "killed after the owner's decision",
-                f"attempt {attempt[:8]} of {killed.worker.name} landed as version {outcome.commit.version}; "
-                f"sent again it is answered the same, and {self._part(part)} is not written twice",
-                ok=isinstance(again, Ratified) and again.replayed and again.commit.version == outcome.commit.version,
-                attempt=attempt,
-                version=outcome.commit.version,
-            )
-            killed.parts.remove(part)
-            self._record(outcome.commit.version, part)
-        else:
-            refused = isinstance(again, Rejected) and again.reason is RejectionReason.ATTEMPT_RESOLVED
-            self._never_landed.append(staged)
-            self._stage.check(
-                "killed before the owner was asked",
-                f"attempt {attempt[:8]} of {killed.worker.name} has not landed and never will: sent late, its version "
-                f"{version} is refused ({again.reason.value if isinstance(again, Rejected) else type(again).__name__})",
-                ok=refused,
-                attempt=attempt,
-            )
-        if not killed.parts:
-            return 0
-        self._start(f"{killed.worker.name}b", killed.parts, [])
-        self._stage.display.line(f"{killed.worker.name}b goes on with {_count(len(killed.parts), 'part')}")
-        return 1
-
     def _check_versions(self) -> None:
-        source, latest = self._stage.source, self._owner.get_commits(self._table_id).latest_ratified_version
-        versions = sorted(self.added)
-        lost = sum(told.what == "lost" for writer in self._writers.values() for told in writer.worker.heard)
+        source, writers = self._stage.source, self._writers.values()
+        latest = self._stage.warehouse.owner.resolve(self._stage.table).commits.latest_ratified_version
+        lost = sum(told.what == "lost" for writer in writers for told in writer.worker.heard)
+        killed = sum(writer.worker.killed for writer in writers)
         self._stage.check(
             "every part landed once",
-            f"{len(versions)} versions for {len(source.parts)} parts, latest {latest}; "
-            f"{lost} lost races were rebased, 2 writers were killed",
-            ok=versions == list(range(1, len(source.parts) + 1))
+            f"{len(self.added)} versions for {len(source.parts)} parts, the latest is {latest}; "
+            f"{counted(lost, 'lost race')} rebased, {killed} writers killed",
+            ok=sorted(self.added) == list(range(1, len(source.parts) + 1))
             and sorted(self.added.values()) == sorted(source.parts)
             and latest == len(source.parts)
-            and sum(writer.worker.killed for writer in self._writers.values()) == _THIRD,
+            and killed == WRITERS - 1,
             lost_races=lost,
         )
 
-    def _check_leftovers(self) -> None:
-        """What a killed writer left: data files that no version names."""
-        table = self._stage.warehouse.table(self._stage.table)
-        active = {add.path for add in table.snapshot().files.values()}
-        folder = CATALOG_MANAGED.staging_folder
-        left = [
-            add.path
-            for name in self._never_landed
-            for add in actions.decode(table.log.read_staged(folder, name), source=name)
-            if isinstance(add, Add)
-        ]
-        there = [path for path in left if local_path(table.location, path).exists()]
-        self._stage.check(
-            "what never landed is invisible",
-            f"{len(there)} data files of the killed writer lie in the folder beside the {len(active)} of the table; "
-            f"the newest version names {len(active & set(left))} of them",
-            ok=bool(there) and there == left and active.isdisjoint(left),
-        )
-
     def _check_reader(self) -> None:
-        seen = self._watched
-        faults = seen["faults"]
+        seen, faults = self._watched, self._watched["faults"]
+        found = "whole parts only, never fewer, time only forward"
+        if faults:
+            found = f"{counted(len(faults), 'fault')}, the first: {faults[0]}"
         self._stage.check(
             "every snapshot was whole",
-            f"{seen['looks']:,} looks, {seen['versions']} different versions read row by row, the last {seen['last']}: "
-            + (
-                f"{len(faults)} faults, first: {faults[0]}"
-                if faults
-                else "whole parts only, never fewer, time only forward"
-            ),
+            f"{counted(seen['looks'], 'look')}, {counted(seen['versions'], 'version')} read row by row, "
+            f"the last was {seen['last']}: {found}",
             ok=not faults and seen["last"] == len(self._stage.source.parts),
             **seen,
         )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

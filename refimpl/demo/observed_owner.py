@@ -24,15 +24,14 @@ class ObservedOwner(LocalOwner):
         environment: Environment,
         *,
         tell: Callable[..., None],
-        wait: Callable[[], None],
+        wait: Callable[[], str],
         holds: Sequence[Hold] = (),
     ) -> None:
         super().__init__(warehouse, environment)
         self._tell = tell
         self._wait = wait
         self._holds = list(holds)
-        self.part = 0
-        """The number of the part that is being written."""
+        self.parts_done = 0
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
         facts: dict[str, Any] = {
@@ -52,7 +51,7 @@ class ObservedOwner(LocalOwner):
 
     def _hold(self, facts: dict[str, Any], *, ratified: bool) -> None:
         """Stand still if this is the place. Whether the commit landed is not told: the owner must be asked."""
-        place = Hold(part=self.part, ratified=ratified)
+        place = Hold(part=self.parts_done, ratified=ratified)
         if place in self._holds:
             self._holds.remove(place)
             self._tell("holding", **facts)

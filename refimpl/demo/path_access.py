@@ -12,7 +12,7 @@ from refimpl.client.create import create_table
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.demo.stage import Stage
+from refimpl.demo.stage import Stage, counted
 from refimpl.errors import PathAccessError
 from refimpl.table_feature import MANAGED_COMMIT, Way
 
@@ -46,7 +46,8 @@ def path_access(stage: Stage) -> None:
     after = by_path.snapshot()
     stage.check(
         "backfill on request",
-        f"{published.published} commits published; by path it is version {after.version} now, {_rows(after):,} rows",
+        f"{counted(published.published, 'commit')} published; by path it is version {after.version} now "
+        f"({_rows(after):,} rows)",
         ok=after.version == fresh.version and _rows(after) == stage.source.rows,
     )
     _refused(stage)

@@ -12,8 +12,8 @@ from refimpl.client.create import create_table
 from refimpl.client.schema import Field, Primitive, Struct, from_arrow
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.demo.crew import ENDED, Worker
-from refimpl.demo.stage import Stage
-from refimpl.demo.tasks import Create, Told
+from refimpl.demo.stage import Stage, counted
+from refimpl.demo.tasks import GO, Create, Told
 from refimpl.table_feature import CATALOG_MANAGED, Way
 
 CREATORS: Final = 8
@@ -66,7 +66,7 @@ def _run(stage: Stage, creators: list[Worker]) -> None:
                 ready += 1
                 if ready == len(creators):
                     for creator in creators:
-                        creator.go()
+                        creator.say(GO)
             case "created":
                 stage.display.line(
                     f"{worker.name} (process {worker.pid}) created it in {told.facts['milliseconds']} ms"
@@ -95,7 +95,7 @@ def _check_winner(stage: Stage, creators: list[Worker]) -> None:
     )
     stage.check(
         "the losers learnt who won",
-        f"all {len(ends)} name the table {', '.join(sorted(believed))}; {len(folders)} folder stands, "
+        f"all {len(ends)} name the table {', '.join(sorted(believed))}; {counted(len(folders), 'folder')} left, "
         f"at version {table.commits.latest_ratified_version}",
         ok=believed == {table.table_id} and folders == [table.location] and table.commits.latest_ratified_version == 0,
     )
@@ -114,7 +114,8 @@ def _check_journal(stage: Stage, creators: list[Worker]) -> None:
     lost = sum(told.what == "lost" for worker in creators for told in worker.heard)
     stage.check(
         "inline commits that raced",
-        f"{len(rows)} rows in versions {versions[0]} to {versions[-1]} of '{JOURNAL}', {lost} lost races were rebased; "
+        f"{len(rows)} rows in versions {versions[0]} to {versions[-1]} of '{JOURNAL}', "
+        f"{counted(lost, 'lost race')} rebased; "
         f"the owner itself holds the bytes of {sum(commit.content is not None for commit in waiting)} of them",
         ok=versions == list(range(1, CREATORS + 1))
         and snapshot.version == CREATORS

@@ -8,8 +8,8 @@ from typing import Any
 
 from refimpl.demo.crew import ENDED, Worker
 from refimpl.demo.source import Totals
-from refimpl.demo.stage import Stage
-from refimpl.demo.tasks import ReadBack
+from refimpl.demo.stage import Stage, counted
+from refimpl.demo.tasks import GO, ReadBack
 
 
 def start(stage: Stage) -> Worker:
@@ -31,7 +31,7 @@ def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:
     stage.display.chapter("Spark reads the table back")
     stage.display.status("Spark computes the totals of each part")
     found: dict[str, dict[str, Any]] = {}
-    worker.go()
+    worker.say(GO)
     for teller, told in stage.crew.events():
         if teller is worker and told.what in ("totals", "earlier"):
             found[told.what] = told.facts
@@ -49,14 +49,15 @@ def _check_totals(stage: Stage, told: dict[str, Any]) -> None:
     stage.check(
         "row counts equal the input's",
         f"{sum(row['rows'] for row in parts.values()):,} rows in {len(parts)} parts of version {told['version']}, "
-        f"of which the newest {waiting} commits are with the owner only; the input has {stage.source.rows:,}",
+        f"the newest {counted(waiting, 'commit')} not yet published; the input has {stage.source.rows:,}",
         ok={part: row["rows"] for part, row in parts.items()}
         == {part: totals.rows for part, totals in expected.items()},
     )
     stage.check(
         "sums equal the input's",
-        f"{len(any_part.sums)} sums and {len(any_part.counts)} counts of values for each of {len(parts)} parts: "
-        + (f"{len(faults)} differ, first: {faults[0]}" if faults else "none differs"),
+        f"{counted(len(any_part.sums), 'sum')} and {counted(len(any_part.counts), 'count')} of values for each of "
+        f"{len(parts)} parts: "
+        + (f"{counted(len(faults), 'difference')}, first: {faults[0]}" if faults else "no difference"),
         ok=not faults,
         compared=len(expected) * (len(any_part.sums) + len(any_part.counts) + 1),
         differences=faults[:20],

@@ -75,7 +75,7 @@ class _Seen:
         self.versions += 1
 
 
-def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], None]) -> None:
+def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], str]) -> None:
     """Totals of each part, by Spark, from the newest version; and the rows of an earlier version."""
     from pyspark.sql import functions
 

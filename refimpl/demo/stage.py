@@ -15,6 +15,11 @@ HERE: Final = "demo"
 """How this very process is called."""
 
 
+def counted(number: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 class Display(Protocol):
     """Whoever shows what happens while it happens."""
 

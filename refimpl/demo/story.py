@@ -18,7 +18,7 @@ from refimpl.demo.ingestion import Ingestion
 from refimpl.demo.path_access import TOTALS, path_access
 from refimpl.demo.race import JOURNAL, race
 from refimpl.demo.results import Result, Timeline
-from refimpl.demo.stage import Display, Stage
+from refimpl.demo.stage import Display, Stage, counted
 from refimpl.demo.timeline import timeline
 from refimpl.errors import InvalidRequestError
 from refimpl.owner.verify import Severity, verify
@@ -69,7 +69,7 @@ def run(wishes: Wishes, display: Display) -> Result:
 def _play(stage: Stage) -> list[Timeline]:
     race(stage)
     spark_readers: list[Worker] = []
-    ingestion = Ingestion(stage, when_one_is_done=lambda: spark_readers.append(read_back.start(stage)))
+    ingestion = Ingestion(stage, when_one_is_gone=lambda: spark_readers.append(read_back.start(stage)))
     ingestion.run()
     path_access(stage)
     read_back.read_back(stage, spark_readers[0], ingestion.added)
@@ -87,8 +87,9 @@ def _check_invariants(stage: Stage) -> None:
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     stage.check(
         "verify",
-        f"{len(stage.warehouse.owner.tables())} tables against every invariant: {len(errors)} errors, "
-        f"{len(findings) - len(errors)} notes" + (f", first error: {errors[0].message}" if errors else ""),
+        f"{counted(len(stage.warehouse.owner.tables()), 'table')} against every invariant: "
+        f"{counted(len(errors), 'error')}, {counted(len(findings) - len(errors), 'note')}"
+        + (f", first error: {errors[0].message}" if errors else ""),
         ok=not errors,
         findings=[f"{finding.table}: {finding.code}: {finding.message}" for finding in findings],
     )

@@ -1,7 +1,8 @@
 """What the processes of the demonstration are asked to do, and what they tell: one JSON object a line.
 
-A process reads its task from its argument, then single words from its standard input: `go`, or the end of
-the input, at which it ends itself. What it tells, it writes to its standard output.
+A process reads its task from its argument, then words from its standard input, one a line: `go`, or for a
+writer that has done its parts a list of more. At the end of the input it ends itself. What it tells, it
+writes to its standard output.
 """
 
 from __future__ import annotations
@@ -11,6 +12,15 @@ from typing import Any, Final
 import msgspec
 
 GO: Final = "go"
+
+
+def word_of_parts(parts: list[str]) -> str:
+    """More parts for a writer; none: it is done."""
+    return msgspec.json.encode(parts).decode()
+
+
+def parts_of_word(word: str) -> list[str]:
+    return msgspec.json.decode(word, type=list[str])
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -36,7 +46,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Append the parts of a file to a table through Spark, one commit for each part."""
+    """Append the parts of a file to a table through Spark, one commit for each part; then ask for more."""
 
     warehouse: str
     table: str

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from refimpl.demo import creating, ingesting, reading
-from refimpl.demo.tasks import GO, Create, Ingest, ReadBack, Task, Told, Watch
+from refimpl.demo.tasks import Create, Ingest, ReadBack, Task, Told, Watch
 from refimpl.errors import DeltaError
 
 
@@ -28,18 +28,20 @@ class Line:
 
     def _hear(self) -> None:
         """Reads the descriptor itself: a thread that waits inside `sys.stdin` disturbs the interpreter's end."""
-        while words := os.read(0, 1024):
-            for word in words.decode().split():
-                self._words.put(word)
+        pending = b""
+        while heard := os.read(0, 65536):
+            *words, pending = (pending + heard).split(b"\n")
+            for word in words:
+                self._words.put(word.decode())
         os._exit(1)  # nobody is there any more: leave at once, as if killed
 
     def tell(self, what: str, **facts: Any) -> None:
         told = Told(what=what, at=time.time_ns() // 1_000_000, facts=facts)
         os.write(self._out, msgspec.json.encode(told) + b"\n")
 
-    def wait(self) -> None:
-        """Until the word comes."""
-        assert self._words.get() == GO
+    def wait(self) -> str:
+        """The next word, when it comes."""
+        return self._words.get()
 
     def word_came(self) -> bool:
         return not self._words.empty()

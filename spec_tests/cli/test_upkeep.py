@@ -103,7 +103,7 @@ def test_verify_is_content_with_a_sound_warehouse(cli: CommandLine, busy: str) -
     assert answer.code == ExitCode.OK
     assert answer.json["ok"]
     assert {finding["severity"] for finding in answer.json["findings"]} <= {"note"}
-    assert "1 tables" in cli("verify").out
+    assert "1 table:" in cli("verify").out
 
 
 def test_verify_fails_where_a_published_commit_was_altered(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import refimpl
 from refimpl.cli.columns import of_sql
 from refimpl.demo.crew import ENDED, Crew, Worker
-from refimpl.demo.tasks import Watch
+from refimpl.demo.tasks import GO, Watch
 from refimpl.errors import OwnerUnavailableError
 
 pytestmark = pytest.mark.processes
@@ -37,7 +37,7 @@ def test_a_process_that_hears_the_word_ends_well(tmp_path: Path, task: Watch) ->
     with Crew(tmp_path, patience=PATIENCE) as crew:
         worker = crew.start("reader", task)
         _until(crew, worker, "ready")
-        worker.go()
+        worker.say(GO)
         assert _until(crew, worker, "watched")["faults"] == []
         assert _until(crew, worker, ENDED) == {"code": 0}
 
