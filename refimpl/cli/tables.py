@@ -200,12 +200,13 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
         output.show_line(f"{place.directory} has no tables; make one: commit-owner create NAME --columns SQL")
         return
     output.show_table(
-        ("name", "dialect", "way", ">version", ">waiting", "location"),
+        ("name", "dialect", "way", "state", ">version", ">waiting", "location"),
         [
             (
                 table.name,
                 table.feature_name,
                 table.way.value,
+                "halted" if table.halted else table.state.value,
                 output.plain(table.commits.latest_ratified_version),
                 len(table.commits.commits),
                 _short(table.location, place.directory),

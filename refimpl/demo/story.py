@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from refimpl.demo.stage import Display, Stage, counted
 from refimpl.demo.timeline import timeline
 from refimpl.errors import InvalidRequestError
 from refimpl.owner.verify import Severity, verify
+from refimpl.spark import find_java
 
 FLIGHTS: Final = "flights"
 OTHER_INPUT: Final = "ingested"
@@ -43,6 +45,7 @@ def run(wishes: Wishes, display: Display) -> Result:
     A check that fails raises nothing: the result says so.
     """
     started = time.perf_counter()
+    _check_spark()
     with _places(wishes.warehouse) as (directory, scratch):
         loaded = source.load(wishes.input, wishes.partition_by, scratch)
         display.line(
@@ -93,6 +96,13 @@ def _check_invariants(stage: Stage) -> None:
         ok=not errors,
         findings=[f"{finding.table}: {finding.code}: {finding.message}" for finding in findings],
     )
+
+
+def _check_spark() -> None:
+    """Before anything is started: `InvalidRequestError` where PySpark or Java is missing."""
+    if find_spec("pyspark") is None:
+        raise InvalidRequestError("the demo writes through Spark: pip install 'delta-commit-owner[demo]'")
+    find_java()
 
 
 @contextmanager

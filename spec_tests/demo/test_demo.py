@@ -16,6 +16,7 @@ from refimpl.cli.exit_codes import ExitCode
 from refimpl.demo import story
 from refimpl.demo.results import Timeline
 from refimpl.demo.stage import Stage
+from refimpl.errors import InvalidRequestError
 
 SCRIPT = Path(sys.executable).with_name("commit-owner")
 CHECKS = [
@@ -107,4 +108,14 @@ def test_a_file_that_cannot_serve_is_refused_before_anything_is_made(tmp_path: P
     answer = _run("--input", tmp_path / "nowhere.csv", "--warehouse", tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
     assert "nowhere.csv" in answer.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_java_nothing_is_started(small_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_java() -> Path:
+        raise InvalidRequestError("Spark needs Java 17 or newer")
+
+    monkeypatch.setattr(story, "find_java", find_java)
+    answer = _run("--input", small_file, "--warehouse", tmp_path / "new")
+    assert (answer.exit_code, answer.stderr) == (ExitCode.USAGE, "error: Spark needs Java 17 or newer\n")
     assert not (tmp_path / "new").exists()
