@@ -103,15 +103,13 @@ def commits(
         return
     if answer.commits:
         output.show_table(
-            (">version", "=way", "attempt", "in-commit timestamp", "ratified", ">bytes"),
+            (">version", "=way", "=attempt", "=in-commit timestamp"),
             [
                 (
                     output.plain(commit.version),
                     commit.way.value,
                     commit.attempt,
                     output.moment(commit.in_commit_timestamp),
-                    output.moment(commit.ratified_at),
-                    commit.size,
                 )
                 for commit in answer.commits
             ],
