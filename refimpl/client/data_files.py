@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from refimpl.actions import Add, Cdc
 from refimpl.client import arrow_columns, file_statistics, partition_values
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import Struct, to_arrow
+from refimpl.client.schema import CHANGE_COLUMN, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import InvalidRequestError
 
@@ -41,8 +41,6 @@ OPEN_FILES: Final = 200
 """Files kept open at once. A table with more partitions gets further files for some of them."""
 
 EXTENSION: Final = ".snappy.parquet"
-CHANGE_COLUMN: Final = "__is_cdc"
-"""A virtual partition column: `true` marks rows of the change data feed."""
 CHANGE_FOLDER: Final = "_change_data"
 
 PartitionKey = tuple[str | None, ...]

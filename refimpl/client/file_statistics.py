@@ -3,9 +3,9 @@
 Delta's protocol, "Per-file Statistics". Footers cost nothing, whoever wrote the file, but they have
 traps (all of them only ever cost a bound, never a wrong one):
 
-- a NaN is left out of the bounds (Arrow), or is the upper one (Spark): columns with NaN get no bounds;
+- a NaN is left out of the bounds by Arrow, and is the upper one by Spark: columns with NaN get no bounds;
 - columns under an array or a map have no per-row meaning: no bounds, no counts;
-- values of more than 4096 bytes, and Spark's INT96 timestamps, have no bounds.
+- values of more than 4096 bytes have no bounds, nor have Spark's INT96 timestamps.
 
 Bounds of strings are cut to a prefix, those of timestamps widened to whole milliseconds, because that
 is how readers expect them.

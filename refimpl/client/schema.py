@@ -28,6 +28,9 @@ TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
 FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
 """Characters that a column's name may hold only under column mapping, which is not written here."""
 
+CHANGE_COLUMN: Final = "__is_cdc"
+"""A virtual partition column while a write is on its way: `true` marks rows of the change data feed."""
+
 _METADATA_KEY: Final = b"delta.metadata"
 """Where an Arrow field carries the Delta field's metadata, as JSON."""
 _NAME: Final = "element"
@@ -220,6 +223,8 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None
     if not schema.fields:
         raise InvalidRequestError("a table needs at least one column")
     _check_names(schema, "")
+    if CHANGE_COLUMN in schema:
+        raise InvalidRequestError(f"the column name {CHANGE_COLUMN!r} is reserved for change data; rename it")
     for name in partition_columns:
         kind = schema[name].type
         if not isinstance(kind, Primitive | Decimal) or kind == Primitive(name="binary"):

@@ -170,28 +170,3 @@ def _widens(given: DataType, wanted: DataType) -> bool:
             return left in _DIGITS and right.precision - right.scale >= _DIGITS[left]
         case _:
             return False
-
-
-def may_hold_forbidden_nulls(frame: DataFrame, schema: Struct) -> bool:
-    """Whether Spark's schema leaves open that a `matched` frame has a null where the table allows none."""
-    return any(_looser(given, wanted) for given, wanted in zip(schema_of(frame).fields, schema.fields, strict=True))
-
-
-def _looser(given: Field, wanted: Field) -> bool:
-    return (given.nullable and not wanted.nullable) or _looser_type(given.type, wanted.type)
-
-
-def _looser_type(given: DataType, wanted: DataType) -> bool:
-    match given, wanted:
-        case Struct(fields=left), Struct(fields=right):
-            return any(_looser(a, b) for a, b in zip(left, right, strict=True))
-        case Array() as left, Array() as right:
-            return (left.contains_null and not right.contains_null) or _looser_type(left.element, right.element)
-        case Map() as left, Map() as right:
-            return (
-                (left.value_contains_null and not right.value_contains_null)
-                or _looser_type(left.key, right.key)
-                or _looser_type(left.value, right.value)
-            )
-        case _:
-            return False

@@ -30,14 +30,18 @@ OLDEST_JAVA: Final = 17
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.files.openCostInBytes": "131072",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
-"""What every session needs here. Above 32 files Spark would start a job only to list them, and would count
-each small file as 4 MB; its default INT96 timestamps have no statistics."""
+"""What reads and writes here need of a session.
+
+Reads: above 32 files Spark would start a job only to list them, and it would count each small file as 4 MB.
+Writes: Spark 4.1 and later measure the batch after every row that goes to a Python worker, to keep it below this
+size; that costs two thirds of the whole write. The number switches it off, as it was in every Spark before.
+The limit on rows stays (`spark.sql.execution.arrow.maxRecordsPerBatch`, 10,000): lower it for rows of more than
+200 kB, because no batch may hold 2 GB.
+"""
 
 _LOOPBACK: Final = "127.0.0.1"
-_ARROW_ROWS: Final = "65536"
-"""Rows of the batches that go to Python workers."""
 
 
 def local_session(
@@ -80,7 +84,6 @@ def local_session(
         "spark.sql.shuffle.partitions": str(shuffle_partitions or threads),
         "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": _ARROW_ROWS,
         "spark.log.level": "ERROR",
         **SETTINGS,
         **(settings or {}),
@@ -100,11 +103,8 @@ def _hush_python() -> None:
 
 
 def prepared(spark: SparkSession) -> SparkSession:
-    """The user's session with `SETTINGS`, where the user has not chosen otherwise.
-
-    They hold for the whole session: plain `df.write.parquet` gets timestamps with statistics too.
-    """
-    given = {key for key, _ in spark.sparkContext.getConf().getAll()}
+    """The user's session with `SETTINGS`, but for those that the user has set: they hold for the whole session."""
+    given = spark.conf.getAll
     for key, value in SETTINGS.items():
         if key not in given:
             spark.conf.set(key, value)

@@ -1,16 +1,7 @@
-"""Rows of a frame as data files of a table, by the fastest of three routes that end in the same.
+"""Rows of a frame as data files of a table: through tasks, or where they are on the driver already, there.
 
-=======================  ==========================================  ===================================
-rows                     route                                       why
-=======================  ==========================================  ===================================
-on the driver already    the plain client's writer                   no Python worker need start
-of a partitioned table,  tasks write through Arrow                   faster than Spark's own writer,
-or null checks needed    (`commit_protocol`)                         which sorts; and it sees every value
-all others               Spark's writer, private folder              rows stay in the JVM
-                         (`staged_files`)
-=======================  ==========================================  ===================================
-
-`python -m spec_tests.benchmarks.spark_write` measures them side by side.
+Rows that the driver holds (`createDataFrame` of local data, results of commands) are few, and starting
+Python workers for them costs more than the write. `python -m spec_tests.benchmarks.spark_write` measures both.
 """
 
 from __future__ import annotations
@@ -22,7 +13,7 @@ from typing import TYPE_CHECKING
 from refimpl.actions import Add
 from refimpl.client import data_files, file_statistics
 from refimpl.client.schema import Struct
-from refimpl.spark import commit_protocol, frames, staged_files
+from refimpl.spark import commit_protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,6 +36,4 @@ def write_files(
     indexed = file_statistics.indexed(schema.without(partition_columns), properties)
     if on_driver:
         return tuple(data_files.write(location, schema, partition_columns, frame.toArrow(), indexed=indexed))
-    if partition_columns or frames.may_hold_forbidden_nulls(frame, schema):
-        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added
-    return staged_files.write(frame, location, schema, indexed=indexed).added
+    return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added

@@ -3,8 +3,8 @@
     python -m spec_tests.benchmarks.spark_write [--rows 10000000] [--rounds 5] [--json]
 
 Plain: Spark's own writer, then fsync of every file and folder that it made. Ours: `saveAsTable`, from the frame
-to the ratified version. The routes of `refimpl.spark.writing_files` are measured side by side as well, so that
-the choice between them rests on figures. Ratios are plain / ours: above 1, ours is faster.
+to the ratified version. An append of few rows is measured both ways: as a job, and where the rows are on the
+driver. Ratios are plain / ours: above 1, ours is faster.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import refimpl
-from refimpl.client import file_statistics
-from refimpl.spark import DeltaConnection, commit_protocol, connect, frames, local_session, staged_files
+from refimpl.spark import DeltaConnection, connect, local_session
 from spec_tests.benchmarks import measure
 
 if TYPE_CHECKING:
@@ -83,21 +82,6 @@ class Bench:
         shutil.rmtree(made.location)
         return seconds
 
-    def route(self, frame: DataFrame, columns: tuple[str, ...], *, staged: bool) -> float:
-        """One route by itself, without a table: only the files."""
-        place = self.scratch / uuid.uuid4().hex
-        place.mkdir()
-        schema = frames.new_table_schema(frame)
-        indexed = file_statistics.indexed(schema.without(columns))
-
-        def write() -> None:
-            if staged:
-                staged_files.write(frame, place, schema, indexed=indexed)
-            else:
-                commit_protocol.write(frame, place, schema, columns, indexed=indexed)
-
-        return self._seconds(write, place)
-
     def _seconds(self, write: Callable[[], None], place: Path | None) -> float:
         os.sync()
         start = time.perf_counter()
@@ -127,7 +111,6 @@ def main() -> int:
             return {
                 "plain": lambda: b.plain(b.flat),
                 "ours": lambda: b.ours(b.flat),
-                "through Arrow": lambda: b.route(b.flat, (), staged=False),
                 "plain, parted": lambda: b.plain(b.parted, "bucket"),
                 "ours, parted": lambda: b.ours(b.parted, "bucket"),
                 "small, job": lambda: b.small(on_driver=False),
@@ -148,7 +131,6 @@ def main() -> int:
         report.add(label, seconds, "s")
     report.add(f"{PARTITIONS} partitions: plain / ours", ratio("plain, parted", "ours, parted"), "", at_least=1.0)
     report.add("unpartitioned: plain / ours", ratio("plain", "ours"), "", at_least=0.6)
-    report.add("unpartitioned through Arrow: plain / that route", ratio("plain", "through Arrow"), "")
     report.add("100 rows: a job / on the driver", ratio("small, job", "small, driver"), "")
     return report.finish(as_json=options.json)
 

@@ -162,6 +162,13 @@ def test_names_that_need_column_mapping_are_refused(name: str) -> None:
     s.check_columns(_columns("id", "naïve-name.x"))
 
 
+def test_the_name_of_the_virtual_column_of_change_data_is_reserved() -> None:
+    """delta-facts 3: rows under that name would become change data, not rows of the table."""
+    with pytest.raises(InvalidRequestError):
+        s.check_columns(_columns("id", "__is_cdc"), ["__is_cdc"])
+    s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])
+
+
 def test_names_that_differ_in_nothing_but_case_are_refused_at_any_depth() -> None:
     with pytest.raises(InvalidRequestError):
         s.check_columns(_columns("id", "ID"))

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ from refimpl.actions import Add, Cdc
 from refimpl.client import file_statistics, partition_values
 from refimpl.client import schema as s
 from refimpl.errors import CorruptionError, InvalidRequestError
-from refimpl.spark import DeltaConnection, commit_protocol, frames, staged_files
+from refimpl.spark import DeltaConnection, commit_protocol, frames
 from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
 
 if TYPE_CHECKING:
@@ -131,21 +131,20 @@ def test_a_job_whose_task_fails_for_good_leaves_nothing_in_the_log(delta: DeltaC
     assert delta.read.table("t").count() == 100
 
 
-def test_a_failing_row_ends_a_write_of_either_kind_with_the_table_as_it_was(
-    delta: DeltaConnection, spark: SparkSession, frame: DataFrame
+@pytest.mark.parametrize("partition_columns", [[], ["month"]])
+def test_a_failing_row_ends_a_write_with_the_table_as_it_was(
+    partition_columns: list[str], delta: DeltaConnection, spark: SparkSession, frame: DataFrame
 ) -> None:
     bad = frame.selectExpr("case when id = 99 then raise_error('no') else id end id", "month")
-    for name, columns in (("tasks", ["month"]), ("staged", [])):
-        delta.write(frame).partitionBy(columns).saveAsTable(name)
-        with pytest.raises(PySparkException):
-            delta.write(bad).mode("append").saveAsTable(name)
-        table = delta.table(name)
-        snapshot = table.snapshot()
-        assert snapshot.version == 0
-        assert not list(table.location.glob(f"{staged_files.FOLDER_PREFIX}*"))
-        assert _on_disk(table.location) >= {add.path for add in snapshot.files.values()}
-        assert delta.read.table(name).count() == 100
-        assert delta.write(frame).mode("append").saveAsTable(name) is not None
+    delta.write(frame).partitionBy(partition_columns).saveAsTable("t")
+    with pytest.raises(PySparkException):
+        delta.write(bad).mode("append").saveAsTable("t")
+    table = delta.table("t")
+    snapshot = table.snapshot()
+    assert snapshot.version == 0
+    assert _on_disk(table.location) >= {add.path for add in snapshot.files.values()}
+    assert delta.read.table("t").count() == 100
+    assert delta.write(frame).mode("append").saveAsTable("t") is not None
 
 
 def test_speculative_attempts_write_different_files_and_one_of_them_is_believed(
@@ -238,33 +237,16 @@ def test_a_write_computes_its_rows_exactly_once(
     assert len(list(marks.iterdir())) == 2
 
 
-def test_staged_files_end_in_their_final_place_with_statistics_and_nothing_else_remains(
-    frame: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[Any] = []
-    plain_fsync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), plain_fsync(fd))
-    )
-    schema = frames.schema_of(frame)
-    files = staged_files.write(frame, tmp_path, schema, indexed=file_statistics.indexed(schema))
-    assert {path.name for path in tmp_path.iterdir()} == {add.path for add in files.added}
-    assert all(FILE_NAME.fullmatch(add.path) for add in files.added)
-    assert len(synced) == 3
-    assert synced[-1] == tmp_path
-    assert [json.loads(add.stats or "")["minValues"]["id"] for add in files.added] == [0, 50]
-    assert _rows(files.added) == 100
-
-
-def test_staged_writes_side_by_side_do_not_disturb_each_other(frame: DataFrame, tmp_path: Path) -> None:
-    """spark.md: concurrent jobs in one folder share `_temporary`, and the first to finish deletes it."""
+def test_writes_side_by_side_do_not_disturb_each_other(frame: DataFrame, tmp_path: Path) -> None:
+    """spark.md: jobs of Spark's own writer share `_temporary` in one folder, and the first to finish deletes it."""
     from concurrent.futures import ThreadPoolExecutor
 
     schema = frames.schema_of(frame)
 
     def write(_: int) -> int:
-        return _rows(staged_files.write(frame, tmp_path, schema, indexed=file_statistics.indexed(schema)).added)
+        return _rows(commit_protocol.write(frame, tmp_path, schema, (), indexed=file_statistics.indexed(schema)).added)
 
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(write, range(3))) == [100, 100, 100]
     assert len(_on_disk(tmp_path)) == 6
+    assert all(FILE_NAME.fullmatch(name) for name in _on_disk(tmp_path))

@@ -259,7 +259,6 @@ def test_rows_that_are_on_the_driver_are_written_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writing_files.commit_protocol, "write", None)
-    monkeypatch.setattr(writing_files.staged_files, "write", None)
     local = spark.createDataFrame(rows.toArrow(), rows.schema)
     delta.write(local).partitionBy(partition_columns).saveAsTable("t")
     delta.write(local).mode("append").saveAsTable("t")
