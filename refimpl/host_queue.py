@@ -34,6 +34,7 @@ _RANGE: Final = struct.Struct("hhqqi")
 """`struct flock` of Linux: type, whence, start, length, pid."""
 _SECONDS_PER_TURN: Final = 0.0004
 """Who stands further back looks less often: so long for everybody in front."""
+_SECONDS_PER_DRAW: Final = 0.00005
 
 
 def host_queue(path: Path) -> HostQueue:
@@ -63,10 +64,14 @@ def _joined(path: Path, leaving: contextlib.ExitStack) -> bool:
 
 
 def _draw(fd: int) -> int:
-    _lock(fd, 0, wait=True)
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not _lock(fd, 0):
+        if time.monotonic() > deadline:
+            raise TimeoutError("somebody was stopped in the middle of drawing a ticket")
+        time.sleep(_SECONDS_PER_DRAW)
     following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
     os.pwrite(fd, _COUNTERS.pack(following + 1, done), 0)
-    _lock(fd, _FIRST_TICKET_BYTE + following, wait=False)
+    _lock(fd, _FIRST_TICKET_BYTE + following)
     _unlock(fd, 0)
     return int(following)
 
@@ -77,7 +82,7 @@ def _await(fd: int, ticket: int) -> bool:
     before = _FIRST_TICKET_BYTE + ticket - 1
     deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     waited = False
-    while not _lock(fd, before, wait=False):
+    while not _lock(fd, before):
         waited = True
         if time.monotonic() > deadline:
             return waited
@@ -92,10 +97,9 @@ def _hand_back(fd: int, ticket: int) -> None:
         os.pwrite(fd, ticket.to_bytes(8, "little"), 8)
 
 
-def _lock(fd: int, byte: int, *, wait: bool) -> bool:
-    command = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+def _lock(fd: int, byte: int) -> bool:
     try:
-        fcntl.fcntl(fd, command, _RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
     except (BlockingIOError, PermissionError):
         return False
     return True

@@ -95,11 +95,12 @@ def _publish(log: LogStore, version: Version, content: bytes, way: Way, *, in_do
     except CorruptLogError:
         # A client may publish too (catalog-managed, "Publishing Commits"), and writes the actions of an
         # inline commit as it likes. `publish` has made what is there durable.
-        if way is not Way.INLINE or not _same_actions(log.read(log_path.commit(version)), content):
+        if way is not Way.INLINE or not same_actions(log.read(log_path.commit(version)), content):
             raise
 
 
-def _same_actions(one: bytes, other: bytes) -> bool:
+def same_actions(one: bytes, other: bytes) -> bool:
+    """Whether two commits say the same, however they are spelled."""
     try:
         return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
     except msgspec.DecodeError:

@@ -21,7 +21,7 @@ from refimpl.commits import DirectProposal
 from refimpl.errors import CorruptionError, DeltaError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.owner import decide, promises
+from refimpl.owner import decide
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
@@ -46,7 +46,7 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
     """Repair every table; what was done. Run `verify` before and after."""
     context = owner.context
     with context.ledger.read() as view:
-        tables = [t for t in view.tables() if t.state in (TableState.ACTIVE, TableState.TAKING_OVER)]
+        tables = [t for t in view.tables() if t.promised or t.state is TableState.ACTIVE]
     found: list[Action] = []
     for table in tables:
         found += _repair_table(context, table, orphan_age_ms, adopt_published)
@@ -77,17 +77,15 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
 
 
 def _settle_promise(context: Context, table_id: str) -> str | None:
-    with context.lock(), context.ledger.write() as writer:
-        table = context.required(writer, table_id)
-        promise = writer.promise(table.key)
+    with context.lock():
+        with context.ledger.read() as view:
+            table = context.required(view, table_id)
+            promise = view.promise(table.key)
         if promise is None:
             return None
-        log, name = context.log(table), log_path.commit(promise.version)
-        if table.halted is not None and log.published(promise.version) and log.read(name) == promise.content:
-            # Its fsync failed once, and a second one may lie: the same bytes, written anew.
-            log.overwrite(name, promise.content)
-        promises.settle(writer, table, log, context.now)
-        after = writer.table(table_id)
+        context.settle(table)
+        with context.ledger.read() as view:
+            after = view.table(table_id)
     kept = after is not None and after.latest == promise.version
     return f"{'completed' if kept else 'forgot'} the {promise.kind.value} of version {promise.version}"
 
@@ -125,26 +123,12 @@ def _attempt_of(log: LogStore, table: TableRecord, version: Version, content: by
 def _finish_backfill(context: Context, table_id: str) -> str | None:
     with context.ledger.read() as view:
         halted = context.required(view, table_id).halted
-        first = context.required(view, table_id).first_unbackfilled
-    if halted is not None:
-        _rewrite_in_doubt(context, table_id, first)
     published = backfill(context, table_id, None).published
     if halted is not None and _strangers(context, table_id) is None:
         with context.lock(), context.changing(table_id) as (writer, table):
             writer.halt(table, None)
         return f"published {published} commits and lifted the halt"
     return f"published {published} commits" if published else None
-
-
-def _rewrite_in_doubt(context: Context, table_id: str, version: Version) -> None:
-    """A version whose publication failed and that is visible: the same bytes, written anew.
-
-    `backfill` compares them with what was ratified, so a stranger's bytes stay a stranger's.
-    """
-    with context.lock():
-        log = context.log(context.place(table_id))
-        if log.published(version):
-            log.overwrite(log_path.commit(version), log.read(log_path.commit(version)))
 
 
 def _strangers(context: Context, table_id: str) -> Version | None:

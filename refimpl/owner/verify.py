@@ -23,9 +23,11 @@ from refimpl.commits import RatifiedCommit
 from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
+from refimpl.owner.backfill import same_actions
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
+from refimpl.table_feature import Way
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged so long ago and never registered is worth a note."""
@@ -82,13 +84,6 @@ class _Check:
         table = self._table
         if table.state is TableState.DROPPED:
             return
-        if self._context.environment.files.stat(table.location) is None:
-            yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
-            return
-        if table.state is TableState.STAGING:
-            if self._context.now - table.created_at > STAGING_AGE_MS:
-                yield self._finding(Severity.NOTE, "never-registered", "was staged but never registered")
-            return
         if self._promise is not None:
             yield self._finding(
                 Severity.WARNING,
@@ -96,6 +91,13 @@ class _Check:
                 f"a {self._promise.kind.value} of version {self._promise.version} was interrupted",
                 repairable=True,
             )
+        if table.state is TableState.STAGING:
+            if self._context.now - table.created_at > STAGING_AGE_MS:
+                yield self._finding(Severity.NOTE, "never-registered", "was staged but never registered")
+            return
+        if self._context.environment.files.stat(table.location) is None:
+            yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
+            return
         if table.halted is not None:
             yield self._finding(Severity.ERROR, "halted", f"takes no commits: {table.halted}", repairable=True)
         yield from self._history()
@@ -129,11 +131,7 @@ class _Check:
         first_kept = min(self._published, default=0)
         for version, (commit, digest) in self._commits.items():
             if version in self._published:
-                content = self._log.read(log_path.commit(version))
-                if hashlib.sha256(content).digest() != digest:
-                    yield self._finding(
-                        Severity.ERROR, "published-altered", f"{log_path.commit(version)} is not what was ratified"
-                    )
+                yield from self._published_bytes(commit, digest)
             elif version >= self._table.first_unbackfilled:
                 yield from self._stored(commit, digest)
             elif version >= first_kept:
@@ -141,6 +139,25 @@ class _Check:
         if self._published and self._table.backlog and not self._table.halted:
             yield self._finding(
                 Severity.NOTE, "backlog", f"{self._table.backlog} commits are not published yet", repairable=True
+            )
+
+    def _published_bytes(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
+        """catalog-managed, "Publishing Commits": a client may publish too, and spell inline actions as it likes."""
+        name = log_path.commit(commit.version)
+        content = self._log.read(name)
+        if hashlib.sha256(content).digest() == digest:
+            return
+        if commit.content is not None:
+            altered = not same_actions(content, commit.content)
+        else:
+            altered = commit.way is not Way.INLINE or not self._table.feature.clients_publish
+        if altered:
+            yield self._finding(Severity.ERROR, "published-altered", f"{name} is not what was ratified")
+        elif commit.content is None:
+            yield self._finding(
+                Severity.NOTE,
+                "published-respelled",
+                f"{name} has other bytes than the inline commit: a client published it in its own spelling",
             )
 
     def _stored(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:

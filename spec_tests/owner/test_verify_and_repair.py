@@ -1,0 +1,235 @@
+"""`verify` names what is wrong and what is merely unfinished; `repair` does what is provably safe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl import actions, log_path
+from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable
+from refimpl.commits import (
+    DirectProposal,
+    InlineProposal,
+    Landed,
+    NotLanded,
+    Proposal,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+)
+from refimpl.errors import CorruptionError
+from refimpl.log_store import LogStore
+from refimpl.owner.repair import repair
+from refimpl.owner.verify import Severity, verify
+from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.warehouse import Warehouse
+from spec_tests.benchmarks import table as made
+
+FOLDER = CATALOG_MANAGED.staging_folder
+
+
+class Setting:
+    """A warehouse with one table whose commits are proposed in one way, never backfilled by itself."""
+
+    def __init__(self, directory: Path, way: Way = Way.STAGED) -> None:
+        self.directory = directory
+        self.way = way
+        self.open()
+        policy = MaintenancePolicy(backfill_every=None)
+        self.table: ResolvedTable = self.owner.stage_table("t", CATALOG_MANAGED, way=way, policy=policy)
+        first = DirectProposal(attempt=made.new_id(), content=made.version_0())
+        assert isinstance(self.owner.register_table(self.table.table_id, first), Registered)
+        self.log = LogStore(self.table.location, self.warehouse.environment)
+
+    def open(self) -> None:
+        self.warehouse: Warehouse = refimpl.open(self.directory)
+        self.owner = self.warehouse.owner
+
+    def proposal(self, version: int) -> Proposal:
+        attempt, content = made.new_id(), made.one_add(version)
+        if self.way is Way.STAGED:
+            return StagedProposal(attempt=attempt, file_name=self.log.stage(FOLDER, version, attempt, content))
+        return InlineProposal(attempt=attempt, content=content)
+
+    def commit(self, version: int) -> str:
+        proposal = self.proposal(version)
+        assert isinstance(self.owner.commit(self.table.table_id, version, proposal), Ratified)
+        return proposal.attempt
+
+    def codes(self) -> set[tuple[str, str]]:
+        return {(finding.severity.value, finding.code) for finding in verify(self.owner)}
+
+    def errors(self) -> set[str]:
+        return {finding.code for finding in verify(self.owner) if finding.severity is Severity.ERROR}
+
+    def latest(self) -> int | None:
+        return self.owner.get_commits(self.table.table_id).latest_ratified_version
+
+    def file(self, version: int) -> Path:
+        return self.log.folder / log_path.commit(version)
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting(tmp_path / "lake")
+
+
+def test_an_ordinary_table_has_nothing_wrong(setting: Setting) -> None:
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.commit(2)
+    assert setting.errors() == set()
+    assert ("note", "backlog") in setting.codes()
+
+
+def _alter_published(setting: Setting) -> None:
+    setting.file(1).write_bytes(made.one_add(1))
+
+
+def _remove_published(setting: Setting) -> None:
+    setting.file(1).unlink()
+
+
+def _alter_staged(setting: Setting) -> None:
+    (path,) = (setting.log.folder / FOLDER).glob(f"{2:020d}.*")
+    path.write_bytes(made.one_add(2))
+
+
+def _remove_staged(setting: Setting) -> None:
+    (path,) = (setting.log.folder / FOLDER).glob(f"{2:020d}.*")
+    path.unlink()
+
+
+def _publish_a_stranger(setting: Setting) -> None:
+    setting.file(3).write_bytes(made.one_add(3))
+
+
+def _remove_everything(setting: Setting) -> None:
+    shutil.rmtree(setting.table.location)
+
+
+@pytest.mark.parametrize(
+    ("damage", "codes"),
+    [
+        (_alter_published, {"published-altered"}),
+        (_remove_published, {"published-missing"}),
+        (_alter_staged, {"stored-altered"}),
+        (_remove_staged, {"staged-missing"}),
+        (_publish_a_stranger, {"published-above-latest", "published-gap"}),
+        (_remove_everything, {"location-missing"}),
+    ],
+)
+def test_damage_is_named(setting: Setting, damage: Callable[[Setting], None], codes: set[str]) -> None:
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.commit(2)
+    damage(setting)
+    assert setting.errors() == codes
+
+
+def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) -> None:
+    """Back the ledger up, go on, and come back with the backup: what an operator does after a lost disk."""
+    copy = setting.directory / "backup.sqlite"
+    setting.owner.ledger.back_up(copy)
+    while_it_was()
+    setting.warehouse.close()
+    ledger = setting.owner.ledger.path
+    for suffix in ("", "-wal", "-shm"):
+        ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
+    copy.rename(ledger)
+    setting.open()
+
+
+def test_a_restored_older_ledger_takes_no_commits_until_it_is_told_what_to_believe(setting: Setting) -> None:
+    setting.commit(1)
+    later: list[str] = []
+
+    def go_on() -> None:
+        later.extend(setting.commit(version) for version in (2, 3))
+        setting.owner.backfill_to_version(setting.table.table_id)
+
+    restore_the_ledger_of(setting, go_on)
+    assert setting.latest() == 3  # what is visible is never denied
+    refused = setting.owner.commit(setting.table.table_id, 2, setting.proposal(2))
+    assert isinstance(refused, Rejected)
+    assert refused.reason is RejectionReason.HALTED
+    with pytest.raises(CorruptionError):
+        setting.owner.attempt_outcome(setting.table.table_id, later[0])
+    assert "published-above-latest" in setting.errors()
+
+    repair(setting.owner)
+    assert "published-above-latest" in setting.errors()
+
+    done = repair(setting.owner, adopt_published=True)
+    assert {action.code for action in done if action.done} >= {"adopt"}
+    assert setting.errors() == set()
+    for attempt, version in zip(later, (2, 3), strict=True):
+        outcome = setting.owner.attempt_outcome(setting.table.table_id, attempt)
+        assert isinstance(outcome, Landed)
+        assert outcome.commit.version == version
+    assert isinstance(setting.owner.attempt_outcome(setting.table.table_id, made.new_id()), NotLanded)
+    setting.commit(4)
+    assert setting.latest() == 4
+
+
+def test_a_stranger_in_the_way_of_a_backfill_halts_the_table_until_it_is_gone(setting: Setting) -> None:
+    setting.commit(1)
+    setting.file(1).write_bytes(made.one_add(1))
+    with pytest.raises(CorruptionError):
+        setting.owner.backfill_to_version(setting.table.table_id)
+    assert "halted" in setting.errors()
+    assert not all(action.done for action in repair(setting.owner))
+    assert "halted" in setting.errors()
+
+    setting.file(1).unlink()
+    assert all(action.done for action in repair(setting.owner))
+    assert setting.errors() == set()
+    setting.commit(2)
+
+
+def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting) -> None:
+    loser = setting.proposal(1)
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    waiting = setting.commit(2)
+    undecided = setting.proposal(3)
+    staged = setting.log.folder / FOLDER
+
+    repair(setting.owner)
+    assert len(list(staged.iterdir())) == 4  # all of them are young
+
+    repair(setting.owner, orphan_age_ms=-60_000)
+    left = {path.name.split(".")[1] for path in staged.iterdir()}
+    assert undecided.attempt in left
+    assert loser.attempt not in left
+    backlog = {commit.attempt for commit in setting.owner.get_commits(setting.table.table_id).commits}
+    assert backlog <= left | {waiting}
+    assert setting.errors() == set()
+
+
+def test_an_inline_commit_that_a_client_published_in_its_own_spelling_is_no_damage(tmp_path: Path) -> None:
+    """catalog-managed, "Publishing Commits": either side publishes; inline content has no fixed bytes."""
+    setting = Setting(tmp_path / "lake", Way.INLINE)
+    setting.commit(1)
+    (stored,) = setting.owner.get_commits(setting.table.table_id).commits
+    assert stored.content is not None
+    respelled = b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in stored.content.splitlines())
+    assert respelled != stored.content
+    assert actions.decode(respelled, source="respelled") == actions.decode(stored.content, source="stored")
+    setting.file(1).write_bytes(respelled)
+    assert setting.errors() == set()
+    setting.owner.backfill_to_version(setting.table.table_id)
+    assert setting.errors() == set()
+    assert ("note", "published-respelled") in setting.codes()
+
+
+def test_a_table_that_was_staged_and_left_is_no_error(setting: Setting) -> None:
+    abandoned = setting.owner.stage_table("abandoned", CATALOG_MANAGED)
+    shutil.rmtree(abandoned.location)
+    assert setting.errors() == set()
