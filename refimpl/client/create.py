@@ -28,7 +28,7 @@ from refimpl.client.patience import MAX_LOOKS, Patience
 from refimpl.client.schema import as_struct, check_columns
 from refimpl.client.supported import check_writable
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
-from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, VersionGap
+from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment
 from refimpl.errors import (
     CommitRejectedError,
@@ -273,21 +273,17 @@ class Creation:
                 self.abandon()
                 raise CommitRejectedError(f"the owner refuses {self._staged.name!r}: {detail}", reason=reason)
 
-    def _registration(self, proposal: DirectProposal) -> object:
-        """The owner's answer. The identical request is sent again while its answer is lost: it is answered once."""
-        patience = Patience(self._environment, max_tries=MAX_LOOKS, label=f"the table {self._staged.name!r}")
-        for look in range(MAX_LOOKS):
-            try:
-                return self._owner.register_table(self.table_id, proposal)
-            except OutcomeUnknown:
-                patience.pause(look)
-        raise OutcomeUnknown(
-            f"{self._staged.name!r} may or may not be registered: {MAX_LOOKS} requests were not answered; "
-            f"finish the creation again, or ask attempt_outcome",
+    def _registration(self, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        name = repr(self._staged.name)
+        unknown = OutcomeUnknown(
+            f"{name} may or may not be registered: {MAX_LOOKS} requests were not answered; finish the creation again, "
+            f"or ask attempt_outcome",
             table_id=self.table_id,
             version=0,
             attempt=proposal.attempt,
         )
+        patience = Patience(self._environment, max_tries=1, label=name)
+        return patience.answer(lambda: self._owner.register_table(self.table_id, proposal), unknown)
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
         """Give the creation up and remove, as far as possible, the files that it made. Never after `OutcomeUnknown`.

@@ -164,7 +164,14 @@ def _landed(
     send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, patience: Patience
 ) -> bool:
     """Whether the change is the version; False: somebody was first, build it anew."""
-    outcome = _answer(send, table, version, proposal, patience)
+    unknown = OutcomeUnknown(
+        f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
+        f"answered; read the table before anything else is tried",
+        table_id=table.table_id,
+        version=version,
+        attempt=proposal.attempt,
+    )
+    outcome = patience.answer(send, unknown)
     match outcome:
         case Ratified():
             return True
@@ -177,22 +184,4 @@ def _landed(
         f"the owner misses what is before version {version} of {table.label}: it knows "
         f"{outcome.latest_ratified_version}; run verify",
         version=version,
-    )
-
-
-def _answer(
-    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, patience: Patience
-) -> Outcome:
-    """The owner's answer. While it is lost, the identical request is sent again: a landed one is answered as before."""
-    for look in range(MAX_LOOKS):
-        try:
-            return send()
-        except (OutcomeUnknown, OSError):
-            patience.pause(look)
-    raise OutcomeUnknown(
-        f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
-        f"answered; read the table before anything else is tried",
-        table_id=table.table_id,
-        version=version,
-        attempt=proposal.attempt,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from refimpl.environment import Environment
-from refimpl.errors import LostRaceError
+from refimpl.errors import LostRaceError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import Version
+
+Answer = TypeVar("Answer")
 
 DEFAULT_MAX_TRIES: Final = 10_000
 """Fifteen are exhausted by ordinary contention; a writer that cannot win in so many has another problem."""
@@ -44,3 +47,21 @@ class Patience:
         """Wait a random while that grows with `doublings`, up to `LONGEST_PAUSE` seconds."""
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doublings, 20))
         self._environment.pause(self._environment.random() * longest)
+
+    def answer(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
+        """The answer to a request that is answered the same way however often it is sent.
+
+        It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
+        owner that is unavailable proves nothing any more: the lost one may have said that the request landed.
+        """
+        lost = False
+        for look in range(MAX_LOOKS):
+            try:
+                return send()
+            except (OutcomeUnknown, OSError):
+                lost = True
+            except OwnerUnavailableError:
+                if not lost:
+                    raise
+            self.pause(look)
+        raise unknown

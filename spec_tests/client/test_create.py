@@ -29,6 +29,7 @@ from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURE
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.scripted_host import START, ScriptedHost
+from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
 NTZ = json.dumps(
@@ -274,6 +275,21 @@ def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> Non
     assert table.snapshot().version == 0
     (_, first), (_, again) = setting.owner.proposals
     assert first == again
+
+
+def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Setting) -> None:
+    """It is asked until it answers: the table is there, and "nothing landed" would be a lie."""
+    faults = setting.owner.faults
+    faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
+    assert setting.table().snapshot().version == 0
+
+
+def test_an_owner_that_is_unavailable_from_the_start_makes_no_table(setting: Setting) -> None:
+    setting.owner.faults.before_proposal = [unavailable]
+    with pytest.raises(OwnerUnavailableError):
+        setting.table()
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("orders")
 
 
 def test_a_creation_that_is_tried_again_knows_its_own_version_0(setting: Setting) -> None:

@@ -19,6 +19,7 @@ from refimpl.errors import (
     CommitRejectedError,
     InvalidRequestError,
     OutcomeUnknown,
+    OwnerUnavailableError,
     PathAccessError,
     ProtocolChangedError,
     TableNotFoundError,
@@ -26,6 +27,7 @@ from refimpl.errors import (
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, Way
 from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
+from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
 
@@ -119,6 +121,24 @@ def test_a_lost_answer_of_a_take_over_is_no_second_take_over(setting: Setting) -
     assert owned.snapshot().version == 1
     (_, first), (_, again) = setting.owner.proposals
     assert first == again
+
+
+def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Setting) -> None:
+    table = setting.table(None)
+    faults = setting.owner.faults
+    faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
+    owned = taken(setting, table)
+    assert owned.snapshot().version == 1
+    faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
+    assert hand_back(owned).snapshot().version == 2
+
+
+def test_an_owner_that_is_unavailable_from_the_start_changes_nothing(setting: Setting) -> None:
+    table = setting.table(None)
+    setting.owner.faults.before_proposal = [unavailable]
+    with pytest.raises(OwnerUnavailableError):
+        taken(setting, table)
+    assert table.snapshot().version == 0
 
 
 def test_a_take_over_that_is_never_answered_is_unknown(setting: Setting) -> None:

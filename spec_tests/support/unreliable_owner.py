@@ -73,6 +73,11 @@ class Faults:
         return left > 0
 
 
+def unavailable() -> None:
+    """For `Faults.before_proposal`: the owner cannot answer this request."""
+    raise OwnerUnavailableError("the owner's lock is held by another process")
+
+
 class UnreliableOwner:
     """A `CommitOwner` that passes everything on, except what `faults` say. `calls` counts requests by name."""
 
