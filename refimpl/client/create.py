@@ -227,7 +227,7 @@ class Creation:
             self._adds = tuple(adds)
         self._write_first_version(self._proposal.content)
         self._register(self._proposal)
-        return Table.resolve(self.table_id, self._owner, self._environment)
+        return Table.resolved(self._staged, self._owner, self._environment)
 
     def _write_first_version(self, content: bytes) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.client import loading
 from refimpl.client.log_reading import LogReader
 from refimpl.client.snapshot import Snapshot
-from refimpl.commit_owner import CommitOwner, TableState
+from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.log_path import Version
@@ -62,7 +62,11 @@ class Table:
         catalog-managed, "Table Discovery". One that was handed back is a filesystem table again.
         Raises `TableNotFoundError`.
         """
-        found = owner.resolve(reference)
+        return cls.resolved(owner.resolve(reference), owner, environment)
+
+    @classmethod
+    def resolved(cls, found: ResolvedTable, owner: CommitOwner, environment: Environment) -> Table:
+        """The table that the owner described."""
         if found.state is TableState.HANDED_BACK:
             return cls(found.location, environment, name=found.name)
         return cls(

@@ -25,7 +25,7 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, inconsistencies
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, Way, inconsistencies
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.scripted_host import START, ScriptedHost
@@ -290,6 +290,20 @@ def test_an_owner_that_is_unavailable_from_the_start_makes_no_table(setting: Set
         setting.table()
     with pytest.raises(TableNotFoundError):
         setting.owner.resolve("orders")
+
+
+def test_nothing_is_asked_once_the_table_is_registered(setting: Setting) -> None:
+    """A question that fails after the commit point would make a failure of a table that is there."""
+    creation = begun(setting)
+    setting.owner.calls.clear()
+    table = creation.finish()
+    assert setting.owner.calls == {"register_table": 1}
+    assert (table.name, table.table_id, table.feature, table.way) == (
+        "orders",
+        creation.table_id,
+        CATALOG_MANAGED,
+        Way.STAGED,
+    )
 
 
 def test_a_creation_that_is_tried_again_knows_its_own_version_0(setting: Setting) -> None:
