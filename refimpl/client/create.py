@@ -25,6 +25,7 @@ from refimpl.client import features, properties
 from refimpl.client.commit_bytes import CommitBytes, commit_info
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.patience import MAX_LOOKS, Patience
+from refimpl.client.proposing import FilesystemProposer, Lost
 from refimpl.client.schema import as_struct, check_columns
 from refimpl.client.supported import check_writable
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
@@ -90,8 +91,8 @@ def create_filesystem_table(
 ) -> Table:
     """A table without an owner at `location`. `adds`: data files that are there already.
 
-    Raises `LocationError` where a table is already, `InvalidRequestError` for a schema or property that no
-    table may have.
+    Raises `LocationError` where a table is already, or none can be, `InvalidRequestError` for a schema or property
+    that no table may have, `OutcomeUnknown` where version 0 may be visible but not durable.
     """
     from refimpl.client.table import Table
 
@@ -100,15 +101,15 @@ def create_filesystem_table(
         metadata = _with_properties(metadata, {IN_COMMIT_TIMESTAMP_PROPERTY: "true"})
     protocol = features.first_protocol(metadata, None, in_commit_timestamps=in_commit_timestamps)
     content = first_version(environment, protocol, metadata, adds, stamped=in_commit_timestamps)
-    log = LogStore(location, environment)
+    table = Table.by_path(location, environment)
     try:
-        log.create_folders()
-        mine = log.put_if_absent(FIRST, content) or log.holds(FIRST, content)
-    except OSError as error:
+        table.log.create_folders()
+        outcome = FilesystemProposer(table.reader).propose(0, content)
+    except (OSError, OwnerUnavailableError) as error:
         raise LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
-    if not mine:
+    if isinstance(outcome, Lost):
         raise LocationError(f"{location} is a table already; open it, or choose another place", location=str(location))
-    return Table.by_path(location, environment)
+    return table
 
 
 def first_version(

@@ -85,15 +85,20 @@ class FilesystemProposer:
         return Lost(version=version)
 
     def _explain(self, version: Version, content: bytes, error: OSError) -> NoReturn:
-        """Raise what the failed write was: visible and therefore committed, though not known to be durable, or not."""
+        """Raise what the failed write was: certainly nothing, or perhaps visible and therefore committed."""
         name = log_path.commit(version)
-        with contextlib.suppress(OSError):
-            if self._log.read(name) == content:
-                raise OutcomeUnknown(
-                    f"version {version} stands in {self._log.folder} with these bytes, but could not be made durable: "
-                    f"{error}; look for it again after the storage is repaired",
-                    version=version,
-                ) from error
+        try:
+            perhaps = self._log.holds(name, content)
+        except FileNotFoundError:
+            perhaps = False
+        except OSError:  # what cannot be read may be this commit
+            perhaps = True
+        if perhaps:
+            raise OutcomeUnknown(
+                f"version {version} in {self._log.folder} may be this commit, but could not be made durable: {error}; "
+                f"look for it again after the storage is repaired",
+                version=version,
+            ) from error
         raise OwnerUnavailableError(f"cannot write {self._log.folder / name}: {error}; nothing landed") from error
 
     def winners(self, lost: Lost) -> list[Winner] | Won:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from refimpl import log_path
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import (
@@ -81,6 +83,21 @@ def test_a_filesystem_commit_that_is_visible_but_perhaps_not_durable_is_unknown(
     assert caught.value.version == 1
     storage.fail_when = lambda name, path: False
     assert paths(setting, table) == {"mine"}
+
+
+def test_a_filesystem_commit_that_cannot_be_read_back_is_unknown_and_keeps_its_data(
+    setting: Setting, storage: FailingFiles
+) -> None:
+    """The disk fails right after the link: the commit is visible, so the rows that it names must stay."""
+    table = setting.table(None)
+    table.snapshot()
+    storage.fail_when = lambda name, path: (
+        ("link", table.log.folder / log_path.commit(1)) in storage.done and (name in ("fsync_directory", "read"))
+    )
+    with pytest.raises(OutcomeUnknown):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
 def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:

@@ -268,6 +268,21 @@ def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
 # Unknown outcomes
 
 
+def test_a_filesystem_table_that_is_visible_but_perhaps_not_durable_is_unknown(
+    setting: Setting, storage: FailingFiles
+) -> None:
+    """Whoever is told that no table could be made deletes its data files."""
+    version_0 = setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)
+    storage.fail_when = lambda operation, path: operation == "fsync_directory" and ("link", version_0) in storage.done
+    with pytest.raises(OutcomeUnknown):
+        setting.table(None)
+    storage.fail_when = lambda operation, path: operation == "link"
+    with pytest.raises(LocationError):
+        setting.table(None, name="invoices")
+    assert Table.by_path(setting.folder / "orders", setting.environment).snapshot().version == 0
+    assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
+
+
 def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> None:
     """FB24: the data landed; no error is returned."""
     setting.owner.faults.lose_answers = 1
