@@ -507,6 +507,21 @@ def test_an_append_lands_after_whatever_landed_first(
     assert delta.read.table(flights).count() == 24
 
 
+def test_threads_may_share_a_connection_and_all_their_appends_land(
+    delta: DeltaConnection, flights: str, rows: DataFrame
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def append(_: int) -> int:
+        written = delta.write(rows).mode("append").saveAsTable(flights)
+        assert written is not None
+        return written.version
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(append, range(6))) == [1, 2, 3, 4, 5, 6]
+    assert delta.read.table(flights).count() == 7 * 12
+
+
 def test_an_overwrite_conflicts_with_an_append_that_landed_first_and_deletes_its_files(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
