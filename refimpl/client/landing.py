@@ -130,11 +130,9 @@ class Landing:
 
     def _first_stamp(self) -> int | None:
         """in-commit timestamps, rules 2 and 3."""
-        snapshot, now = self._snapshot, self._table.environment.now()
-        if in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
-            return next_timestamp(now, snapshot.in_commit_timestamp)
-        if self._enables_timestamps:
-            return next_timestamp(now, max(snapshot.timestamp, self._modified(snapshot.version)))
+        snapshot = self._snapshot
+        if self._enables_timestamps or in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
+            return next_timestamp(self._table.environment.now(), snapshot.timestamp)
         return None
 
     def _restamp(self, winner: Winner) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from refimpl import log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import features
 from refimpl.client.commit_bytes import CommitBytes, commit_info
@@ -141,11 +140,6 @@ def _proposal(
     environment: Environment = table.environment
     now = environment.now()
     enables = is_enabled_by((snapshot.protocol, snapshot.metadata), (protocol, metadata))
-    if enables:
-        modified = table.log.modified(log_path.commit(snapshot.version)) or 0
-        previous: int | None = max(snapshot.timestamp, modified)
-    else:
-        previous = snapshot.in_commit_timestamp
     info = commit_info(
         txn_id=environment.new_id(),
         timestamp=now,
@@ -156,7 +150,7 @@ def _proposal(
         blind_append=False,
     )
     content = CommitBytes(info, [protocol, metadata], enables=metadata if enables else None)
-    stamped = content.stamped(snapshot.version + 1, next_timestamp(now, previous))
+    stamped = content.stamped(snapshot.version + 1, next_timestamp(now, snapshot.timestamp))
     return DirectProposal(attempt=environment.new_id(), content=stamped)
 
 

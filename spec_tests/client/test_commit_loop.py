@@ -6,6 +6,7 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo
+from refimpl.client.checkpoint import write_checkpoint
 from refimpl.client.owner_proposer import INLINE_LIMIT
 from refimpl.client.ownership import take_over
 from refimpl.client.patience import LONGEST_PAUSE, MAX_LOOKS
@@ -67,6 +68,20 @@ def compete(setting: Setting, table: Table, times: int) -> None:
             setting.owner.faults.before_proposal.append(be_first)
 
     setting.owner.faults.before_proposal.append(be_first)
+
+
+# Time
+
+
+def test_no_time_is_made_up_where_that_of_the_commit_before_is_gone(setting: Setting) -> None:
+    """A checkpoint replaces the commit, not its time: a stamp by the clock alone might lie
+    before it. The twin with the commit is in test_transaction."""
+    table = setting.table(None, in_commit_timestamps=True)
+    write_checkpoint(table)
+    table.log.delete(log_path.commit(0))
+    with pytest.raises(CorruptLogError):
+        appending(setting.again(table), "mine").commit()
+    assert not table.log.published(1)
 
 
 # Lost races
