@@ -54,11 +54,12 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     kept_for = retention(snapshot.metadata, LOG) if older_than is None else older_than
     cut_off_commit = _newest_before(table, snapshot, table.environment.now() - kept_for)
     listing = table.log.listing()
-    cut_off = None if cut_off_commit is None else _cut_off_checkpoint(table, listing, cut_off_commit)
-    if cut_off is None:
+    checkpoint = () if cut_off_commit is None else _cut_off_checkpoint(table, listing, cut_off_commit)
+    if not checkpoint:
         return CleanedUp(cut_off=None, deleted=())
+    cut_off = checkpoint[0].version
     doomed = _doomed(table, listing, cut_off) + _doomed_staged(table, cut_off)
-    _move_pointer(table, listing, cut_off)
+    _move_pointer(table, checkpoint)
     for name in doomed:
         table.log.delete(name)
     if doomed:
@@ -77,16 +78,16 @@ def _newest_before(table: Table, snapshot: Snapshot, time: int) -> Version | Non
         return None
 
 
-def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> Version | None:
-    """Only one that was read just now is worth the history before it."""
+def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
+    """Only one that was read just now is worth the history before it. Empty: there is none."""
     for checkpoint in reversed(complete_checkpoints(listing)):
         if checkpoint[0].version <= newest:
             try:
                 checkpoint_reading.read(table.log, checkpoint)
             except (CorruptLogError, FileNotFoundError):
                 continue
-            return checkpoint[0].version
-    return None
+            return checkpoint
+    return ()
 
 
 def _doomed(table: Table, listing: list[LogPath], cut_off: Version) -> list[str]:
@@ -122,11 +123,11 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
     return [f"{folder}/{path.name}" for path in staged if path.version <= cut_off and path.name not in listed]
 
 
-def _move_pointer(table: Table, listing: list[LogPath], cut_off: Version) -> None:
-    """`_last_checkpoint` must not name what is about to go."""
+def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
+    """`_last_checkpoint` must not name what is about to go. Newer checkpoints may be there; this one was read."""
     try:
         named = checkpoint_reading.last_checkpoint(table.log.read(LAST_CHECKPOINT))
     except FileNotFoundError:
         return
-    if named is None or named.version < cut_off:
-        point_to(table.log, complete_checkpoints(listing)[-1])
+    if named is None or named.version < cut_off[0].version:
+        point_to(table.log, cut_off)

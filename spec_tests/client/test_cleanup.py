@@ -177,6 +177,19 @@ def test_the_pointer_never_names_what_was_deleted(
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
+def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    table = stamped(None)
+    old(setting, table)
+    write_checkpoint(table, 6)
+    table.log.overwrite(log_path.classic_checkpoint(6), b"not Parquet")
+    table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 1, "size": 5}).encode())
+    assert cleaned(setting, table).cut_off == 4
+    assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
+    assert setting.again(table).snapshot().version == 6
+
+
 def test_a_staged_file_that_the_owner_still_lists_is_spared(setting: Setting) -> None:
     """requirements-notes, "cleanup": the owner may not know yet that a commit is published."""
     table = setting.table(MANAGED_COMMIT, policy=GENEROUS)
