@@ -6,11 +6,34 @@ HYPOTHESIS_PROFILE=explore looks for new examples instead.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile(
     "repository", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("explore", settings.get_profile("repository"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a test process: a second one would be the first with other settings. A task that
+    dies is tried once more."""
+    from refimpl.spark import local_session
+
+    session = local_session(
+        cores=2,
+        shuffle_partitions=1,
+        max_failures=2,
+        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"},
+    )
+    yield session
+    session.stop()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,9 +15,6 @@ import refimpl
 from refimpl.cli.application import application
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +67,3 @@ def sales(cli: CommandLine, warehouse: Warehouse) -> str:
     made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month", "--backfill-every", "never")
     assert made.code == 0, made.err
     return "sales"
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session that `ingest` finds running and leaves running."""
-    from refimpl.spark import local_session
-
-    session = local_session(
-        cores=2,
-        shuffle_partitions=1,
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"},
-    )
-    yield session
-    session.stop()

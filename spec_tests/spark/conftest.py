@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a warehouse of its own for each."""
+"""A warehouse for each test, and the session of all tests connected to it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import refimpl
-from refimpl.spark import DeltaConnection, connect, local_session
+from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = local_session(
-        cores=2,
-        shuffle_partitions=1,
-        max_failures=2,
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"},
-    )
-    yield session
-    session.stop()
 
 
 @pytest.fixture
