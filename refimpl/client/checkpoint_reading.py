@@ -125,12 +125,13 @@ def _file_actions(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove
         if _PARSED_STATISTICS in columns:
             parsed = columns.pop(_PARSED_STATISTICS)
             columns["stats"] = _as_text(columns.get("stats") or [None] * len(parsed), parsed)
-        if None in columns["path"]:
-            raise ValueError(f"an action {name} has no path")
         if "deletion_vector" in columns:
             columns["deletion_vector"] = [v and _deletion_vector(v) for v in columns["deletion_vector"]]
         if kind is Add:
             columns["partition_values"] = [values or {} for values in columns["partition_values"]]
+        for member in msgspec.structs.fields(kind):
+            if member.required and None in columns.get(member.name, (None,)):
+                raise ValueError(f"an action {name} has no {member.encode_name}")
         names = tuple(columns)
         for row in zip(*columns.values(), strict=True):
             yield kind(**dict(zip(names, row, strict=True)))
@@ -217,7 +218,7 @@ def last_checkpoint(content: bytes) -> LastCheckpoint | None:
     try:
         pointer = msgspec.json.decode(content, type=_Pointer)
         version = log_path.checked(pointer.version)
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequestError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidRequestError):
         return None
     if pointer.v2_checkpoint is not None:
         return LastCheckpoint(version=version, names=(pointer.v2_checkpoint.path.rpartition("/")[2],))

@@ -31,7 +31,7 @@ def parse(content: bytes) -> Checksum | None:
     """None for anything that is no checksum."""
     try:
         return _DECODER.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -120,7 +120,7 @@ class _Statistics:
     def __init__(self, text: str | None) -> None:
         try:
             found = _DECODER.decode(text) if text else {}
-        except (msgspec.DecodeError, ArithmeticError):
+        except (msgspec.DecodeError, ArithmeticError, RecursionError):
             found = {}
         self._records = found.get("numRecords")
         self._lower = found.get("minValues")
@@ -136,7 +136,7 @@ class _Statistics:
         )
 
     def _nulls(self, count: Any) -> Nulls:
-        if not isinstance(count, int):
+        if type(count) is not int:
             return Nulls.UNKNOWN
         if count == 0:
             return Nulls.NONE

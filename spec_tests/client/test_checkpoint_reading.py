@@ -231,10 +231,14 @@ class TestCheckpointsThatCannotBeRead:
         assert {path for path, _ in snapshot.files} == {"b", "c"}
         assert len(snapshot.warnings) == 1
 
-    def test_one_with_a_file_that_has_no_path_is_unreadable(self, full: WrittenLog) -> None:
-        rows = [*(row(action) for action in definition()), {"add": {"path": None, "size": 1}}]
-        full.write(log_path.classic_checkpoint(2), parquet(rows))
-        assert len(full.table().snapshot().warnings) == 1
+    @pytest.mark.parametrize("absent", ["path", "size", "modificationTime", "dataChange"])
+    def test_one_with_a_file_that_lacks_what_each_must_have_is_unreadable(self, full: WrittenLog, absent: str) -> None:
+        file = row(add("a"))
+        file["add"][absent] = None
+        full.write(log_path.classic_checkpoint(2), parquet([*(row(action) for action in definition()), file]))
+        snapshot = full.table().snapshot()
+        assert {path for path, _ in snapshot.files} == {"b", "c"}
+        assert absent in snapshot.warnings[0]
 
 
 def test_the_time_of_a_checkpointed_version_is_read_from_its_commit(tmp_path: Path) -> None:

@@ -168,8 +168,13 @@ class TestStatistics:
             assert test_of(text).may_match(stats("l", 1, 2, nulls=None))
 
     @pytest.mark.parametrize(
-        "text", ["", "{", "[]", "{}", '{"minValues":3}', '{"minValues":{"l":{}}}', '{"maxValues":{"l":"x"}}']
-    )
+        "text",
+        [
+            "", "{", "[]", "{}", '{"minValues":3}', '{"minValues":{"l":{}}}', '{"maxValues":{"l":"x"}}',
+            '{"numRecords":true,"nullCount":{"l":true}}', '{"minValues":' + "[" * 100_000,
+        ],
+        ids=lambda text: text[:30],
+    )  # fmt: skip
     def test_statistics_that_say_nothing_may_match(self, text: str) -> None:
         for condition in ("l = 5", "l < 5", "l > 5", "l IS NULL", "l IS NOT NULL"):
             assert test_of(condition).may_match(add(stats=text))

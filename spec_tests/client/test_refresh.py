@@ -209,11 +209,13 @@ class TestTheHint:
     @pytest.mark.parametrize(
         "hint",
         [
-            b"", b"{", b"\xff", b"[]", b"{}", b'{"version":-1}', b'{"version":4,"size":1}', b'{"version":99}',
+            b"", b"{", b"\xff", b"[]", b"{}", b'{"x":' + b"[" * 100_000, b'{"version":-1}',
+            b'{"version":4,"size":1}', b'{"version":99}',
             b'{"version":5,"parts":2}', b'{"version":5,"parts":0}', b'{"version":5,"parts":99999999999}',
             b'{"version":5,"v2Checkpoint":{"path":"00000000000000000005.checkpoint.x.parquet"}}',
             b'{"version":4,"v2Checkpoint":{"path":"00000000000000000005.checkpoint.parquet"}}',
         ],
+        ids=lambda hint: hint[:20].decode(errors="replace"),
     )  # fmt: skip
     def test_one_that_is_corrupt_or_names_a_missing_file_falls_back_to_the_listing(
         self, tmp_path: Path, hint: bytes

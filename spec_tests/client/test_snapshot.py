@@ -474,7 +474,11 @@ class TestChecksums:
         (warning,) = snapshot.warnings
         assert log_path.checksum(2) in warning
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"numFiles":"many"}'])
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{", b"\xff", b"[]", b'{"numFiles":"many"}', b'{"x":' + b"[" * 100_000],
+        ids=lambda content: content[:20].decode(errors="replace"),
+    )
     def test_a_corrupt_one_is_ignored(self, tmp_path: Path, content: bytes) -> None:
         log = self.log(tmp_path).write(log_path.checksum(2), content)
         assert log.table(log.owner()).snapshot().warnings == ()
