@@ -13,6 +13,7 @@ Comparisons mean what they mean in Spark: strings by code points, NaN above ever
 from __future__ import annotations
 
 import decimal
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -129,6 +130,53 @@ class Comparison:
 
     def columns(self) -> Iterator[Column]:
         yield self.column
+
+
+def compared(column: Column, operator: Operator, value: Any) -> Comparison:
+    """`column operator value`, with a value that the column can hold.
+
+    A literal may have more digits than a column of integers or decimals, or lie outside its range. Then the
+    comparison is one with the next value below, or never true.
+    """
+    if not is_exact(column.type):
+        return Comparison(column=column, operator=operator, value=value)
+    below = next_below(value, column.type)
+    if below == value:
+        return Comparison(column=column, operator=operator, value=below)
+    if below is None or operator is Operator.EQUAL:
+        return Comparison(column=column, operator=Operator.LESS, value=_extent(column.type)[0])
+    return Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=below)
+
+
+def is_exact(kind: DataType) -> bool:
+    """Whether a type holds numbers by their digits: integers and decimals."""
+    return isinstance(kind, Decimal) or (isinstance(kind, Primitive) and kind.name in _BITS)
+
+
+def next_below(value: decimal.Decimal, kind: DataType) -> int | decimal.Decimal | None:
+    """The greatest number of an exact type that is not greater than `value`; None if all are greater."""
+    lowest, highest = _extent(kind)
+    if value < lowest:
+        return None
+    if value >= highest:
+        return highest
+    if isinstance(kind, Decimal):
+        return value.quantize(decimal.Decimal(1).scaleb(-kind.scale), decimal.ROUND_FLOOR, _WIDE)
+    return math.floor(value)
+
+
+def _extent(kind: DataType) -> tuple[int, int] | tuple[decimal.Decimal, decimal.Decimal]:
+    """The least and the greatest number of an exact type."""
+    if isinstance(kind, Decimal):
+        highest = decimal.Decimal(10**kind.precision - 1).scaleb(-kind.scale, _WIDE)
+        return highest.copy_negate(), highest
+    assert isinstance(kind, Primitive)
+    half = 2 ** (_BITS[kind.name] - 1)
+    return -half, half - 1
+
+
+_BITS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64}
+_WIDE: Final = decimal.Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,13 +303,9 @@ def _field(column: Column) -> pc.Expression:
 
 
 def _scalar(column: Column, value: Any) -> pc.Expression:
-    """A literal may have more digits than the column: it is compared as it is, not squeezed into the column's type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if isinstance(value, decimal.Decimal) and not isinstance(column.type, Decimal):
-        value = float(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = value if -(2**63) <= value < 2**63 else float(value)
-    plain = isinstance(value, int | float | decimal.Decimal) and not isinstance(value, bool)
-    return pc.scalar(pa.scalar(value) if plain else pa.scalar(value, arrow_type(column.type)))
+    if column.type in FLOATS:  # of double precision, as the literal: a float is widened to be compared with it
+        return pc.scalar(pa.scalar(value, pa.float64()))
+    return pc.scalar(pa.scalar(value, arrow_type(column.type)))

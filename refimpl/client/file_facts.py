@@ -102,7 +102,7 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
     try:
         value = from_text(values[name], column.type)
         if value is not None and column.type == Primitive(name="float"):
-            value = _single(value)
+            value = single(value)
     except (CorruptLogError, OverflowError):
         return _UNKNOWN
     if value is None:
@@ -184,7 +184,7 @@ def _typed(value: Any, kind: DataType) -> Any:
         case Primitive(name="double"):
             return float(value)
         case Primitive(name="float"):
-            return _single(float(value))
+            return single(float(value))
         case Decimal():
             return decimal.Decimal(value)
         case Primitive(name="date"):
@@ -198,7 +198,7 @@ def _typed(value: Any, kind: DataType) -> Any:
             return None
 
 
-def _single(value: float) -> float:
+def single(value: float) -> float:
     """The value that a column of single precision holds for this spelling."""
     single: float = struct.unpack("<f", struct.pack("<f", value))[0]
     return single

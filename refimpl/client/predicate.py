@@ -25,21 +25,22 @@ from refimpl.client.condition import (
     FLOATS,
     And,
     Column,
-    Comparison,
     Condition,
     Constant,
     IsNull,
     Like,
     Not,
     Operator,
+    compared,
     either,
+    is_exact,
+    next_below,
 )
-from refimpl.client.file_facts import FileTest
+from refimpl.client.file_facts import FileTest, single
 from refimpl.client.schema import DataType, Decimal, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 
 _DIALECT: Final = "spark"
-_INTEGERS: Final = frozenset({"long", "integer", "short", "byte"})
 
 
 class Predicate:
@@ -74,7 +75,8 @@ def parse(text: str) -> Predicate:
     try:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        raise InvalidRequestError(f"the condition {text!r} is not SQL: {error}", condition=text) from error
+        found = error.errors[0]["description"] if isinstance(error, sqlglot.errors.ParseError) else error
+        raise InvalidRequestError(f"the condition {text!r} is not SQL: {found}", condition=text) from error
     except RecursionError:
         raise InvalidRequestError(f"the condition {text[:80]!r}... is nested too deeply", condition=text) from None
     if len(trees) != 1 or trees[0] is None:
@@ -164,7 +166,7 @@ def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp
         return Constant(value=None)
     value = _fitted(literal, column, node)
     operator, negated = _OPERATORS[kind]
-    comparison = Comparison(column=column, operator=operator, value=value)
+    comparison = compared(column, operator, value)
     return Not(operand=comparison) if negated else comparison
 
 
@@ -248,7 +250,7 @@ def _column(node: exp.Expression, schema: Struct) -> Column:
     return Column(path=tuple(path), type=kind)
 
 
-_Literal = str | int | decimal.Decimal | bool | bytes | datetime.date | None
+_Literal = str | decimal.Decimal | bool | bytes | datetime.date | None
 
 
 def _literal(node: exp.Expression) -> _Literal:
@@ -261,14 +263,14 @@ def _literal(node: exp.Expression) -> _Literal:
             return bool(node.this)
         case exp.Neg():
             value = _literal(node.this)
-            if isinstance(value, int | decimal.Decimal) and not isinstance(value, bool):
-                return -value
+            if isinstance(value, decimal.Decimal):
+                return value.copy_negate()
         case exp.Literal(is_string=True):
             return str(node.this)
         case exp.Literal():
-            return int(node.this) if node.this.isdigit() else decimal.Decimal(node.this)
+            return _number(node.this, node)
         case exp.HexString():
-            return int(node.this, 16).to_bytes((len(node.this) + 1) // 2, "big")
+            return bytes.fromhex(node.this.rjust(len(node.this) + len(node.this) % 2, "0"))
         case exp.Cast():
             return _cast(node)
         case exp.Concat():
@@ -286,13 +288,44 @@ def _cast(node: exp.Cast) -> _Literal:
             return datetime.date.fromisoformat(value)
         if target in _TIMESTAMPS and isinstance(value, str):
             return datetime.datetime.fromisoformat(value)
-    except ValueError:
+        if isinstance(value, str | decimal.Decimal) and (target in _NUMBERS or target == exp.DataType.Type.DECIMAL):
+            return _cast_number(_number(value, node), node)
+    except (ValueError, OverflowError):
         _refuse(node, f"is no {node.to.sql(dialect=_DIALECT)}")
-    if target in exp.DataType.NUMERIC_TYPES and not isinstance(value, bool):
-        return value
     _refuse(node, "is not a literal; compare a column with one")
 
 
+def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decimal:
+    try:
+        number = decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        _refuse(node, "is no number")
+    if not number.is_finite():
+        _refuse(node, "is no number")
+    return number
+
+
+def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
+    """Only where Spark's cast would change nothing, or where it is known what it would make of the number."""
+    kind = _NUMBERS.get(node.to.this)
+    if kind is None:
+        sizes = [int(parameter.name) for parameter in node.to.expressions] or [10]
+        kind = Decimal(precision=sizes[0], scale=sizes[1] if len(sizes) > 1 else 0)
+    if kind == Primitive(name="float"):
+        return decimal.Decimal(single(float(number)))
+    if is_exact(kind) and next_below(number, kind) != number:
+        _refuse(node, f"changes the number {number}; write what it becomes")
+    return number
+
+
+_NUMBERS: Final[dict[exp.DataType.Type, DataType]] = {
+    exp.DataType.Type.TINYINT: Primitive(name="byte"),
+    exp.DataType.Type.SMALLINT: Primitive(name="short"),
+    exp.DataType.Type.INT: Primitive(name="integer"),
+    exp.DataType.Type.BIGINT: Primitive(name="long"),
+    exp.DataType.Type.FLOAT: Primitive(name="float"),
+    exp.DataType.Type.DOUBLE: Primitive(name="double"),
+}
 _TIMESTAMPS: Final = frozenset(
     {
         exp.DataType.Type.TIMESTAMP,
@@ -315,17 +348,14 @@ def _fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
 
 
 def _converted(literal: Any, kind: DataType) -> Any:
-    number = isinstance(literal, int | decimal.Decimal) and not isinstance(literal, bool)
     match kind:
         case Primitive(name="string"):
             return literal if isinstance(literal, str) else None
-        case Primitive(name=name) if name in _INTEGERS and (number or isinstance(literal, str)):
+        case _ if is_exact(kind) and isinstance(literal, decimal.Decimal | str):
             exact = decimal.Decimal(literal)
-            return int(exact) if exact == exact.to_integral_value() else exact
-        case Primitive() if kind in FLOATS and (number or isinstance(literal, str)):
+            return exact if exact.is_finite() else None
+        case _ if kind in FLOATS and isinstance(literal, decimal.Decimal | str):
             return float(literal)
-        case Decimal() if number or isinstance(literal, str):
-            return decimal.Decimal(literal)
         case Primitive(name="boolean"):
             return literal if isinstance(literal, bool) else {"true": True, "false": False}.get(literal)
         case Primitive(name="date"):

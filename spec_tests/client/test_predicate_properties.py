@@ -6,8 +6,10 @@ DuckDB orders as Spark does: strings by code points, NaN above every number, thr
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
 import math
+import operator
 from typing import Any
 
 import duckdb
@@ -16,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.actions import Add
+from refimpl.client import partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.predicate import parse
 
@@ -171,3 +174,47 @@ def test_partition_values_decide_exactly_what_they_decide_for_a_row(row: dict[st
     rows = [{**row, "g": None}]
     assert (decided is True) == bool(chosen_by_duckdb(rows, condition))
     assert (decided is False) == bool(chosen_by_duckdb(rows, f"NOT ({condition})"))
+
+
+EXACT = ("byte", "long", "decimal(5,2)", "decimal(38,0)", "decimal(38,38)")
+COMPARE = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+@st.composite
+def exact_comparisons(draw: st.DrawFn) -> tuple[str, str, str, decimal.Decimal]:
+    """A type, a number that it holds, an operator, and any literal."""
+    kind = draw(st.sampled_from(EXACT))
+    digits, scale = {"byte": (2, 0), "long": (18, 0)}.get(kind) or decimal_sizes(kind)
+    whole = draw(st.integers(-(10**digits) + 1, 10**digits - 1))
+    near = st.integers(-2, 2).map(lambda step: decimal.Decimal(whole + step).scaleb(-scale, WIDE))
+    between = st.integers(-25, 25).map(lambda step: decimal.Decimal(whole * 10 + step).scaleb(-scale - 1, WIDE))
+    far = st.sampled_from(
+        [decimal.Decimal(text) for text in ("1e400", "-1e400", "9223372036854775808", "0.5", "1e-60")]
+    )
+    literal = draw(near | between | far)
+    return kind, f"{decimal.Decimal(whole).scaleb(-scale, WIDE):f}", draw(st.sampled_from([*COMPARE])), literal
+
+
+WIDE = decimal.Context(prec=500)
+
+
+def decimal_sizes(kind: str) -> tuple[int, int]:
+    precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+    return int(precision), int(scale)
+
+
+@steady
+@given(exact_comparisons())
+def test_exact_numbers_are_compared_with_all_digits_of_any_literal(
+    case: tuple[str, str, str, decimal.Decimal],
+) -> None:
+    kind, text, sign, literal = case
+    schema = delta_schema.parse(
+        json.dumps({"type": "struct", "fields": [{"name": "n", "type": kind, "nullable": True, "metadata": {}}]})
+    )
+    expected = COMPARE[sign](decimal.Decimal(text), literal)
+    predicate = parse(f"n {sign} {literal}")
+    value = partition_values.from_text(text, schema["n"].type)
+    rows = pa.Table.from_pylist([{"n": value}, {"n": None}], schema=delta_schema.to_arrow(schema))
+    assert rows.filter(predicate.condition(schema).to_arrow()).num_rows == expected
+    assert predicate.test(schema, ("n",)).matches_partition({"n": text}) is expected
