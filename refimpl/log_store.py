@@ -13,7 +13,7 @@ from pathlib import Path
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import LOG_FOLDER, MAX_VERSION, LogPath, Version
+from refimpl.log_path import LOG_FOLDER, MAX_VERSION, FileKind, LogPath, Version
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Names that no reader of a log takes for anything."""
@@ -169,10 +169,16 @@ class LogStore:
             return False
         return self._files.exists(f"{self._folder}/{log_path.commit(version)}")
 
+    def published_versions(self) -> set[Version]:
+        """All versions that are visible as `<v>.json`."""
+        return {path.version for path in self.listing() if path.kind is FileKind.COMMIT}
+
     def find(self, name: str) -> LogPath | None:
         """One file of the log as a listing would show it; None if it is not there, or means nothing."""
         status = self._files.stat(self.folder / name)
-        return None if status is None else log_path.parse(name, size=status.size, modified=status.modified)
+        if status is None or status.is_directory:
+            return None
+        return log_path.parse(name, size=status.size, modified=status.modified)
 
     def modified(self, name: str) -> int | None:
         """Modification time in ms of a file of the log, None if it is not there."""

@@ -75,10 +75,7 @@ def point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: 
 
 
 def _names_newer(log: LogStore, version: Version) -> bool:
-    try:
-        named = checkpoint_reading.last_checkpoint(log.read(LAST_CHECKPOINT))
-    except FileNotFoundError:
-        return False
+    named = checkpoint_reading.last_checkpoint(log)
     return named is not None and named.version > version and all(log.find(name) for name in named.names)
 
 

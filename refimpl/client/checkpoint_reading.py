@@ -26,7 +26,7 @@ from refimpl.actions import (
     Txn,
 )
 from refimpl.errors import CorruptLogError, InvalidRequestError
-from refimpl.log_path import SIDECAR_FOLDER, LogPath, Version
+from refimpl.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, LogPath, Version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -213,8 +213,12 @@ class _Pointer(msgspec.Struct, rename="camel"):
     v2_checkpoint: V2 | None = None
 
 
-def last_checkpoint(content: bytes) -> LastCheckpoint | None:
-    """None for bytes that are no such hint, or one that no log can fulfil."""
+def last_checkpoint(log: LogStore) -> LastCheckpoint | None:
+    """None where there is no such hint, it cannot be read, or it is one that no log can fulfil."""
+    try:
+        content = log.read(LAST_CHECKPOINT)
+    except OSError:
+        return None
     try:
         pointer = msgspec.json.decode(content, type=_Pointer)
         version = log_path.checked(pointer.version)

@@ -24,7 +24,7 @@ from refimpl.client.retention import LOG, retention
 from refimpl.client.time_travel import commit_times
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, NotFoundInHistoryError
-from refimpl.log_path import CHECKPOINT_KINDS, LAST_CHECKPOINT, FileKind, LogPath, Version
+from refimpl.log_path import CHECKPOINT_KINDS, FileKind, LogPath, Version
 
 if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
@@ -125,9 +125,6 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
     """`_last_checkpoint` must not name what is about to go. Newer checkpoints may be there; this one was read."""
-    try:
-        named = checkpoint_reading.last_checkpoint(table.log.read(LAST_CHECKPOINT))
-    except FileNotFoundError:
-        return
-    if named is None or named.version < cut_off[0].version:
+    named = checkpoint_reading.last_checkpoint(table.log)
+    if named is not None and named.version < cut_off[0].version:
         point_to(table.log, cut_off)

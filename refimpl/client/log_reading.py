@@ -17,7 +17,7 @@ from refimpl.client.log_segment import Commit
 from refimpl.commit_owner import CommitOwner
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import LAST_CHECKPOINT, LogPath, Version
+from refimpl.log_path import LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import TableFeature
 
@@ -52,14 +52,16 @@ class LogReader:
             return None
         return self.owner.get_commits(self.table_id, start, end)
 
-    def listing_after(self, known: Version, answer: CommitsAnswer | None) -> list[LogPath]:
-        """The published commits after `known` that the owner did not list, found by their names.
+    def listing_after(
+        self, known: Version, answer: CommitsAnswer | None, target: Version | None = None
+    ) -> list[LogPath]:
+        """The published commits after `known`, up to `target`, that the owner did not list, found by their names.
 
         It costs the number of new commits, where a listing costs the whole history. `LOOK_AHEAD` names beyond
         the first missing one are tried, so that a hole shows.
         """
         capped = answer is not None and self.feature is not None and self.feature.capped_at_latest
-        end = answer.latest_ratified_version if answer is not None and capped else None
+        end = answer.latest_ratified_version if answer is not None and capped and target is None else target
         owned = {commit.version for commit in answer.commits} if answer is not None else set()
         found: list[LogPath] = []
         version, missing = known + 1, 0
@@ -82,17 +84,14 @@ class LogReader:
         if answer is None or self.feature is None or not self.feature.capped_at_latest:
             return None
         target = answer.latest_ratified_version if version is None else version
-        try:
-            hint = checkpoint_reading.last_checkpoint(self.log.read(LAST_CHECKPOINT))
-        except FileNotFoundError:
-            return None
+        hint = checkpoint_reading.last_checkpoint(self.log)
         if hint is None or target is None or hint.version > target:
             return None
         files = [path for name in hint.names if (path := self.log.find(name)) is not None]
         if len(files) != len(hint.names) or any(path.version != hint.version for path in files):
             return None
         own = self.log.find(log_path.commit(hint.version))
-        return [*files, *([own] if own else []), *self.listing_after(hint.version, answer)]
+        return [*files, *([own] if own else []), *self.listing_after(hint.version, answer, target)]
 
     def content(self, commit: Commit) -> bytes:
         """The bytes of a commit: where it is said to be, else its published file.

@@ -122,6 +122,8 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidRequestError("give a version or a timestamp, not both", version=version, timestamp=timestamp)
+        if timestamp is not None and not isinstance(timestamp, int):
+            raise InvalidRequestError(f"{timestamp!r} is no time; give ms since the epoch", timestamp=timestamp)
         try:
             if timestamp is not None:
                 version = self._version_at(timestamp)
@@ -171,14 +173,14 @@ class Table:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
         from refimpl.client.history import history
 
-        latest = self._latest()
+        latest = self.snapshot()
         return list(history(self._reader, latest, limit))
 
     def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
         """Start a transaction on `snapshot`, or on the newest version. Options: see `Transaction`."""
         from refimpl.client.transaction import Transaction
 
-        return Transaction(self, snapshot or self._latest(), operation=operation, **options)
+        return Transaction(self, snapshot or self.snapshot(), operation=operation, **options)
 
     def append(self, rows: Any, *, app: tuple[str, int] | None = None) -> Committed | None:
         """Append Arrow rows in one transaction: see `refimpl.client.rows.append`."""

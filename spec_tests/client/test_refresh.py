@@ -14,6 +14,7 @@ from refimpl.actions import Action, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError
+from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.checkpoint_files import classic_content
 from spec_tests.support.written_log import DIALECTS, WatchedFiles, WrittenLog, add, definition, remove
@@ -231,6 +232,20 @@ class TestTheHint:
         assert {path for path, _ in snapshot.files} == {"f1", "f2", "f3", "f4"}
         assert files.listings == 1
         assert snapshot.segment.checkpoint_version == 3
+
+    def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
+        """Time travel costs what lies before its version, not the history that came after it."""
+        log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
+        asked: list[str] = []
+
+        class Files(WatchedFiles):
+            def stat(self, path: Path) -> FileStatus | None:
+                asked.append(path.name)
+                return super().stat(path)
+
+        assert log.table(log.owner(), Files()).snapshot(version=4).segment.checkpoint_version == 3
+        assert log_path.commit(4) in asked
+        assert log_path.commit(5) not in asked
 
     def test_an_older_one_costs_reading_and_nothing_else(self, tmp_path: Path) -> None:
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')

@@ -17,6 +17,7 @@ from refimpl.errors import (
     InvalidRequestError,
     InvalidTableError,
     NotFoundInHistoryError,
+    OwnerUnavailableError,
     PathAccessError,
     TableNotFoundError,
     UnsupportedFeatureError,
@@ -149,8 +150,21 @@ class TestBrokenLogs:
 
     def test_a_file_is_no_table(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
-        with pytest.raises(TableNotFoundError):
-            Table.by_path(tmp_path / "file").snapshot()
+        table = Table.by_path(tmp_path / "file")
+        for ask in (table.snapshot, table.history, table.transaction):
+            with pytest.raises(TableNotFoundError):
+                ask()
+
+    def test_a_directory_with_the_name_of_a_commit_is_none(self, plain: WrittenLog) -> None:
+        """A foreign `<v>.json` in the way: the version does not exist, and cannot be made."""
+        table = plain.publish(1).table()
+        assert table.snapshot().version == 1
+        (plain.folder / log_path.commit(2)).mkdir()
+        assert table.snapshot().version == plain.table().snapshot().version == 1
+        transaction = table.transaction()
+        transaction.add(add("a"))
+        with pytest.raises(OwnerUnavailableError):
+            transaction.commit()
 
     def test_a_log_without_protocol_or_metadata_is_corrupt(self, tmp_path: Path) -> None:
         protocol, description = definition()
@@ -421,6 +435,11 @@ class TestTimeTravelByVersion:
             with pytest.raises(InvalidRequestError):
                 table.snapshot(version=version)
         assert owner.asked == []
+
+    @pytest.mark.parametrize("timestamp", ["2020-01-01", 1.5])
+    def test_a_time_is_a_number_of_milliseconds(self, plain: WrittenLog, timestamp: object) -> None:
+        with pytest.raises(InvalidRequestError):
+            plain.table().snapshot(timestamp=timestamp)  # type: ignore[arg-type]
 
     def test_a_version_and_a_time_together_are_an_error(self, plain: WrittenLog) -> None:
         with pytest.raises(InvalidRequestError):
