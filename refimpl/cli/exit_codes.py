@@ -66,8 +66,8 @@ def exit_code(error: Exception) -> ExitCode:
 
 def message(error: Exception) -> str:
     """The fact, the numbers and the next step, on one line or two."""
-    if isinstance(error, errors.OutcomeUnknown) and "attempt" in error.facts and "table_id" in error.facts:
-        return f"{error}\nask for it: commit-owner resolve {error.facts['table_id']} {error.facts['attempt']}"
+    if isinstance(error, errors.OutcomeUnknown):
+        return f"{error}\n{_way_to_know(error)}"
     if isinstance(error, errors.DeltaError):
         return str(error)
     if isinstance(error, OSError):
@@ -78,6 +78,14 @@ def message(error: Exception) -> str:
         f"this is a defect of commit-owner: {type(error).__name__}: {_first_line(error)}\n"
         "set COMMIT_OWNER_TRACEBACK=1 to see where, and report it"
     )
+
+
+def _way_to_know(error: errors.OutcomeUnknown) -> str:
+    """An owner answers only for tables that it knows; a table that is being taken over has no id yet."""
+    table, attempt = error.facts.get("table_id"), error.facts.get("attempt")
+    if table is not None and attempt is not None:
+        return f"ask for it: commit-owner resolve {table} {attempt}"
+    return "look before it is tried again: commit-owner show PATH --by-path, and commit-owner verify"
 
 
 def _message_of_system(error: OSError) -> str:
