@@ -98,21 +98,23 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     Raises `CorruptLedgerError` for a damaged ledger, `LocationError` for a network file system: the
     file lock and SQLite's write-ahead log are for one host.
     """
-    place = Path(directory).absolute()
+    place = _resolved(directory)
     environment = environment or Environment()
     folder = place / OWNER_FOLDER
     files = environment.files
-    if not create and files.stat(folder) is None:
-        raise InvalidRequestError(
-            f"{place} has no commit owner; make one with: commit-owner init {place}", directory=str(place)
-        )
-    kind = network_file_system(place.resolve())
+    wanted_roots = [_checked_root(root) for root in roots]
+    kind = network_file_system(place)
     if kind is not None:
         raise LocationError(f"{place} is on a network file system ({kind}); the owner needs a local one", kind=kind)
     try:
+        if files.stat(folder) is None:
+            if not create:
+                raise InvalidRequestError(
+                    f"{place} has no commit owner; make one with: commit-owner init {place}", directory=str(place)
+                )
+            _refuse_new_owner(place, environment)
         if create:
             _make_folders(folder, environment)
-        place = place.resolve(strict=True)
         owner = LocalOwner(place, environment)
         if not owner.ledger.exists():
             if not create:
@@ -121,8 +123,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         owner.ledger.open()
     except OSError as error:
         raise OwnerUnavailableError(f"cannot use {place} as a warehouse: {error}", directory=str(place)) from error
-    if roots:
-        _add_roots(owner, roots)
+    if wanted_roots:
+        owner.add_roots(wanted_roots)
     return Warehouse(place, owner, environment)
 
 
@@ -135,12 +137,34 @@ def _make_folders(folder: Path, environment: Environment) -> None:
         environment.files.fsync_directory(path.parent)
 
 
-def _add_roots(owner: LocalOwner, roots: Iterable[str | os.PathLike[str]]) -> None:
-    wanted = [Path(root).resolve() for root in roots]
-    for root in wanted:
-        if not root.is_dir():
-            raise LocationError(f"the root {root} is not a directory", location=str(root))
-        kind = network_file_system(root)
-        if kind is not None:
-            raise LocationError(f"the root {root} is on a network file system ({kind}); name a local one", kind=kind)
-    owner.add_roots(wanted)
+def _resolved(directory: str | os.PathLike[str]) -> Path:
+    """The real path of a directory, which need not exist. Paths are stored and shown, so they must be text."""
+    try:
+        place = Path(directory).resolve()
+        str(place).encode()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise LocationError(f"{str(directory)!r} cannot be a warehouse: {error}") from error
+    return place
+
+
+def _refuse_new_owner(place: Path, environment: Environment) -> None:
+    """`LocationError` for a place where no owner can be made: at or below a file, or inside another warehouse."""
+    for parent in (place, *place.parents):
+        found = environment.files.stat(parent)
+        if found is not None and not found.is_directory:
+            raise LocationError(f"{place} cannot be a warehouse: {parent} is a file", location=str(place))
+        if environment.files.stat(parent / OWNER_FOLDER) is not None:
+            raise LocationError(
+                f"{place} is inside the warehouse {parent}; open that one, or choose a place outside of it",
+                location=str(place),
+            )
+
+
+def _checked_root(root: str | os.PathLike[str]) -> Path:
+    found = Path(root).resolve()
+    if not found.is_dir():
+        raise LocationError(f"the root {found} is not a directory", location=str(found))
+    kind = network_file_system(found)
+    if kind is not None:
+        raise LocationError(f"the root {found} is on a network file system ({kind}); name a local one", kind=kind)
+    return found

@@ -11,7 +11,7 @@ from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.log_path import FileKind, Version
+from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
@@ -144,6 +144,19 @@ class Context:
             attempt=promise.attempt,
         )
 
+    def stranger(self, table: TableRecord) -> Version | None:
+        """The lowest visible version above the latest one, if there is any.
+
+        Where the newest published version is gone, the ledger is older than a cleanup of the log, which
+        always keeps that one: then the log is listed, for the next version may be gone as well.
+        """
+        log = self.log(table)
+        if log.published(table.next):
+            return table.next
+        if table.backfilled is None or log.published(table.backfilled):
+            return None
+        return min((v for v in log.published_versions() if v >= table.next), default=None)
+
     def answer(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         """The stored commits in the range and the latest ratified version, from one read state."""
         with self.ledger.read() as view:
@@ -194,6 +207,9 @@ class Context:
                 if newer.latest_ratified_version == answer.latest_ratified_version:
                     return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, following))
                 answer = newer
+            stranger = self.stranger(table) if table.state is TableState.ACTIVE else None
+            if stranger is not None and stranger > next_version(answer.latest_ratified_version):
+                return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, stranger))
         except OSError as error:
             raise OwnerUnavailableError(f"cannot look into the log of {table.label}: {error}") from error
         return answer
@@ -224,7 +240,7 @@ def stored_commits(view: View, table: TableRecord, start: Version | None, end: V
 
 def contiguous_end(log: LogStore, first: Version) -> Version:
     """The last of the published versions `first`, `first` + 1, ... without a gap; `first` is published."""
-    published = {path.version for path in log.listing() if path.kind is FileKind.COMMIT}
+    published = log.published_versions()
     last = first
     while last + 1 in published:
         last += 1

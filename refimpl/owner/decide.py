@@ -156,12 +156,12 @@ def decide(
     examined: Examined,
     attempt: AttemptRecord | None,
     *,
-    stranger_published: bool,
+    stranger: Version | None,
     current: tuple[Protocol, Metadata] | None,
 ) -> Ratify | Outcome:
     """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them.
 
-    `stranger_published`: the version after the latest is visible although the owner never ratified it.
+    `stranger`: a version above the latest that is visible although the owner never ratified it.
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
     answered = replay(table, examined, attempt)
@@ -169,7 +169,7 @@ def decide(
         return answered
     return (
         not_accepting(table)
-        or _out_of_turn(table, examined.version, stranger_published=stranger_published)
+        or _out_of_turn(table, examined.version, stranger=stranger)
         or _way_flaw(table, examined)
         or examined.flaw
         or _timestamp_flaw(table, examined)
@@ -213,15 +213,15 @@ def not_accepting(table: TableRecord) -> Rejected | None:
     return None
 
 
-def _out_of_turn(table: TableRecord, version: Version, *, stranger_published: bool) -> Outcome | None:
+def _out_of_turn(table: TableRecord, version: Version, *, stranger: Version | None) -> Outcome | None:
     """Why this version cannot be the next one, if it cannot."""
     latest = table.latest
     if latest is not None and version <= latest:
         return Conflict(latest_ratified_version=latest)
-    if stranger_published:  # before the gap: a version that is visible must not be denied
+    if stranger is not None:  # before the gap: a version that is visible must not be denied
         return _rejected(
             RejectionReason.HALTED,
-            f"{log_path.commit(table.next)} of {table.label} exists although the owner's latest version is {latest}; "
+            f"{log_path.commit(stranger)} of {table.label} exists although the owner's latest version is {latest}; "
             f"run verify, then tell the owner what to believe with repair",
         )
     if version != table.next:
@@ -317,7 +317,7 @@ def decide_hand_back(
     examined: Examined,
     attempt: AttemptRecord | None,
     *,
-    stranger_published: bool,
+    stranger: Version | None,
     current: tuple[Protocol, Metadata] | None,
 ) -> Ratify | Outcome:
     """The outcome of a commit that shall give the table back to the filesystem; arguments as in `decide`.
@@ -328,7 +328,7 @@ def decide_hand_back(
     return (
         replay(table, examined, attempt)
         or not_accepting(table)
-        or _out_of_turn(table, examined.version, stranger_published=stranger_published)
+        or _out_of_turn(table, examined.version, stranger=stranger)
         or _policy_flaw(table)
         or examined.flaw
         or _still_owned_flaw(table, examined, current)

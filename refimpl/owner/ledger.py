@@ -8,6 +8,7 @@ The write-ahead log is folded into the database by hand, also under the lock.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import os
 import threading
@@ -132,7 +133,7 @@ class Ledger:
     def read(self) -> Iterator[View]:
         """One read snapshot. Takes no lock; a writer neither waits for it nor disturbs it."""
         try:
-            database = self._database()
+            database = self._current_database()
             try:
                 database.execute("BEGIN")
                 yield View(database, self._warehouse)
@@ -149,7 +150,7 @@ class Ledger:
         return _WriteTransaction(self)
 
     def _begin(self) -> Writer:
-        database = self._database()
+        database = self._current_database()
         try:
             database.execute("BEGIN IMMEDIATE")
         except BaseException:  # an interruption just after it began
@@ -206,6 +207,8 @@ class Ledger:
         files = self._environment.files
         if files.stat(target) is not None:
             raise InvalidRequestError(f"{target} exists; name a file that does not", path=str(target))
+        if files.stat(target.parent) is None:
+            raise InvalidRequestError(f"{target.parent} does not exist; make it first", path=str(target))
         unfinished = target.with_name(f".{target.name}.{self._environment.new_id()}")
         try:
             with _errors(self.path):
@@ -236,6 +239,18 @@ class Ledger:
 
     def _after_fork(self) -> None:
         self._forked_inside = len(self._connections) > 0
+
+    def _current_database(self) -> apsw.Connection:
+        """The connection, to the file that has the ledger's name now. SQLite goes on with the old one where a
+        ledger is replaced, as a restore does, and two processes would ratify the same version."""
+        database = self._database()
+        moved = ctypes.c_int()
+        database.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+        if not moved.value:
+            return database
+        self.close()
+        self.open()
+        return self._database()
 
     def _database(self) -> apsw.Connection:
         database: apsw.Connection | None = getattr(self._local, "database", None)

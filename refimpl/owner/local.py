@@ -211,7 +211,7 @@ class LocalOwner:
             table,
             examined,
             writer.attempt(table, examined.proposal.attempt),
-            stranger_published=examined.version >= table.next and self._context.log(table).published(table.next),
+            stranger=self._context.stranger(table) if examined.version >= table.next else None,
             current=writer.protocol_and_metadata(table.key) if changes_table else None,
         )
 
@@ -249,10 +249,10 @@ class LocalOwner:
                 self._context.changing(table_id) as (writer, table),
             ):
                 seen = writer.attempt(table, attempt)
-                strange = table.state is TableState.ACTIVE and self._context.log(table).published(table.next)
-                if seen is None and strange:
+                stranger = self._context.stranger(table) if table.state is TableState.ACTIVE else None
+                if seen is None and stranger is not None:
                     raise CorruptionError(
-                        f"version {table.next} of {table.label} is published, the ledger's latest is {table.latest}: "
+                        f"version {stranger} of {table.label} is published, the ledger's latest is {table.latest}: "
                         f"the ledger cannot tell what became of {attempt}; run verify, then repair",
                         attempt=attempt,
                     )

@@ -178,6 +178,6 @@ def _judge(context: Context, writer: Writer, table: TableRecord, examined: Exami
         table,
         examined,
         writer.attempt(table, examined.proposal.attempt),
-        stranger_published=examined.version >= table.next and context.log(table).published(table.next),
+        stranger=context.stranger(table) if examined.version >= table.next else None,
         current=writer.protocol_and_metadata(table.key),
     )

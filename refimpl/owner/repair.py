@@ -94,12 +94,14 @@ def _adopt(context: Context, table_id: str) -> str | None:
     """Record published versions above the latest, in order, as the commits that they are."""
     with context.lock(), context.changing(table_id) as (writer, table):
         log, first = context.log(table), table.next
-        version = first
+        _refuse_hole(context, table)
+        version, unnamed = first, 0
         while log.published(version):
             content = log.read(log_path.commit(version))
             log.make_durable(log_path.commit(version))
-            attempt = _attempt_of(log, table, version, content) or context.environment.new_id()
-            proposal = DirectProposal(attempt=attempt, content=content)
+            attempt = _attempt_of(log, table, version, content)
+            unnamed += attempt is None
+            proposal = DirectProposal(attempt=attempt or context.environment.new_id(), content=content)
             examined = decide.examine(table.feature, version, proposal, content)
             if examined.flaw is not None:
                 raise CorruptionError(f"{log_path.commit(version)} cannot be adopted: {examined.flaw.detail}")
@@ -108,7 +110,18 @@ def _adopt(context: Context, table_id: str) -> str | None:
         if version == first:
             return None
         writer.halt(table, None)
-    return f"adopted the published versions {first} to {version - 1}"
+    lost = f"; the attempt ids of {unnamed} are lost: resolve no attempt of that time" if unnamed else ""
+    return f"adopted the published versions {first} to {version - 1}{lost}"
+
+
+def _refuse_hole(context: Context, table: TableRecord) -> None:
+    stranger = context.stranger(table)
+    if stranger is not None and stranger != table.next:
+        raise CorruptionError(
+            f"versions {table.next} to {stranger - 1} of {table.label} were cleaned up after the ledger's backup; "
+            f"what they did to protocol and metadata is unknown to it: restore a newer backup",
+            version=stranger,
+        )
 
 
 def _attempt_of(log: LogStore, table: TableRecord, version: Version, content: bytes) -> str | None:

@@ -82,7 +82,7 @@ class _Check:
 
     def findings(self) -> Iterator[Finding]:
         table = self._table
-        if table.state is TableState.DROPPED:
+        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # others may do there as they like
             return
         if self._promise is not None:
             yield self._finding(

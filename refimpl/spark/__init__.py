@@ -27,11 +27,11 @@ __all__ = ["DeltaConnection", "connect", "find_java", "local_session"]
 def connect(spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str] | None = None) -> DeltaConnection:
     """Reads and writes of `spark`, a session of the user's or `local_session`'s, on the tables of a warehouse.
 
-    `warehouse`: an open one, or the directory of one; without it, tables are reached by path only. Sets what
-    `refimpl.spark.session.SETTINGS` lists on the session, where the user has not.
+    `warehouse`: an open one, or the directory of one that exists; without it, tables are reached by path only.
+    Sets what `refimpl.spark.session.SETTINGS` lists on the session, where the user has not.
     """
     if isinstance(warehouse, str | os.PathLike):
         import refimpl
 
-        warehouse = refimpl.open(warehouse)
+        warehouse = refimpl.open(warehouse, create=False)
     return DeltaConnection(prepared(spark), warehouse)

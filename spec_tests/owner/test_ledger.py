@@ -203,7 +203,7 @@ def test_a_directory_without_an_owner_is_not_one_unless_asked_for(tmp_path: Path
 def test_a_warehouse_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OwnerUnavailableError):
+        with pytest.raises(LocationError):
             refimpl.open(place)
 
 

@@ -233,3 +233,52 @@ def test_a_table_that_was_staged_and_left_is_no_error(setting: Setting) -> None:
     abandoned = setting.owner.stage_table("abandoned", CATALOG_MANAGED)
     shutil.rmtree(abandoned.location)
     assert setting.errors() == set()
+
+
+def test_a_ledger_older_than_a_cleanup_ratifies_nothing_over_the_hole(setting: Setting) -> None:
+    """The versions after its latest are gone from the log as well, but later ones are there."""
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    later: list[str] = []
+
+    def go_on_and_clean_up() -> None:
+        later.extend(setting.commit(version) for version in range(2, 7))
+        setting.owner.backfill_to_version(setting.table.table_id)
+        for version in range(5):
+            setting.file(version).unlink()
+
+    restore_the_ledger_of(setting, go_on_and_clean_up)
+    assert setting.latest() == 6
+    refused = setting.owner.commit(setting.table.table_id, 2, setting.proposal(2))
+    assert isinstance(refused, Rejected)
+    assert refused.reason is RejectionReason.HALTED
+    with pytest.raises(CorruptionError):
+        setting.owner.attempt_outcome(setting.table.table_id, later[0])
+    (adoption,) = [action for action in repair(setting.owner, adopt_published=True) if action.code == "adopt"]
+    assert not adoption.done
+
+
+def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) -> None:
+    """SQLite would go on with the file that it opened, and both would ratify the same version."""
+    copy = setting.directory / "backup.sqlite"
+    setting.owner.ledger.back_up(copy)
+    setting.commit(1)
+    ledger = setting.owner.ledger.path
+    for suffix in ("", "-wal", "-shm"):
+        ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
+    copy.rename(ledger)
+
+    other = refimpl.open(setting.directory).owner
+    won = setting.proposal(1)
+    assert isinstance(other.commit(setting.table.table_id, 1, won), Ratified)
+    assert setting.latest() == 1
+    (seen,) = setting.owner.get_commits(setting.table.table_id).commits
+    assert seen.attempt == won.attempt
+
+
+def test_a_table_that_was_handed_back_is_nobodys_business(setting: Setting) -> None:
+    from refimpl.client.ownership import hand_back
+
+    hand_back(setting.warehouse.table("t"))
+    shutil.rmtree(setting.table.location)
+    assert verify(setting.owner) == []
