@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from refimpl.actions import Add
 from refimpl.client import schema as delta_schema
 from refimpl.client.partition_values import from_text, local_path
-from refimpl.client.schema import Struct
-from refimpl.errors import CorruptionError, InvalidRequestError
+from refimpl.client.schema import Field, Struct
+from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[
     arrays: list[Any] = []
     for column, field in zip(needed.fields, target, strict=True):
         if column.name in partition_columns:
-            arrays.append(_repeated(from_text(add.partition_values.get(column.name), column.type), field.type, count))
+            arrays.append(_repeated(add.partition_values.get(column.name), column, field.type, count))
         elif column.name in there:
             arrays.append(_widened(stored.column(column.name), field, path))
         else:
@@ -80,10 +80,20 @@ def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[
     return pa.Table.from_arrays(arrays, schema=target)
 
 
-def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:
     import pyarrow as pa
 
-    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+    value = from_text(text, column.type)
+    if value is None:
+        return pa.nulls(count, kind)
+    try:
+        return pa.repeat(pa.scalar(value, kind), count)
+    except (pa.ArrowException, OverflowError) as error:
+        raise CorruptLogError(
+            f"the partition value {text!r} of {column.name!r} is out of the range of {column.type}",
+            value=text,
+            column=column.name,
+        ) from error
 
 
 def _widened(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.ChunkedArray:

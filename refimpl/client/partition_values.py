@@ -135,9 +135,13 @@ def decode_path(path: str) -> str:
 def local_path(location: Path, path: str) -> Path:
     """Where the data file of an action is: relative to the table, or absolute (`/...` or `file:...`).
 
-    Raises `UnsupportedFeatureError` for another scheme: this client reads the host's file systems only.
+    Raises `UnsupportedFeatureError` for another scheme: this client reads the host's file systems only;
+    `CorruptLogError` for what is no URI.
     """
-    parts = urllib.parse.urlsplit(path)
+    try:
+        parts = urllib.parse.urlsplit(path)
+    except ValueError as error:
+        raise CorruptLogError(f"the path {path!r} of a data file is no URI: {error}", path=path) from error
     if parts.scheme and parts.scheme != "file":
         raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
     target = urllib.parse.unquote(parts.path if parts.scheme else path)

@@ -15,7 +15,7 @@ import pytest
 
 from refimpl.actions import Metadata
 from refimpl.client import schema as delta_schema
-from refimpl.errors import CorruptionError, InvalidRequestError, UnsupportedFeatureError
+from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from spec_tests.support.written_log import WrittenLog, add, definition
 
 
@@ -152,6 +152,29 @@ class TestTypes:
             "t": datetime.datetime(2013, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC),
         }
         assert second == {"n": 2, **dict.fromkeys(names)}
+
+    @pytest.mark.parametrize(
+        ("kind", "inside", "outside"),
+        [
+            (pa.int8(), "-128", "128"),
+            (pa.int64(), "9223372036854775807", "9223372036854775808"),
+            (pa.decimal128(5, 2), "999.99", "1000.00"),
+            (pa.decimal128(5, 2), "0", "NaN"),
+        ],
+        ids=str,
+    )
+    def test_a_partition_value_out_of_its_types_range_is_a_corrupt_log(
+        self, tmp_path: Path, kind: pa.DataType, inside: str, outside: str
+    ) -> None:
+        schema = pa.schema([("n", pa.int64()), ("p", kind)])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema, "p"))
+        write(log, "x.parquet", {"n": [1]})
+        log.publish(1, with_values(add("x.parquet"), {"p": inside}))
+        assert str(log.table().snapshot().to_arrow()["p"][0]).startswith(inside)
+        log.publish(2, with_values(add("x.parquet"), {"p": outside}))
+        with pytest.raises(CorruptLogError) as caught:
+            log.table().snapshot().to_arrow()
+        assert (caught.value.column, caught.value.value) == ("p", outside)
 
     def test_columns_added_since_are_null_and_dropped_ones_are_not_read(self, tmp_path: Path) -> None:
         inner = pa.struct([("x", pa.int64()), ("y", pa.string())])

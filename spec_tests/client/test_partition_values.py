@@ -127,3 +127,5 @@ def test_data_files_are_relative_to_the_table_or_absolute_on_this_host() -> None
     assert p.local_path(table, "file:/elsewhere/x.parquet") == Path("/elsewhere/x.parquet")
     with pytest.raises(UnsupportedFeatureError):
         p.local_path(table, "s3://bucket/x.parquet")
+    with pytest.raises(CorruptLogError):
+        p.local_path(table, "file://[bucket/x.parquet")
