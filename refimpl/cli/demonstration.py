@@ -131,8 +131,10 @@ def _show_result(result: Result) -> None:
 def _show_timeline(timeline: Timeline) -> None:
     start = timeline.rows[0].ratified_at if timeline.rows else 0
     output.show_table(
-        (">v", "=who", "what it did", "=way", ">ratified", ">backfilled", "=in-commit"),
+        ("v", "who", "what it did", "way", "ratified", "backfilled", "in-commit"),
         [_timeline_row(row, start) for row in timeline.rows],
+        right=("v", "ratified", "backfilled"),
+        whole=("who", "way", "in-commit"),
         title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
     )
     lost = [f"{row.version} ({', '.join(row.lost)})" for row in timeline.rows if row.lost]

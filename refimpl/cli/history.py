@@ -46,7 +46,7 @@ def log(
         output.show_json([_entry(entry) for entry in entries])
         return
     output.show_table(
-        (">version", "=committed", "=stored", "operation", "parameters"),
+        ("version", "committed", "stored", "operation", "parameters"),
         [
             (
                 output.plain(entry.version),
@@ -57,6 +57,8 @@ def log(
             )
             for entry in entries
         ],
+        right=("version",),
+        whole=("committed", "stored"),
     )
 
 
@@ -103,7 +105,7 @@ def commits(
         return
     if answer.commits:
         output.show_table(
-            (">version", "=way", "=attempt", "=in-commit timestamp"),
+            ("version", "way", "attempt", "in-commit timestamp"),
             [
                 (
                     output.plain(commit.version),
@@ -113,6 +115,8 @@ def commits(
                 )
                 for commit in answer.commits
             ],
+            right=("version",),
+            whole=("way", "attempt", "in-commit timestamp"),
         )
     latest = output.plain(answer.latest_ratified_version)
     output.show_line(f"latest ratified version {latest}; {len(answer.commits)} in this answer wait to be published")

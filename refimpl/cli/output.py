@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 _WIDTH_OF_A_PIPE = 400
@@ -22,8 +22,18 @@ def show_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(content, indent=2).decode() + "\n")
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """Rows below their column names. A leading `>` sets a column to the right, `=` keeps its values on one line."""
+def show_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    title: str | None = None,
+) -> None:
+    """Rows below their column names, which are taken literally.
+
+    The columns named in `right` are set to the right; these and those in `whole` keep their values on one line.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -37,11 +47,10 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: 
         header_style="underline",
     )
     for name in columns:
-        right = name.startswith(">")
         table.add_column(
-            name.lstrip(">="),
-            justify="right" if right else "left",
-            no_wrap=name[0] in ">=" or not console.is_terminal,
+            Text(name),
+            justify="right" if name in right else "left",
+            no_wrap=name in right or name in whole or not console.is_terminal,
             overflow="fold",
         )
     for row in rows:
@@ -97,6 +106,30 @@ def text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    return str(value)
+
+
+def cell(value: Any) -> str:
+    """A value of a table's column, as it is: null is an empty cell, an empty text is `""`, bytes are hexadecimal."""
+    if value == "":
+        return '""'
+    return "" if value is None else _literal(value)
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case bytes():
+            return value.hex()
+        case dict():
+            return "{" + ", ".join(f"{name}: {_literal(item)}" for name, item in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(_literal(item) for item in value) + "]"
+        case tuple():  # an entry of a map
+            return " -> ".join(_literal(item) for item in value)
     return str(value)
 
 

@@ -200,7 +200,7 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
         output.show_line(f"{place.directory} has no tables; make one: commit-owner create NAME --columns SQL")
         return
     output.show_table(
-        ("name", "dialect", "way", "state", ">version", ">waiting", "location"),
+        ("name", "dialect", "way", "state", "version", "waiting", "location"),
         [
             (
                 table.name,
@@ -213,6 +213,7 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
             )
             for table in tables
         ],
+        right=("version", "waiting"),
     )
 
 
@@ -255,7 +256,7 @@ def _show_table(table: ResolvedTable | None, snapshot: Snapshot, rows: int, *, j
     if sample is not None:
         output.show_line()
         names = [column["name"] for column in facts["columns"]]
-        output.show_table(names, [["null" if row[name] is None else row[name] for name in names] for row in sample])
+        output.show_table(names, [[output.cell(row[name]) for name in names] for row in sample])
 
 
 def _owner_facts(table: ResolvedTable) -> dict[str, Any]:

@@ -46,5 +46,29 @@ def test_moments_without_a_zone_are_utc() -> None:
 
 
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
-    output.show_table((">n", "text"), [(1000, "a"), (2, "[bold]literally[/bold]")])
+    output.show_table(("n", "text"), [(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",))
     assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
+
+
+def test_the_names_of_columns_are_taken_literally(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table((">year", "=a", "[bold]b[/bold]"), [("1", "2", "3")])
+    assert capsys.readouterr().out.splitlines()[0].split() == [">year", "=a", "[bold]b[/bold]"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2024, "2024"),
+        (True, "true"),
+        (0.5, "0.5"),
+        (b"\x00\xff", "00ff"),
+        (None, ""),
+        ("null", "null"),
+        ("", '""'),
+        ([1, None, b"\x01"], "[1, null, 01]"),
+        ({"a": True, "b": "x"}, "{a: true, b: x}"),
+        ([("k", 1000)], "[k -> 1000]"),
+    ],
+)
+def test_a_value_of_a_table_is_shown_as_it_is(value: object, shown: str) -> None:
+    assert output.cell(value) == shown

@@ -129,7 +129,16 @@ def test_show_tells_state_columns_and_rows_of_a_table(cli: CommandLine, warehous
     assert sorted(row["month"] for row in shown["rows"]) == [1, 2]
     text = cli("show", sales, "-n", "5").out
     assert "month integer" in text
-    assert "null" in text
+    assert sorted(line.split() for line in text.splitlines()[-2:]) == [["1", "1"], ["2"]]
+
+
+def test_show_prints_the_rows_as_they_are(cli: CommandLine, warehouse: Warehouse) -> None:
+    cli("create", "t", "-c", "`>year` INT, open BOOLEAN, content BINARY, name STRING")
+    commit_rows(warehouse, "t", {">year": 2024, "open": True, "content": b"\x00\xff", "name": "null"})
+    commit_rows(warehouse, "t", {">year": 2024, "open": None, "content": None, "name": None})
+    shown = [line.split() for line in cli("show", "t", "-n", "5").out.splitlines()[-3:]]
+    assert shown[0] == [">year", "open", "content", "name"]
+    assert sorted(shown[1:]) == [["2024"], ["2024", "true", "00ff", "null"]]
 
 
 def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
