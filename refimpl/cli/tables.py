@@ -181,13 +181,15 @@ def show(
         from refimpl.client.table import Table
         from refimpl.environment import Environment
 
-        snapshot = Table.by_path(Path(table).absolute(), Environment()).snapshot(version=version, timestamp=moment)
-        _show_table(None, snapshot, rows, json=json)
+        handle = Table.by_path(Path(table).absolute(), Environment())
+        snapshot = handle.snapshot(version=version, timestamp=moment)
+        _show_table(None, snapshot, _first_rows(handle.location, snapshot, rows), json=json)
         return
     with opened(warehouse) as place:
         handle = place.table(table)
         snapshot = handle.snapshot(version=version, timestamp=moment)
-        _show_table(place.owner.resolve(handle.table_id or table), snapshot, rows, json=json)
+        sample = _first_rows(handle.location, snapshot, rows)
+        _show_table(place.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
 
 
 def _show_tables(warehouse: Path | None, *, json: bool) -> None:
@@ -242,9 +244,10 @@ def _of_owner(table: ResolvedTable) -> dict[str, Any]:
     }
 
 
-def _show_table(table: ResolvedTable | None, snapshot: Snapshot, rows: int, *, json: bool) -> None:
+def _show_table(
+    table: ResolvedTable | None, snapshot: Snapshot, sample: list[dict[str, Any]] | None, *, json: bool
+) -> None:
     facts = _of_snapshot(snapshot)
-    sample = _first_rows(snapshot, rows) if rows else None
     if json:
         owner = None if table is None else _of_owner(table)
         output.show_json({"owner": owner, "snapshot": facts} | ({} if sample is None else {"rows": sample}))
@@ -319,8 +322,19 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def _first_rows(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = snapshot.to_arrow().slice(0, count).to_pylist()
+def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
+    """The first rows in the order of the files' paths, from as few files as hold them; None where none are wanted."""
+    from refimpl.client.data_reading import read_file
+    from refimpl.client.partition_values import local_path
+
+    if not count:
+        return None
+    found: list[dict[str, Any]] = []
+    for add in sorted(snapshot.files.values(), key=lambda add: add.path):
+        rows = read_file(local_path(location, add.path), add, snapshot.schema, snapshot.partition_columns)
+        found += rows.slice(0, count - len(found)).to_pylist()
+        if len(found) == count:
+            break
     return found
 
 

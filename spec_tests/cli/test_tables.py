@@ -141,6 +141,17 @@ def test_show_prints_the_rows_as_they_are(cli: CommandLine, warehouse: Warehouse
     assert sorted(shown[1:]) == [["2024"], ["2024", "true", "00ff", "null"]]
 
 
+def test_show_reads_no_more_files_than_hold_the_rows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    for month in (1, 2, 3):
+        commit_rows(warehouse, sales, {"id": 1, "month": month}, {"id": 2, "month": month})
+    table = warehouse.table(sales)
+    last = max(add.path for add in table.snapshot().files.values())
+    (table.location / last).unlink()
+    for count in (1, 2, 3, 4):
+        assert len(cli("show", sales, "-n", count, "--json").json["rows"]) == count
+    assert cli("show", sales, "-n", "5").code == ExitCode.CORRUPTION
+
+
 def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     first = commit_rows(warehouse, sales, {"id": 1, "month": 1})
     commit_rows(warehouse, sales, {"id": 2, "month": 1})
