@@ -1,0 +1,16 @@
+"""What happened between clients and a commit owner, written down so that it can be judged later, anywhere.
+
+A history is a file of JSON Lines: a `header`, then events in the order of their times, then the `witness` of every
+table (its final log), then a `footer`. All of it, with the meaning of every field, is in `events`; the JSON
+Schema is `history.schema.json`.
+
+    {"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"x","version":"1"},"dialect":"catalogManaged"}
+    {"event":"invoke","at":1,"id":1,"client":"w1","table":"t","request":{"op":"commit","version":0,"attempt":"a"}}
+    {"event":"ok","at":2,"id":1,"answer":{"outcome":"ratified","version":0}}
+    {"event":"witness","table":"t","version":0,"attempt":"a"}
+    {"event":"footer","counts":{"invoke":1,"ok":1,"fail":0,"info":0,"fault":0,"fs":0,"witness":1},"tables":{"t":1},"complete":true}
+
+A file that ends anywhere else than after its footer is invalid, whatever its events say. `writing` writes a history
+as it happens, `reading` reads one in bounded memory, `operations` pairs requests with their answers and refuses
+what makes no sense, and `python -m conformance.history check FILE` gives the verdict.
+"""

@@ -1,0 +1,233 @@
+"""Requests with their answers, out of a stream of events; a history that makes no sense stops here.
+
+One pass, and memory for the requests in flight only. What is refused, and why it is never a verdict on the subject:
+ - the first line is the one header, of a schema that this version knows;
+ - times never go back, and the numbers of operations increase: otherwise "before" would mean nothing;
+ - an answer is to a request in flight, and is one that such a request can have: a recorder that mixes answers up
+   would accuse anybody;
+ - a table's final log is ascending, and what was there before the history is its beginning;
+ - the footer agrees with the lines: without it nobody knows what is missing.
+A gap in the final log is no such case: that is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from conformance.history import events
+from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import (
+    Counts,
+    Ended,
+    Event,
+    Fail,
+    Fault,
+    FileLook,
+    Footer,
+    Header,
+    Info,
+    Invoke,
+    Ok,
+    Time,
+    Witness,
+)
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and what was answered; `answer` and `answered` are None if nothing was until the end."""
+
+    id: int
+    client: str
+    table: str
+    request: events.Request
+    invoked: Time
+    answered: Time | None = None
+    answer: events.Answer | None = None
+
+
+Item = Header | Operation | Fault | FileLook | Witness
+
+_ANY_REFUSAL = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
+_NO = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
+_PROPOSAL = frozenset({events.Ratified, *_ANY_REFUSAL})
+
+ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
+    events.Commit: _PROPOSAL,
+    events.CreateTable: _PROPOSAL,
+    events.TakeOver: _PROPOSAL,
+    events.HandBack: _PROPOSAL,
+    events.Transact: frozenset({events.Committed, events.Conflict, *_NO}),
+    events.AttemptOutcome: frozenset({events.Landed, events.NotLanded, *_NO}),
+    events.GetCommits: frozenset({events.Commits, *_NO}),
+    events.LoadTable: frozenset({events.Table, *_NO}),
+    events.Snapshot: frozenset({events.SnapshotRead, *_NO}),
+    events.BackfillToVersion: frozenset({events.Done, *_NO}),
+    events.Checkpoint: frozenset({events.Done, *_NO}),
+    events.Cleanup: frozenset({events.Done, *_NO}),
+    events.Other: frozenset({events.Done, *_NO}),
+}
+"""Which answers a request can have at all."""
+
+
+def operations(source: Iterable[Event]) -> Iterator[Item]:
+    """The header, then everything else as it ends, then what never ended. Raises `InvalidHistoryError`, with lines
+    counted from 1; nothing may be concluded from a stream that was not read to its end."""
+    pairing = _Pairing()
+    for event in source:
+        item = pairing.accept(event)
+        if item is not None:
+            yield item
+    yield from pairing.finish()
+
+
+def _tag(kind: type[Any]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+class _Pairing:
+    def __init__(self) -> None:
+        self.line = 0
+        self.now: int | None = None
+        self.last_id = -1
+        self.in_flight: dict[int, Invoke] = {}
+        self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        self.logs: dict[str, tuple[int, bool]] = {}
+        """By table: the last version of its final log, and whether that was there before."""
+        self.tables: dict[str, int] = {}
+        self.header: Header | None = None
+        self.footer: Footer | None = None
+
+    def accept(self, event: Event) -> Item | None:
+        self.line += 1
+        if self.header is None or self.footer is not None or isinstance(event, Header):
+            return self._frame(event)
+        if isinstance(event, Invoke):
+            self._invoke(event)
+            return None
+        if isinstance(event, (Ok, Fail, Info)):
+            return self._ended(event)
+        if isinstance(event, Witness):
+            return self._witness(event)
+        if isinstance(event, FileLook):
+            return self._look(event)
+        if isinstance(event, Footer):
+            self._footer(event)
+            return None
+        self._at(event.at, "fault")
+        return event
+
+    def _refuse(self, problem: str) -> InvalidHistoryError:
+        return InvalidHistoryError(problem, self.line)
+
+    def _frame(self, event: Event) -> Item:
+        if self.footer is not None:
+            raise self._refuse("something follows the footer; a history ends with it")
+        if self.header is not None:
+            raise self._refuse("a second header; two histories in one file cannot be judged together")
+        if not isinstance(event, Header):
+            raise self._refuse(f"a history begins with its header, not with `{_tag(type(event))}`")
+        if event.schema != events.SCHEMA_VERSION:
+            raise self._refuse(f"the history has schema {event.schema}; this version reads {events.SCHEMA_VERSION}")
+        self.header = event
+        return event
+
+    def _at(self, at: int, counted: str) -> None:
+        if self.now is not None and at < self.now:
+            raise self._refuse(
+                f"time goes back from {self.now} to {at}; the events must be in the order of their times"
+            )
+        if self.logs:
+            raise self._refuse(f"`{counted}` after the final log has begun; only witnesses and the footer may follow")
+        self.now = at
+        self.counts[counted] += 1
+
+    def _number(self, number: int, table: str) -> None:
+        if number <= self.last_id:
+            raise self._refuse(f"operation {number} follows operation {self.last_id}; numbers must increase")
+        self.last_id = number
+        self.tables.setdefault(table, 0)
+
+    def _invoke(self, event: Invoke) -> None:
+        self._at(event.at, "invoke")
+        self._number(event.id, event.table)
+        self.in_flight[event.id] = event
+
+    def _ended(self, event: Ended) -> Operation:
+        self._at(event.at, _tag(type(event)))
+        invoke = self.in_flight.pop(event.id, None)
+        if invoke is None:
+            why = "was never asked" if event.id > self.last_id else "was answered before, or is no request"
+            raise self._refuse(f"an answer to operation {event.id}, which {why}")
+        if type(event.answer) not in ANSWERS[type(invoke.request)]:
+            raise self._refuse(
+                f"`{_tag(type(event.answer))}` is no answer to `{_tag(type(invoke.request))}` (operation {event.id}); "
+                f"it belongs to another request"
+            )
+        return Operation(
+            id=event.id,
+            client=invoke.client,
+            table=invoke.table,
+            request=invoke.request,
+            invoked=invoke.at,
+            answered=event.at,
+            answer=event.answer,
+        )
+
+    def _look(self, event: FileLook) -> FileLook:
+        self._at(event.at, "fs")
+        self._number(event.id, event.table)
+        if event.since > event.at:
+            raise self._refuse(f"the look began at {event.since}, after its end at {event.at}")
+        return event
+
+    def _witness(self, event: Witness) -> Witness:
+        self.counts["witness"] += 1
+        last, before = self.logs.get(event.table, (-1, True))
+        if event.version <= last:
+            raise self._refuse(
+                f"the final log of {event.table!r} goes from version {last} to {event.version}; it must be ascending"
+            )
+        if event.before and not before:
+            raise self._refuse(
+                f"version {event.version} of {event.table!r} was there before the history, {last} was not"
+            )
+        if event.attempt is None and not event.before:
+            raise self._refuse(
+                f"version {event.version} of {event.table!r} has no attempt; only one from before the history may"
+            )
+        self.logs[event.table] = (event.version, event.before)
+        self.tables[event.table] = self.tables.get(event.table, 0) + 1
+        return event
+
+    def _footer(self, event: Footer) -> None:
+        told = msgspec.structs.asdict(event.counts)
+        wrong = [
+            f"{told[kind]} `{kind}` lines, found {found}" for kind, found in self.counts.items() if told[kind] != found
+        ]
+        if wrong:
+            raise self._refuse(f"the footer tells of {'; '.join(wrong)}: lines were lost or added")
+        for table, length in self.tables.items():
+            if table not in event.tables:
+                raise self._refuse(f"table {table!r} is missing in the footer: nobody looked at its final log")
+            if event.tables[table] != length:
+                raise self._refuse(
+                    f"the footer tells of {event.tables[table]} versions in the final log of {table!r}, found {length}"
+                )
+        unknown = [table for table, length in event.tables.items() if length and table not in self.tables]
+        if unknown:
+            raise self._refuse(f"the footer tells of a final log of {unknown[0]!r}, and there is none")
+        if not event.complete:
+            raise self._refuse("its recorder says that it is not complete; record it again")
+        self.footer = event
+
+    def finish(self) -> Iterator[Operation]:
+        if self.footer is None:
+            what = f"it ends after line {self.line} without a footer" if self.line else "it is empty"
+            raise InvalidHistoryError(f"{what}: it was cut off, or its recorder died; nothing can be concluded from it")
+        for invoke in self.in_flight.values():
+            yield Operation(
+                id=invoke.id, client=invoke.client, table=invoke.table, request=invoke.request, invoked=invoke.at
+            )

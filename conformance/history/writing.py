@@ -1,0 +1,147 @@
+"""Write a history as it happens. Safe to use from several threads: times and lines keep their order.
+
+    with HistoryWriter(path, header, clock=time.monotonic_ns) as history:
+        number = history.invoke("writer-1", "orders", Commit(version=3, attempt=attempt))
+        history.ended(number, answer)
+        ...
+        history.witness(Witness(table="orders", version=0, attempt=...))   # for every version of every table
+        history.complete()
+
+Without `complete()` the file has no footer, and nobody will take it for a history: that is what should become of a run
+that was interrupted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import msgspec
+
+from conformance.history import events
+from conformance.history.events import (
+    Answer,
+    Counts,
+    Event,
+    Fail,
+    Fault,
+    FileLook,
+    Footer,
+    Header,
+    Info,
+    Invoke,
+    Ok,
+    PublishedFile,
+    Request,
+    Unknown,
+    Witness,
+)
+
+_REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported)
+
+
+def write_events(stream: BinaryIO, source: Iterable[Event]) -> None:
+    """Events as they are, one per line. For histories that are made rather than recorded: nothing is checked."""
+    encode = msgspec.json.Encoder().encode
+    for event in source:
+        stream.write(encode(event))
+        stream.write(b"\n")
+
+
+class HistoryWriter:
+    """A history in the making. Times come from `clock`, and are taken under the same lock that orders the lines."""
+
+    def __init__(self, stream: BinaryIO | Path, header: Header, *, clock: Callable[[], int]) -> None:
+        self._owned = isinstance(stream, Path)
+        self._stream: BinaryIO = stream.open("wb") if isinstance(stream, Path) else stream
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._encode = msgspec.json.Encoder().encode
+        self._counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        self._tables: dict[str, int] = {}
+        self._next_id = 0
+        self._complete = False
+        self._write(header)
+
+    def invoke(self, client: str, table: str, request: Request) -> int:
+        """Call it just before the request is sent. The number that its answer needs."""
+        with self._lock:
+            number = self._number(table)
+            self._count("invoke", Invoke(at=self._clock(), id=number, client=client, table=table, request=request))
+            return number
+
+    def ended(self, number: int, answer: Answer) -> None:
+        """Call it just after the answer came, or was given up (`Unknown`)."""
+        with self._lock:
+            at = self._clock()
+            if isinstance(answer, Unknown):
+                self._count("info", Info(at=at, id=number, answer=answer))
+            elif isinstance(answer, _REFUSALS):
+                self._count("fail", Fail(at=at, id=number, answer=answer))
+            else:
+                self._count("ok", Ok(at=at, id=number, answer=answer))
+
+    def fault(self, kind: str, *, client: str = "", note: str = "") -> None:
+        with self._lock:
+            self._count("fault", Fault(at=self._clock(), kind=kind, client=client, note=note))
+
+    def now(self) -> int:
+        """The time at which a look at the files begins, for `look`."""
+        return self._clock()
+
+    def look(self, table: str, since: int, published: Iterable[PublishedFile] = (), absent: Iterable[int] = ()) -> int:
+        """A stranger's look at published files that began at `since` and ends now. Its number."""
+        with self._lock:
+            number = self._number(table)
+            look = FileLook(
+                since=since, at=self._clock(), id=number, table=table, published=tuple(published), absent=tuple(absent)
+            )
+            self._count("fs", look)
+            return number
+
+    def witness(self, version: Witness) -> None:
+        """One version of a final log, ascending, after everything else."""
+        with self._lock:
+            self._tables[version.table] = self._tables.get(version.table, 0) + 1
+            self._count("witness", version)
+
+    def complete(self) -> None:
+        """Everything is here, the final log of every table included."""
+        with self._lock:
+            self._still_open("footer")
+            footer = Footer(counts=Counts(**self._counts), tables=dict(self._tables), complete=True)
+            self._write(footer)
+            self._stream.flush()
+            self._complete = True
+
+    def close(self) -> None:
+        if self._owned:
+            self._stream.close()
+
+    def __enter__(self) -> HistoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _number(self, table: str) -> int:
+        self._next_id += 1
+        self._tables.setdefault(table, 0)
+        return self._next_id
+
+    def _count(self, kind: str, event: Event) -> None:
+        self._still_open(kind)
+        self._counts[kind] += 1
+        self._write(event)
+
+    def _still_open(self, kind: str) -> None:
+        if self._complete:
+            raise ValueError(f"the history is complete; no `{kind}` can follow its footer")
+
+    def _write(self, event: Event) -> None:
+        self._stream.write(self._encode(event) + b"\n")

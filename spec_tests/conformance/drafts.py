@@ -1,0 +1,166 @@
+"""Histories in the making: operations with their times, and a final log, before they become lines.
+
+For tests, simulations and the histories in `fixtures`: what a recorder would have written, from a few values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from conformance.history import events
+from conformance.history.events import (
+    Clock,
+    Content,
+    Counts,
+    Event,
+    Fail,
+    Fault,
+    FileLook,
+    Footer,
+    Header,
+    Info,
+    Invoke,
+    Ok,
+    Promise,
+    PublishedFile,
+    Subject,
+    Unknown,
+    Witness,
+)
+
+TABLE = "orders"
+REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported)
+
+
+@dataclass(slots=True)
+class Asked:
+    """An operation of a draft. `answered` is None where nobody ever heard of it again."""
+
+    client: str
+    request: events.Request
+    invoked: int
+    answered: int | None = None
+    answer: events.Answer | None = None
+
+
+@dataclass(slots=True)
+class Looked:
+    """A look at published files."""
+
+    since: int
+    at: int
+    published: list[int] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
+    contents: dict[int, Content] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Version:
+    """One of the final log."""
+
+    attempt: str
+    direct: bool = False
+    content: Content | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A history that can still be changed."""
+
+    dialect: str = "catalogManaged"
+    profiles: set[str] = field(default_factory=set)
+    promises: set[Promise] = field(default_factory=set)
+    open_world: bool = False
+    cleanup: bool = False
+    skew: int = 0
+    before: int = 0
+    """So many versions of the log were there before."""
+    log: list[Version] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    looked: list[Looked] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    subject: str = "simulated"
+    note: str = ""
+    first_id: int = 0
+
+    def ask(
+        self, client: str, invoked: int, answered: int | None, request: events.Request, answer: events.Answer | None
+    ) -> None:
+        self.asked.append(Asked(client, request, invoked, answered, answer))
+
+    def events(self) -> list[Event]:
+        """Sorted by time; numbers follow the lines."""
+        moments = [moment for at, each in enumerate(self.asked) for moment in _moments(at, each)]
+        moments += [(each.at, 1, len(self.asked) + at, each) for at, each in enumerate(self.looked)]
+        moments += [(each.at, 2, at, each) for at, each in enumerate(self.faults)]
+        moments.sort(key=lambda moment: moment[:3])
+        numbers: dict[int, int] = {}
+        lines: list[Event] = []
+        for time, _, at, each in moments:
+            if isinstance(each, Fault):
+                lines.append(each)
+            elif isinstance(each, Looked):
+                numbers[at] = self.first_id + len(numbers)
+                lines.append(_look(each, numbers[at]))
+            elif at not in numbers:
+                numbers[at] = self.first_id + len(numbers)
+                lines.append(Invoke(at=time, id=numbers[at], client=each.client, table=TABLE, request=each.request))
+            else:
+                assert each.answer is not None
+                lines.append(ended(time, numbers[at], each.answer))
+        return [self._header(), *lines, *self._witnesses(), self._footer(lines)]
+
+    def _header(self) -> Header:
+        return Header(
+            schema=events.SCHEMA_VERSION,
+            clock=Clock(unit="tick", skew=self.skew),
+            subject=Subject(name=self.subject),
+            dialect="managedCommit" if self.dialect == "managedCommit" else "catalogManaged",
+            profiles=tuple(sorted(self.profiles)),
+            promises=tuple(sorted(self.promises, key=lambda promise: promise.value)),
+            open_world=self.open_world,
+            cleanup=self.cleanup,
+            note=self.note,
+        )
+
+    def _witnesses(self) -> Iterator[Witness]:
+        for version, each in enumerate(self.log):
+            yield Witness(
+                table=TABLE,
+                version=version,
+                attempt=each.attempt,
+                before=version < self.before,
+                way="direct" if each.direct else None,
+                content=each.content,
+            )
+
+    def _footer(self, lines: list[Event]) -> Footer:
+        counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        for line in lines:
+            counts[str(type(line).__struct_config__.tag)] += 1
+        counts["witness"] = len(self.log)
+        return Footer(counts=Counts(**counts), tables={TABLE: len(self.log)}, complete=True)
+
+
+Moment = tuple[int, int, int, Asked | Looked | Fault]
+
+
+def _moments(at: int, each: Asked) -> Iterator[Moment]:
+    yield each.invoked, 0, at, each
+    if each.answered is not None and each.answer is not None:
+        yield each.answered, 1, at, each
+
+
+def _look(each: Looked, number: int) -> FileLook:
+    files = tuple(PublishedFile(version=version, content=each.contents.get(version)) for version in each.published)
+    return FileLook(since=each.since, at=each.at, id=number, table=TABLE, published=files, absent=tuple(each.absent))
+
+
+def ended(at: int, number: int, answer: events.Answer) -> Event:
+    """The line of an answer."""
+    if isinstance(answer, Unknown):
+        return Info(at=at, id=number, answer=answer)
+    if isinstance(answer, REFUSALS):
+        return Fail(at=at, id=number, answer=answer)
+    return Ok(at=at, id=number, answer=answer)

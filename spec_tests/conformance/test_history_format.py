@@ -1,0 +1,377 @@
+"""conformance, "Five layers of checks, one history format": what is a history, and what is none."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from conformance.history import events, schema
+from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import (
+    Clock,
+    Commit,
+    Conflict,
+    Entry,
+    Event,
+    Footer,
+    GetCommits,
+    Header,
+    PublishedFile,
+    Ratified,
+    Subject,
+    Unknown,
+    Witness,
+)
+from conformance.history.operations import Item, Operation, operations
+from conformance.history.reading import read, read_events
+from conformance.history.writing import HistoryWriter, write_events
+from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
+from spec_tests.conformance.simulation import simulate
+
+HEADER = Header(
+    schema=1, clock=Clock(unit="tick"), subject=Subject(name="somebody", version="1"), dialect="catalogManaged"
+)
+
+
+def small() -> Draft:
+    """Two writers, a read, a look: every kind of line."""
+    draft = Draft(
+        log=[Version("a"), Version("b")],
+        asked=[
+            Asked("w1", Commit(version=0, attempt="a"), 1, 2, Ratified(version=0)),
+            Asked(
+                "w2", Commit(version=0, attempt="x"), 3, 4, Conflict(latest=0, winners=(Entry(version=0, attempt="a"),))
+            ),
+            Asked("w2", Commit(version=1, attempt="b"), 5, 7, Unknown(reason="timeout")),
+            Asked("r", GetCommits(start=0), 6, 8, events.Commits(latest=1, commits=(Entry(version=1),))),
+        ],
+        looked=[Looked(since=9, at=10, published=[0], absent=[1])],
+    )
+    draft.faults.append(events.Fault(at=6, kind="lost answer", client="w2"))
+    return draft
+
+
+def as_bytes(source: list[Event]) -> bytes:
+    stream = io.BytesIO()
+    write_events(stream, source)
+    return stream.getvalue()
+
+
+def judged(content: bytes) -> list[Item]:
+    return list(operations(read_events(io.BytesIO(content))))
+
+
+def problem_of(content: bytes) -> InvalidHistoryError:
+    with pytest.raises(InvalidHistoryError) as caught:
+        judged(content)
+    return caught.value
+
+
+def changed(change: Callable[[list[Event]], None]) -> InvalidHistoryError:
+    """What is said of the small history after a change to its events."""
+    source = small().events()
+    change(source)
+    return problem_of(as_bytes(source))
+
+
+def test_what_was_written_is_read_again() -> None:
+    for number in range(200):
+        source = simulate(Random(number), 8).events()
+        assert list(read_events(io.BytesIO(as_bytes(source)))) == source
+
+
+def test_requests_come_with_their_answers_and_those_without_any_at_the_end() -> None:
+    draft = small()
+    draft.ask("w3", 9, None, Commit(version=2, attempt="c"), None)
+    found = [item for item in operations(draft.events()) if isinstance(item, Operation)]
+    assert [(each.client, each.invoked, each.answered) for each in found] == [
+        ("w1", 1, 2),
+        ("w2", 3, 4),
+        ("w2", 5, 7),
+        ("r", 6, 8),
+        ("w3", 9, None),
+    ]
+    assert found[0].answer == Ratified(version=0)
+    assert found[-1].answer is None
+
+
+def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
+    """conformance, "one history format": a missing footer is an invalid history, never a pass."""
+    content = as_bytes(small().events())
+    assert judged(content)
+    for length in range(len(content)):
+        error = problem_of(content[:length])
+        ended_in_line = content[:length].count(b"\n") + (0 if content[:length].endswith(b"\n") else 1)
+        assert error.line in (ended_in_line, None), length
+
+
+def test_a_history_cut_off_inside_a_line_names_the_line_and_one_between_lines_the_footer() -> None:
+    content = as_bytes(small().events())
+    inside = problem_of(content[: content.index(b"w2") + 1])
+    assert inside.line == 4
+    assert "cut off" in inside.problem
+    lines = content.splitlines(keepends=True)
+    between = problem_of(b"".join(lines[:5]))
+    assert (between.line, "after line 5 without a footer" in between.problem) == (None, True)
+    assert "empty" in problem_of(b"").problem
+
+
+def lines_with(found: list[Event], kind: type[Event]) -> list[int]:
+    return [at for at, event in enumerate(found) if isinstance(event, kind)]
+
+
+def without_a_line(found: list[Event]) -> None:
+    found.pop(lines_with(found, events.Fault)[0])
+
+
+def with_a_line_twice(found: list[Event]) -> None:
+    found.insert(lines_with(found, events.Fault)[0], found[lines_with(found, events.Fault)[0]])
+
+
+def with_another_count(found: list[Event]) -> None:
+    footer = found[-1]
+    assert isinstance(footer, Footer)
+    counts = msgspec.structs.replace(footer.counts, ok=footer.counts.ok + 1)
+    found[-1] = msgspec.structs.replace(footer, counts=counts)
+
+
+def without_a_version(found: list[Event]) -> None:
+    found.pop(lines_with(found, Witness)[-1])
+    footer = found[-1]
+    assert isinstance(footer, Footer)
+    found[-1] = msgspec.structs.replace(footer, counts=msgspec.structs.replace(footer.counts, witness=1))
+
+
+def without_the_table(found: list[Event]) -> None:
+    footer = found[-1]
+    assert isinstance(footer, Footer)
+    found[-1] = msgspec.structs.replace(footer, tables={})
+
+
+def with_a_table_that_nobody_saw(found: list[Event]) -> None:
+    footer = found[-1]
+    assert isinstance(footer, Footer)
+    found[-1] = msgspec.structs.replace(footer, tables={**footer.tables, "ghost": 3})
+
+
+def not_complete(found: list[Event]) -> None:
+    footer = found[-1]
+    assert isinstance(footer, Footer)
+    found[-1] = msgspec.structs.replace(footer, complete=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_line, "1 `fault` lines, found 0"),
+        (with_a_line_twice, "1 `fault` lines, found 2"),
+        (with_another_count, "3 `ok` lines, found 2"),
+        (without_a_version, "2 versions in the final log of 'orders', found 1"),
+        (without_the_table, "'orders' is missing in the footer"),
+        (with_a_table_that_nobody_saw, "'ghost'"),
+        (not_complete, "not complete"),
+    ],
+)
+def test_a_footer_that_does_not_agree_with_the_lines_says_in_what(
+    change: Callable[[list[Event]], None], said: str
+) -> None:
+    assert said in changed(change).problem
+
+
+def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
+    def change(found: list[Event]) -> None:
+        found[line - 1] = msgspec.structs.replace(found[line - 1], **fields)
+
+    return change
+
+
+def swapped(found: list[Event]) -> None:
+    found[2], found[3] = found[3], found[2]
+
+
+def answered_twice(found: list[Event]) -> None:
+    found.insert(3, found[2])
+
+
+def headless(found: list[Event]) -> None:
+    found.pop(0)
+
+
+def two_headed(found: list[Event]) -> None:
+    found.insert(1, found[0])
+
+
+def footer_in_the_middle(found: list[Event]) -> None:
+    found.append(found[-2])
+
+
+def request_after_the_log(found: list[Event]) -> None:
+    found.insert(-1, events.Fault(at=99, kind="late"))
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        (headless, 1, "begins with its header, not with `invoke`"),
+        (two_headed, 2, "second header"),
+        (at(1, schema=2), 1, "schema 2; this version reads 1"),
+        (swapped, 4, "time goes back from 3 to 2"),
+        (at(4, id=0), 4, "operation 0 follows operation 0"),
+        (at(3, id=77), 3, "operation 77, which was never asked"),
+        (answered_twice, 4, "operation 0, which was answered before"),
+        (at(3, answer=events.Landed(version=0)), 3, "`landed` is no answer to `commit` (operation 0)"),
+        (at(11, since=11), 11, "began at 11, after its end at 10"),
+        (footer_in_the_middle, 15, "follows the footer"),
+        (request_after_the_log, 14, "`fault` after the final log has begun"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_its_line(
+    change: Callable[[list[Event]], None], line: int, said: str
+) -> None:
+    error = changed(change)
+    assert (error.line, said in error.problem) == (line, True), str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (at(13, version=0), "from version 0 to 0; it must be ascending"),
+        (at(13, before=True), "version 1 of 'orders' was there before the history, 0 was not"),
+        (at(13, attempt=None), "version 1 of 'orders' has no attempt"),
+    ],
+)
+def test_a_final_log_that_contradicts_itself_is_refused(change: Callable[[list[Event]], None], said: str) -> None:
+    assert said in changed(change).problem
+
+
+def test_a_gap_in_the_final_log_is_no_flaw_of_the_history() -> None:
+    source = small().events()
+    at(13, version=7)(source)
+    assert len(list(operations(source)))
+
+
+def test_equal_times_are_in_order() -> None:
+    draft = small()
+    for each in draft.asked:
+        each.invoked = 5
+        each.answered = 5
+    draft.looked, draft.faults = [], []
+    assert len(list(operations(draft.events())))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n",
+        b"{}\n",
+        b'{"event":"unheard of"}\n',
+        b'{"event":"invoke","at":1,"id":1,"client":"c","table":"t","request":{"op":"commit","attempt":"a","version":-1}}\n',
+        b'{"event":"invoke","at":1.5,"id":1,"client":"c","table":"t","request":{"op":"load_table"}}\n',
+        b'{"event":"fault","at":1,"kind":"x","unheard":1}\n',
+        b'{"event":"fault","at":1,"kind":"\xff"}\n',
+        b'{"event":"fault","at":99999999999999999999,"kind":"x"}\n',
+        b"[" * 100_000 + b"\n",
+        b"\x00\n",
+        b"\n",
+    ],
+)
+def test_a_line_that_is_no_event_is_named_with_what_it_reads(line: bytes) -> None:
+    content = as_bytes(small().events()).splitlines(keepends=True)
+    error = problem_of(b"".join([content[0], line, *content[1:]]))
+    assert error.line == 2
+    assert "not an event of a history" in error.problem
+    assert len(error.problem) < 400
+
+
+def test_random_damage_is_refused_or_is_another_history_but_never_a_crash() -> None:
+    content = as_bytes(small().events())
+    random = Random(4)
+    for _ in range(3000):
+        damaged = bytearray(content)
+        for _ in range(random.randint(1, 3)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        try:
+            judged(bytes(damaged))
+        except InvalidHistoryError as error:
+            assert error.problem
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        with pytest.raises(InvalidHistoryError, match="cannot be read"):
+            list(read(path))
+
+
+def test_a_writer_takes_times_and_numbers_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    """Eight threads; the clock goes on with every look at it."""
+    path = tmp_path / "history.jsonl"
+    ticks = iter(range(10**6))
+    with HistoryWriter(path, HEADER, clock=lambda: next(ticks)) as history:
+
+        def client(name: str) -> None:
+            for _ in range(50):
+                number = history.invoke(name, "orders", GetCommits())
+                history.ended(number, events.Commits(latest=None))
+            history.fault("crash", client=name)
+            history.look("orders", history.now(), [PublishedFile(version=0)], [1])
+            history.ended(history.invoke(name, "other", Commit(version=1, attempt=name)), events.Gap())
+            history.ended(history.invoke(name, "other", Commit(version=1, attempt=name)), Unknown())
+
+        threads = [threading.Thread(target=client, args=(f"c{at}",)) for at in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        history.witness(Witness(table="orders", version=0, attempt="a"))
+        history.complete()
+    found = list(operations(read(path)))
+    assert len([item for item in found if isinstance(item, Operation)]) == 8 * 52
+    with pytest.raises(ValueError, match="complete"):
+        history.fault("late")
+
+
+def test_a_history_that_nobody_completed_is_invalid(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with HistoryWriter(path, HEADER, clock=lambda: 1) as history:
+        history.ended(history.invoke("c", "orders", GetCommits()), events.Commits(latest=None))
+    with pytest.raises(InvalidHistoryError, match="without a footer"):
+        list(operations(read(path)))
+
+
+def many(count: int) -> Iterator[Event]:
+    yield HEADER
+    for number in range(count):
+        yield events.Invoke(at=number, id=number, client="c", table="t", request=GetCommits())
+        yield events.Ok(at=number, id=number, answer=events.Commits(latest=None))
+
+
+def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
+    """Of 40,000 events no more than a few are held at once: those of the requests in flight."""
+    import tracemalloc
+
+    path = tmp_path / "long.jsonl"
+    with path.open("wb") as stream:
+        write_events(stream, many(20_000))
+    source = operations(read(path))
+    for _ in range(1000):
+        next(source)
+    tracemalloc.start()
+    with pytest.raises(InvalidHistoryError, match="without a footer"):
+        for _ in source:
+            pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+def test_the_schema_is_the_one_that_is_released() -> None:
+    assert schema.FILE.read_text(encoding="utf-8") == schema.text()
+    names = json.loads(schema.text())["$defs"].keys()
+    assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names
