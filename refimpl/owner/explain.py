@@ -139,7 +139,7 @@ def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> St
 def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: dict[str, Any]) -> Step:
     previous = None if before is None else before.in_commit_timestamp
     if previous is None:
-        why = "No earlier commit of this owner bounds it: the writer's clock."
+        why = "This owner knows no earlier commit: the writer's clock, or what the log before it demanded."
     elif commit.in_commit_timestamp == previous + 1 and info.get("timestamp") != commit.in_commit_timestamp:
         why = "The writer's clock was not ahead of the previous commit: its timestamp plus one."
     else:
@@ -169,17 +169,26 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
     )
 
 
+_RATIFIED = {
+    Way.STAGED: "One transaction recorded its file's name: from then on it is the version.",
+    Way.INLINE: "One transaction recorded its bytes: from then on it is the version.",
+    Way.DIRECT: "Its file became visible: from then on it is the version, whoever knows of it.",
+}
+
+
 def _ratified(commit: RatifiedCommit) -> Step:
     return Step(
         title="ratified",
         facts={"at": commit.ratified_at, "version": commit.version},
-        why="One transaction recorded it, or (published directly) its file became visible: now it is the version.",
+        why=_RATIFIED[commit.way],
         source="managed-commits and catalog-managed, Commit Protocol",
     )
 
 
 def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
-    if published_at is not None:
+    if published_at is not None and commit.way is Way.DIRECT:
+        why, facts = "It was published from the start; its attempt id is kept for ever.", {"at": published_at}
+    elif published_at is not None:
         why, facts = (
             "Copied to the log in order, durably; the owner keeps its attempt id for ever.",
             {"at": published_at},

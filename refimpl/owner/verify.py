@@ -13,21 +13,24 @@ import hashlib
 from collections.abc import Iterator
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from refimpl import log_path
+from refimpl import actions, log_path
+from refimpl.actions import Protocol
 from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
-from refimpl.log_path import FileKind, LogPath, Version
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.backfill import same_actions
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
-from refimpl.table_feature import Way
+from refimpl.table_feature import TableFeature, Way, feature_of
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged so long ago and never registered is worth a note."""
@@ -63,7 +66,43 @@ def verify(owner: LocalOwner) -> list[Finding]:
         tables = view.tables()
     for table in tables:
         found.extend(_Check(context, table.table_id).findings())
+    found.extend(_unknown_tables(context, {table.location for table in tables}))
     return found
+
+
+def _unknown_tables(context: Context, known: set[Path]) -> Iterator[Finding]:
+    """Tables with an owner below the warehouse of which the ledger knows nothing: was an older one restored?"""
+    pending = [context.warehouse]
+    while pending:
+        directory = pending.pop()
+        if directory in known:
+            continue
+        entries = context.environment.files.list_directory(directory)
+        if any(entry.name == LOG_FOLDER and entry.is_directory for entry in entries):
+            feature = _dialect_at(LogStore(directory, context.environment))
+            if feature is not None:
+                yield Finding(
+                    table=None,
+                    severity=Severity.ERROR,
+                    code="unknown-table",
+                    message=f"{directory} is a {feature.name} table that the ledger does not know: was an older ledger "
+                    f"restored? A newer backup would know it",
+                )
+            continue
+        pending += [directory / e.name for e in entries if e.is_directory and not e.name.startswith(("_", "."))]
+
+
+def _dialect_at(log: LogStore) -> TableFeature | None:
+    """The dialect of the first protocol that is still in the log."""
+    for version in sorted(log.published_versions()):
+        try:
+            found = actions.decode(log.read(log_path.commit(version)), source=log_path.commit(version))
+        except (CorruptLogError, OSError):
+            return None
+        protocol = next((action for action in found if isinstance(action, Protocol)), None)
+        if protocol is not None:
+            return feature_of(protocol)
+    return None
 
 
 class _Check:

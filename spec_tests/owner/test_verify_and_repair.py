@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import refimpl
@@ -282,3 +283,12 @@ def test_a_table_that_was_handed_back_is_nobodys_business(setting: Setting) -> N
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
     assert verify(setting.owner) == []
+
+
+def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Setting) -> None:
+    def create_another() -> None:
+        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
+
+    assert setting.errors() == set()
+    restore_the_ledger_of(setting, create_another)
+    assert setting.errors() == {"unknown-table"}
