@@ -9,6 +9,7 @@ condition excludes, by partition values or statistics, are left out on the drive
 from __future__ import annotations
 
 import datetime
+import re
 import warnings
 import zoneinfo
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from refimpl.spark.connection import DeltaConnection
 
 _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
+"""What Spark takes for an offset from UTC, as far as it has no seconds."""
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 
 
@@ -132,8 +135,12 @@ def _milliseconds(moment: Any, time_zone: str) -> int:
 def _zone(name: str) -> datetime.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)
-    except (ValueError, zoneinfo.ZoneInfoNotFoundError):
-        return (
-            datetime.datetime.strptime(name.removeprefix("UTC").removeprefix("GMT") or "+0000", "%z").tzinfo
-            or datetime.UTC
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        raise InvalidRequestError(
+            f"spark.sql.session.timeZone is {name}, which says no offset here; set a region such as Europe/Berlin or "
+            "an offset such as +01:00, or give timestampAsOf with its own offset"
         )
+    distance = datetime.timedelta(hours=int(offset["hours"]), minutes=int(offset["minutes"] or 0))
+    return datetime.timezone(-distance if offset["sign"] == "-" else distance)

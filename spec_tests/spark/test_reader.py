@@ -97,8 +97,13 @@ def test_a_read_may_be_of_the_version_that_was_the_newest_at_a_time(
     local = f"{moment.astimezone(ZoneInfo('Asia/Tokyo')):%Y-%m-%d %H:%M:%S.%f}"
     for spelled in (moment, moment.isoformat(), local):
         assert delta.read.option("timestampAsOf", spelled).table("t").count() == 12
-    spark.conf.set("spark.sql.session.timeZone", "+09:00")
-    assert delta.read.option("timestampAsOf", local).table("t").count() == 12
+    for zone in ("+09:00", "GMT+9", "UTC+09:00", "+9"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        assert delta.read.option("timestampAsOf", local).table("t").count() == 12
+    spark.conf.set("spark.sql.session.timeZone", "PST")
+    with pytest.raises(InvalidRequestError, match=r"spark\.sql\.session\.timeZone is PST"):
+        delta.read.option("timestampAsOf", local).table("t")
+    assert delta.read.option("timestampAsOf", moment).table("t").count() == 12
     with pytest.raises(NotFoundInHistoryError):
         delta.read.option("timestampAsOf", first - 1).table("t")
     with pytest.raises(InvalidRequestError):
