@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from refimpl.client.schema import DataType, Struct
+    from refimpl.client.schema import DataType, Field, Struct
 
 _PRIMITIVES = {
     "BIGINT": "long",
@@ -30,6 +30,12 @@ _PRIMITIVES = {
 }
 """sqlglot's names of Spark's types, and Delta's."""
 
+_WORDS = (
+    "BOOLEAN TINYINT BYTE SMALLINT SHORT INT INTEGER BIGINT LONG FLOAT REAL DOUBLE DECIMAL DEC NUMERIC STRING BINARY "
+    "DATE TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ ARRAY MAP STRUCT"
+)
+"""What Spark calls its types. sqlglot knows the words of other systems, too: to it BLOB is a type, INT8 a byte."""
+
 
 def of_sql(columns: str) -> Struct:
     """`id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>`: Spark's spelling.
@@ -40,7 +46,7 @@ def of_sql(columns: str) -> Struct:
     from sqlglot import expressions as sql
     from sqlglot.errors import SqlglotError
 
-    from refimpl.client.schema import Field, Struct
+    from refimpl.client.schema import Struct
 
     wrong = f"{columns!r} is not a list of columns; write for example: id BIGINT NOT NULL, name STRING"
     try:
@@ -52,23 +58,51 @@ def of_sql(columns: str) -> Struct:
     for definition in definitions:
         if not isinstance(definition, sql.ColumnDef) or definition.args.get("kind") is None:
             raise InvalidRequestError(wrong)
-        demands = [constraint.kind for constraint in definition.args.get("constraints") or ()]
-        unknown = [kind for kind in demands if not isinstance(kind, sql.NotNullColumnConstraint)]
-        if unknown:
-            raise InvalidRequestError(
-                f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is"
-            )
-        nullable = all(kind.args.get("allow_null") for kind in demands)
-        fields.append(Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable))
+        fields.append(_field(definition))
     if not fields or columns.rstrip().endswith(","):
         raise InvalidRequestError(wrong)
+    _check_words(columns)
     return Struct(fields=tuple(fields))
+
+
+def _check_words(columns: str) -> None:
+    """Refuse types that Spark's SQL does not have. A type is a word that no other word and no colon follows."""
+    import sqlglot
+    from sqlglot.tokens import TokenType
+
+    tokens = sqlglot.tokenize(columns, dialect="spark")
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.token_type is TokenType.L_BRACKET:
+            raise InvalidRequestError("Spark has no brackets in types; write ARRAY<INT>")
+        if token.token_type is TokenType.IDENTIFIER or not token.text[0].isalpha():
+            continue
+        named = following is not None and (
+            following.token_type in (TokenType.COLON, TokenType.IDENTIFIER) or following.text[0].isalpha()
+        )
+        closing = following is not None and following.text.upper() in ("NOT", "NULL")
+        word = token.text.upper()
+        if (not named or closing) and word not in ("NOT", "NULL") and word not in _WORDS.split():
+            raise InvalidRequestError(f"{token.text} is not a type of Spark's SQL; it has {', '.join(_WORDS.split())}")
+
+
+def _field(definition: Any) -> Field:
+    """A column, or a member of a struct."""
+    from sqlglot import expressions as sql
+
+    from refimpl.client.schema import Field
+
+    demands = [constraint.kind for constraint in definition.args.get("constraints") or ()]
+    unknown = [kind for kind in demands if not isinstance(kind, sql.NotNullColumnConstraint)]
+    if unknown:
+        raise InvalidRequestError(f"column {definition.name}: {unknown[0].sql()} is not supported; only NOT NULL is")
+    nullable = all(kind.args.get("allow_null") for kind in demands)
+    return Field(name=definition.name, type=_type(definition.args["kind"]), nullable=nullable)
 
 
 def _type(kind: Any) -> DataType:
     from sqlglot import expressions as sql
 
-    from refimpl.client.schema import Array, Decimal, Field, Map, Primitive, Struct
+    from refimpl.client.schema import Array, Decimal, Map, Primitive, Struct
 
     name, arguments = kind.this.name, kind.expressions
     if name in _PRIMITIVES and not arguments:
@@ -79,13 +113,12 @@ def _type(kind: Any) -> DataType:
         if not 0 <= scale <= precision <= 38 or precision == 0:
             raise InvalidRequestError(f"{kind.sql(dialect='spark')} is out of range: 1 to 38 digits, scale within them")
         return Decimal(precision=precision, scale=scale)
-    if name in ("ARRAY", "LIST") and len(arguments) == 1:
+    if name == "ARRAY" and len(arguments) == 1:
         return Array(element=_type(arguments[0]))
     if name == "MAP" and len(arguments) == 2:
         return Map(key=_type(arguments[0]), value=_type(arguments[1]))
     if name == "STRUCT" and all(isinstance(member, sql.ColumnDef) for member in arguments):
-        members = (Field(name=member.name, type=_type(member.args["kind"])) for member in arguments)
-        return Struct(fields=tuple(members))
+        return Struct(fields=tuple(_field(member) for member in arguments))
     raise InvalidRequestError(f"{kind.sql(dialect='spark')} is not a type of a Delta column")
 
 

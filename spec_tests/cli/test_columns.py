@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refimpl.cli.columns import of_sql
+from refimpl.client.schema import Struct
 from refimpl.errors import InvalidRequestError
 
 
@@ -21,7 +22,11 @@ from refimpl.errors import InvalidRequestError
         ("DOUBLE", "double"),
         ("STRING", "string"),
         ("BINARY", "binary"),
-        ("BOOLEAN", "boolean"),
+        ("boolean", "boolean"),
+        ("REAL", "float"),
+        ("NUMERIC(4, 2)", "decimal(4,2)"),
+        ("TIMESTAMP_LTZ", "timestamp"),
+        ("STRUCT<text: INT, blob: ARRAY<STRING>>", "struct<text:integer,blob:array<string>>"),
         ("DATE", "date"),
         ("TIMESTAMP", "timestamp"),
         ("TIMESTAMP_NTZ", "timestamp_ntz"),
@@ -55,9 +60,42 @@ def test_not_null_and_quoted_names_are_kept() -> None:
         "id VARCHAR(10)",
         "id DECIMAL(99,1)",
         "c INTERVAL",
+        "c STRUCT<a: INT COMMENT 'x'>",
         "(",
     ],
 )
 def test_what_is_no_list_of_columns_is_refused(columns: str) -> None:
     with pytest.raises(InvalidRequestError):
         of_sql(columns)
+
+
+def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
+    (column,) = of_sql("s STRUCT<a: INT NOT NULL, b: STRING, c: STRUCT<`d e`: DATE NOT NULL>>").fields
+    assert isinstance(column.type, Struct)
+    first, second, third = column.type.fields
+    assert (column.nullable, first.nullable, second.nullable, third.nullable) == (True, False, True, True)
+    assert isinstance(third.type, Struct)
+    assert not third.type["d e"].nullable
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("BLOB", "BLOB"),
+        ("text NOT NULL", "text"),
+        ("BYTEA", "BYTEA"),
+        ("VARCHAR", "VARCHAR"),
+        ("INT8", "INT8"),
+        ("BOOL", "BOOL"),
+        ("LIST<INT>", "LIST"),
+        ("INT[]", "ARRAY<INT>"),
+        ("DOUBLE PRECISION", "PRECISION"),
+        ("TIMESTAMP WITH TIME ZONE", "ZONE"),
+        ("MAP<TEXT, INT>", "TEXT"),
+        ("STRUCT<a: BLOB>", "BLOB"),
+    ],
+)
+def test_a_type_that_only_other_systems_have_is_refused_by_its_name(kind: str, word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        of_sql(f"`first` INT, blob {kind}, text STRING")
+    assert of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")
