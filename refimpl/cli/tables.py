@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refimpl.cli import output
+from refimpl.cli.exit_codes import ExitCode
 from refimpl.cli.options import (
     DEFAULT_FEATURE,
     AllowOption,
@@ -365,4 +366,6 @@ def drop(
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         raise InvalidRequestError("nobody can be asked here: say --yes")
-    typer.confirm(question, abort=True, err=True)
+    if not typer.confirm(question, err=True):
+        output.show_error("nothing was dropped")
+        raise typer.Exit(ExitCode.REFUSED)

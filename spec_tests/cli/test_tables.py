@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from refimpl.cli.application import application
 from refimpl.cli.exit_codes import ExitCode
 from refimpl.commit_owner import TableState
 from refimpl.errors import TableNotFoundError
@@ -206,3 +209,14 @@ def test_drop_asks_and_where_nobody_can_answer_it_drops_nothing(
     assert answer.code == ExitCode.USAGE
     assert "--yes" in answer.err
     assert warehouse.tables() == [sales]
+
+
+@pytest.mark.parametrize(("said", "code", "left"), [("n", ExitCode.REFUSED, ["sales"]), ("y", ExitCode.OK, [])])
+def test_drop_does_what_the_answer_says(
+    warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch, said: str, code: ExitCode, left: list[str]
+) -> None:
+    monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    result = CliRunner().invoke(application, ["drop", sales], input=f"{said}\n")
+    assert result.exit_code == code
+    assert ("nothing was dropped" in result.stderr) == bool(left)
+    assert warehouse.tables() == left
