@@ -190,12 +190,13 @@ def policy(
         if after != before:
             place.owner.set_policy(found.table_id, after)
             after = place.owner.resolve(found.table_id).policy
+    allowed = sorted(job.value for job in after.allowed)
     if json:
-        output.show_json(after)
+        output.show_json(msgspec.structs.asdict(after) | {"allowed": allowed})
         return
     output.show_facts(
         {
-            "allowed": sorted(job.value for job in after.allowed),
+            "allowed": allowed,
             "published": "on request" if after.backfill_every is None else f"after every {after.backfill_every}",
             "backlog limit": after.backlog_limit,
             "hand-back": "allowed" if after.hand_back else "refused",

@@ -84,6 +84,12 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     assert "after every 4" in cli("policy", sales).out
 
 
+def test_policy_tells_scripts_what_is_allowed_in_one_order(cli: CommandLine, sales: str) -> None:
+    told = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
+    assert len(told) >= 5
+    assert told == sorted(told)
+
+
 def test_policy_refuses_what_the_owner_cannot_do_and_changes_nothing(
     cli: CommandLine, warehouse: Warehouse, sales: str
 ) -> None:
