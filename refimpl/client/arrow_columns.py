@@ -47,7 +47,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with exactly the columns of `schema`, in its order and types, all of them nullable.
 
     A nullable column that the batch lacks is null. Raises `InvalidRequestError` with the column's name for any
-    other difference, and for a value that the wanted type cannot hold.
+    other difference, for a type whose values would change, and for a value that the wanted type cannot hold.
     """
     import pyarrow as pa
 
@@ -74,13 +74,53 @@ def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
 
     if column.type == wanted.type:
         return column
-    try:
-        return column.cast(wanted.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidRequestError(
-            f"the column {wanted.name!r} is {column.type} and does not fit the table's {wanted.type}: {error}",
-            column=wanted.name,
-        ) from error
+    problem: object = "cast it to that type first"
+    if _fits(column.type, wanted.type):
+        try:
+            return column.cast(wanted.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            problem = error
+    raise InvalidRequestError(
+        f"the column {wanted.name!r} is {column.type} and does not fit the table's {wanted.type}: {problem}",
+        column=wanted.name,
+    )
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the values of a type are meant by another one. Arrow's cast checks then that it holds each of them;
+    where this says no, it would round, cut or reinterpret them, and drop members of structs, without a word."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_dictionary(given):
+        return _fits(given.value_type, wanted)
+    if is_.is_struct(given) and is_.is_struct(wanted):
+        there = {member.name: member.type for member in wanted}
+        return all(member.name in there and _fits(member.type, there[member.name]) for member in given)
+    if is_.is_map(given) and is_.is_map(wanted):
+        return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
+    if is_.is_list(wanted) and (is_.is_list(given) or is_.is_large_list(given) or is_.is_fixed_size_list(given)):
+        return _fits(given.value_type, wanted.value_type)
+    if is_.is_floating(given):
+        return bool(is_.is_floating(wanted) and given.bit_width <= wanted.bit_width)
+    if is_.is_integer(given):
+        return bool(is_.is_integer(wanted) or is_.is_floating(wanted) or is_.is_decimal(wanted))
+    return bool(is_.is_null(given)) or _family(given) == _family(wanted)
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types of one family differ in how they store the same values."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    families = {
+        "text": (is_.is_string, is_.is_large_string, is_.is_string_view),
+        "bytes": (is_.is_binary, is_.is_large_binary, is_.is_binary_view, is_.is_fixed_size_binary),
+        "decimal": (is_.is_decimal,),
+        "timestamp": (is_.is_timestamp,),
+        "date": (is_.is_date,),
+    }
+    return next((name for name, tests in families.items() if any(test(kind) for test in tests)), str(kind))
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

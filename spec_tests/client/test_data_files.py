@@ -312,6 +312,38 @@ def test_rows_that_do_not_fit_are_refused_and_leave_no_file(rows: pa.Table, tmp_
     assert len(d.write(tmp_path, SCHEMA, (), narrower)) == 1
 
 
+I64 = pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "given", "kept"),
+    [
+        (pa.float32(), pa.array([1.5]), pa.array([1.5], pa.float32())),
+        (pa.decimal128(38, 2), pa.array([1.5]), pa.array([1])),
+        (pa.float64(), pa.array([decimal.Decimal("1.5")]), pa.array([1.5], pa.float32())),
+        (pa.bool_(), pa.array([2]), pa.array([True])),
+        (pa.date32(), pa.array([1], pa.timestamp("us")), pa.array([86_400_000], pa.date64())),
+        (pa.timestamp("us"), pa.array([1]), pa.array([1], pa.timestamp("ms"))),
+        (I64, pa.array(["12"]), pa.array([12], pa.uint8())),
+        (pa.string(), pa.array([12]), pa.array(["12"], pa.large_string()).dictionary_encode()),
+        (pa.struct([("a", I64)]), pa.array([{"a": 1, "b": 2}]), pa.array([{"a": 1}], pa.struct([("a", pa.int8())]))),
+        (pa.list_(pa.struct([("a", I64)])), pa.array([[{"b": 2}]]), pa.array([[]], pa.large_list(pa.null()))),
+        (pa.map_(pa.string(), I64), pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float64())), pa.nulls(1)),
+    ],
+    ids=lambda value: str(getattr(value, "type", value)),
+)
+def test_a_column_whose_values_would_change_is_refused(
+    wanted: pa.DataType, given: pa.Array, kept: pa.Array, tmp_path: Path
+) -> None:
+    """Arrow would round, cut and reinterpret values, and drop members of structs, without a word."""
+    schema = s.from_arrow(pa.schema([("x", wanted)]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.write(tmp_path, schema, (), pa.table({"x": given}))
+    assert refused.value.column == "x"
+    assert _on_disk(tmp_path) == set()
+    assert len(d.write(tmp_path, schema, (), pa.table({"x": kept}))) == 1
+
+
 def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("t", pa.timestamp("us"))]))
     with pytest.raises(InvalidRequestError) as refused:
