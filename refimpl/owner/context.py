@@ -55,21 +55,13 @@ class Context:
             raise TableNotFoundError(f"this owner has no table with the id {table_id!r}", table_id=table_id)
         return found
 
-    @contextmanager
-    def changing(self, table_id: str) -> Iterator[tuple[Writer, TableRecord]]:
+    def changing(self, table_id: str) -> _Change:
         """One write transaction on a table, under the lock that the caller holds.
 
         A promise that was left open is completed or forgotten first, in a transaction of its own: what
         is open although the lock is free was abandoned.
         """
-        with self.ledger.write() as writer:
-            table = self.required(writer, table_id)
-            if not table.promised:
-                yield writer, table
-                return
-        self.settle(table)
-        with self.ledger.write() as writer:
-            yield writer, self.required(writer, table_id)
+        return _Change(self, table_id)
 
     def holder(self, name: str) -> TableRecord | None:
         """The table that has the name, once a promise about it is settled. The caller holds the lock."""
@@ -213,6 +205,36 @@ class Context:
         except OSError as error:
             raise OwnerUnavailableError(f"cannot look into the log of {table.label}: {error}") from error
         return answer
+
+
+class _Change:
+    """The `with` of `Context.changing`. A class, because every commit passes here and a generator costs more."""
+
+    __slots__ = ("_context", "_table_id", "_transaction")
+
+    def __init__(self, context: Context, table_id: str) -> None:
+        self._context = context
+        self._table_id = table_id
+
+    def __enter__(self) -> tuple[Writer, TableRecord]:
+        writer, table = self._begin()
+        if table.promised:
+            self._transaction.__exit__(None, None, None)
+            self._context.settle(table)
+            writer, table = self._begin()
+        return writer, table
+
+    def _begin(self) -> tuple[Writer, TableRecord]:
+        self._transaction = self._context.ledger.write()
+        writer = self._transaction.__enter__()
+        try:
+            return writer, self._context.required(writer, self._table_id)
+        except BaseException as error:
+            self._transaction.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._transaction.__exit__(kind, error, trace)
 
 
 @contextmanager

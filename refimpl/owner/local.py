@@ -154,10 +154,12 @@ class LocalOwner:
         if flaw is not None:
             return flaw
         place = self._context.place(table_id)
-        with _reported(f"commit to {place.label}", table_id, version, proposal.attempt):
+        try:
             examined = self._examined(place, version, proposal)
             with self._context.lock():
                 outcome, due = self._decided(place, examined)
+        except (OutcomeUnknown, OSError) as error:
+            raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
         if due:
             self._backfill_by_policy(place)
         return outcome
@@ -320,11 +322,19 @@ class LocalOwner:
 
 @contextlib.contextmanager
 def _reported(doing: str, table_id: str | None, version: Version, attempt: AttemptId) -> Iterator[None]:
-    """Errors of a request that commits: an unknown outcome says of which attempt; else nothing landed."""
+    """Errors of a request that commits."""
     try:
         yield
-    except OutcomeUnknown as error:
-        facts = {"table_id": table_id, "version": version, "attempt": attempt}
-        raise OutcomeUnknown(error.message, **{**facts, **error.facts}) from error
-    except OSError as error:
-        raise OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed") from error
+    except (OutcomeUnknown, OSError) as error:
+        raise _report(error, doing, table_id, version, attempt) from error
+
+
+def _report(
+    error: OutcomeUnknown | OSError, doing: str, table_id: str | None, version: Version, attempt: AttemptId
+) -> DeltaError:
+    """An unknown outcome says of which attempt; else nothing landed."""
+    if isinstance(error, OSError):
+        return OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed")
+    return OutcomeUnknown(
+        error.message, **{"table_id": table_id, "version": version, "attempt": attempt, **error.facts}
+    )
