@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refimpl.cli.file_formats import PARQUET, format_of
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def of_file(path: Path) -> Struct:
     from refimpl.client.schema import from_arrow
 
     try:
-        if path.suffix.lower() == ".parquet":
+        if format_of(path) == PARQUET:
             return from_arrow(parquet.read_schema(path))
         return from_arrow(csv.read_csv(path).schema)
     except pa.ArrowInvalid as error:

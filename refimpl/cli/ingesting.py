@@ -8,11 +8,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refimpl.cli import output
+from refimpl.cli.file_formats import PARQUET, format_of
 from refimpl.cli.options import JsonOption, WarehouseOption, feature_named, names_of, opened, way_named
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from refimpl.spark import DeltaConnection
     from refimpl.spark.writer import Written
     from refimpl.warehouse import Warehouse
-
-CSV: Final = ".csv"
-PARQUET: Final = ".parquet"
 
 
 def register(application: typer.Typer) -> None:
@@ -107,10 +105,7 @@ def _kind(files: list[Path]) -> str:
     for path in files:
         if not path.exists():
             raise InvalidRequestError(f"{path} does not exist")
-        kind = next((suffix for suffix in path.suffixes if suffix.lower() in (CSV, PARQUET)), None)
-        if kind is None:
-            raise InvalidRequestError(f"{path} is called neither *{CSV} nor *{PARQUET}; only these are read")
-        kinds.add(kind.lower())
+        kinds.add(format_of(path))
     if len(kinds) > 1:
         raise InvalidRequestError("CSV and Parquet files cannot be one commit: ingest them one after the other")
     return kinds.pop()

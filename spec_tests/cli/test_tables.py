@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,10 +60,16 @@ def test_create_takes_the_columns_of_a_file(cli: CommandLine, warehouse: Warehou
 
     parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "rows.parquet")
     (tmp_path / "rows.csv").write_text("id,price\n1,2.5\n")
+    parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "report.csv.parquet")
+    (tmp_path / "report.parquet.csv.gz").write_bytes(gzip.compress(b"id,price\n1,2.5\n"))
     assert cli("create", "a", "--like", tmp_path / "rows.parquet").code == ExitCode.OK
     assert cli("create", "b", "--like", tmp_path / "rows.csv").code == ExitCode.OK
     assert str(warehouse.table("a").snapshot().schema) == "struct<id:long,name:string>"
     assert str(warehouse.table("b").snapshot().schema) == "struct<id:long,price:double>"
+    assert cli("create", "c", "--like", tmp_path / "report.csv.parquet").code == ExitCode.OK
+    assert cli("create", "d", "--like", tmp_path / "report.parquet.csv.gz").code == ExitCode.OK
+    assert str(warehouse.table("c").snapshot().schema) == "struct<id:long,name:string>"
+    assert str(warehouse.table("d").snapshot().schema) == "struct<id:long,price:double>"
 
 
 def test_a_name_that_is_taken_is_a_refusal_that_tells_where_the_table_is(
@@ -94,6 +101,7 @@ def test_a_name_that_is_taken_is_a_refusal_that_tells_where_the_table_is(
         (["-c", "id INT", "--allow", "mowing"], "mowing"),
         (["-c", "id INT", "--property", "novalue"], "novalue"),
         (["-c", "id INT", "--location", "/etc/sales"], "/etc/sales"),
+        (["--like", "nowhere.txt"], "nowhere.txt"),
         (["--like", "nowhere.parquet"], "nowhere.parquet"),
     ],
 )
