@@ -7,13 +7,16 @@ or commits whose time nobody knows (delta-facts section 1, "In-commit timestamps
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from refimpl.actions import Metadata
+from refimpl.client.conflicts import isolation_level
 from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from refimpl.client.retention import DELETED_FILES, LOG, duration
 from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES
 
@@ -30,28 +33,38 @@ PROTECTED: Final = OWNER_PROPERTIES | {
 }
 """Never edited by hand; an edit of the rest carries them over."""
 
-KNOWN: Final = frozenset(
-    {
-        "delta.appendOnly",
-        "delta.checkpointInterval",
-        "delta.dataSkippingNumIndexedCols",
-        "delta.dataSkippingStatsColumns",
-        "delta.deletedFileRetentionDuration",
-        "delta.isolationLevel",
-        "delta.logRetentionDuration",
-    }
-)
-"""The closed list of Delta's own properties that may be set here. Others enable what this client does not write."""
+
+def _spelled(pattern: str) -> Callable[[str, str], None]:
+    def check(key: str, value: str) -> None:
+        if re.fullmatch(pattern, value, re.IGNORECASE | re.ASCII) is None:
+            raise InvalidRequestError(f"{key} cannot be {value!r}; it takes {pattern}", property=key)
+
+    return check
+
+
+KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
+    "delta.appendOnly": _spelled("true|false"),
+    "delta.checkpointInterval": _spelled("[1-9][0-9]{0,8}"),
+    "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
+    "delta.dataSkippingStatsColumns": _spelled(".+"),
+    DELETED_FILES: duration,
+    "delta.isolationLevel": lambda _, value: isolation_level(value),
+    LOG: duration,
+}
+"""The closed list of Delta's own properties that may be set here, and what checks their values. Others enable what
+this client does not write."""
 
 _RESERVED_PREFIX: Final = "delta."
 
 
 def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties themselves; `InvalidRequestError` names one that users may not set."""
+    """The properties themselves; `InvalidRequestError` names one that users may not set, or not to that value."""
     for key, value in properties.items():
         if not isinstance(key, str) or not key or not isinstance(value, str):
             raise InvalidRequestError(f"a table property is a string by a name, not {key!r}: {value!r}")
         _check_key(key)
+        if key in KNOWN:
+            KNOWN[key](key, value)
     return dict(properties)
 
 
@@ -84,5 +97,5 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
     kept = {key: value for key, value in before.configuration.items() if key in PROTECTED}
     for key, value in after.configuration.items():
         if before.configuration.get(key) != value:
-            _check_key(key)
+            checked_for_users({key: value})
     return msgspec.structs.replace(after, configuration={**after.configuration, **kept})

@@ -25,13 +25,13 @@ _PART: Final = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond)
 
 
 def retention(metadata: Metadata, property_name: str) -> int:
-    """The duration in ms; Delta's default where the table says nothing.
-
-    Raises `InvalidTableError` for a text that is no interval such as `interval 2 days 12 hours`.
-    """
+    """The duration in ms; Delta's default where the table says nothing. Raises `InvalidTableError`."""
     text = metadata.configuration.get(property_name)
-    if text is None:
-        return _DEFAULTS[property_name]
+    return _DEFAULTS[property_name] if text is None else duration(property_name, text)
+
+
+def duration(property_name: str, text: str) -> int:
+    """ms. Raises `InvalidTableError` for a text that is no interval such as `interval 2 days 12 hours`."""
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     total, position = 0, 0
     for part in _PART.finditer(rest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
@@ -46,6 +47,11 @@ class Snapshot:
     @property
     def version(self) -> Version:
         return self._loaded.segment.version
+
+    @property
+    def location(self) -> Path:
+        """Of the table."""
+        return self._reader.log.location
 
     @property
     def stale(self) -> bool:
@@ -127,7 +133,7 @@ class Snapshot:
             return commit_times(self._reader, self).of(self.version)
         if self.in_commit_timestamp is None:
             raise CorruptLogError(
-                f"version {self.version} of {self._reader.log.location} has no in-commit timestamp, although the "
+                f"version {self.version} of {self.location} has no in-commit timestamp, although the "
                 "table has them enabled",
                 path=str(self._reader.log.folder),
                 version=self.version,
@@ -166,10 +172,10 @@ class Snapshot:
         """
         from refimpl.client.data_reading import read_rows
 
-        return read_rows(self._reader.log.location, self, columns, where)
+        return read_rows(self.location, self, columns, where)
 
     def __repr__(self) -> str:
-        return f"<Snapshot of {self._reader.log.location} at version {self.version}, {len(self.files)} files>"
+        return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"
 
 
 def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str | None:

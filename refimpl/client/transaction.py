@@ -32,6 +32,8 @@ from refimpl.client.conflicts import (
 )
 from refimpl.client.landing import Committed, Landing
 from refimpl.client.patience import DEFAULT_MAX_TRIES
+from refimpl.client.schema import check_columns, parse
+from refimpl.client.schema_evolution import misfit
 from refimpl.client.supported import check_writable, is_append_only
 from refimpl.errors import InvalidRequestError, PathAccessError
 from refimpl.table_feature import (
@@ -125,15 +127,9 @@ class Transaction:
     def add(self, *adds: Add) -> None:
         """Data files that join the table, each once; with a value for each partition column."""
         self._check_open()
-        columns = set((self._metadata or self.snapshot.metadata).partition_columns)
         joining = {add.key: add for add in adds}
         for add in adds:
-            if add.partition_values.keys() != columns:
-                raise InvalidRequestError(
-                    f"{add.path} has the partition values {add.partition_values}, but the table is partitioned by "
-                    f"{', '.join(sorted(columns)) or 'nothing'}",
-                    path=add.path,
-                )
+            self._check_partition_values(add)
             if joining[add.key] is not add or add.key in self._adds or add.key in self._removes:
                 raise InvalidRequestError(
                     f"{add.path} is in this transaction already; give every file once", path=add.path
@@ -175,8 +171,10 @@ class Transaction:
         return True
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Replace the metadata of a domain; None removes it."""
+        """Replace the metadata of a domain; None removes it. Those of Delta's features are not edited by hand."""
         self._check_open()
+        if domain.startswith("delta."):
+            raise InvalidRequestError(f"the metadata domain {domain!r} belongs to a table feature", domain=domain)
         self._need("domainMetadata")
         removed = configuration is None
         self._domains[domain] = DomainMetadata(domain=domain, configuration=configuration or "", removed=removed)
@@ -187,10 +185,16 @@ class Transaction:
         self._change(properties.edited(self._metadata or self.snapshot.metadata, changes, remove))
 
     def set_metadata(self, metadata: Metadata) -> None:
-        """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay."""
+        """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay.
+
+        Files that do not fit any more must be replaced in this transaction: `refimpl.client.schema_evolution`.
+        """
         self._check_open()
-        if metadata.id != self.snapshot.metadata.id:
-            raise InvalidRequestError(f"the id of {self._label} is {self.snapshot.metadata.id} for ever")
+        before = self.snapshot.metadata
+        if (metadata.id, metadata.format) != (before.id, before.format):
+            raise InvalidRequestError(f"the id of {self._label} is {before.id} and its format Parquet, for ever")
+        if (metadata.schema_string, metadata.partition_columns) != (before.schema_string, before.partition_columns):
+            check_columns(parse(metadata.schema_string), metadata.partition_columns)
         self._change(properties.carried_over(self._metadata or self.snapshot.metadata, metadata))
 
     def enable_in_commit_timestamps(self) -> None:
@@ -224,7 +228,7 @@ class Transaction:
         `CommitRejectedError` and its neighbours (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
         self._check_open()
-        self._check_partitioning()
+        self._check_metadata()
         self._over = True
         return self._landing(self._actions()).land()
 
@@ -241,18 +245,32 @@ class Transaction:
         self._over = True
         return None
 
-    def _check_partitioning(self) -> None:
-        """A table is partitioned anew only with all its files; nobody may add one by the old columns meanwhile."""
-        if self._metadata is None or self._metadata.partition_columns == self.snapshot.metadata.partition_columns:
+    def _check_metadata(self) -> None:
+        """Files that stay, that join, and that others add meanwhile must fit the metadata."""
+        if self._metadata is None:
+            return
+        for add in self._adds.values():
+            self._check_partition_values(add)
+        problem = misfit(self.snapshot.metadata, self._metadata)
+        if problem is None:
             return
         left = len(self.snapshot.files) - len(self._removes)
         if left:
             raise InvalidRequestError(
-                f"{self._label} cannot be partitioned by {', '.join(self._metadata.partition_columns) or 'nothing'} "
-                f"while {left} files stay that are not; replace them in the same transaction",
+                f"the metadata of {self._label} cannot be replaced: {problem}, and {left} files stay that do not fit; "
+                f"replace them in the same transaction",
                 files=left,
             )
         self._whole_table = True
+
+    def _check_partition_values(self, add: Add) -> None:
+        columns = set((self._metadata or self.snapshot.metadata).partition_columns)
+        if add.partition_values.keys() != columns:
+            raise InvalidRequestError(
+                f"{add.path} has the partition values {add.partition_values}, but the table is partitioned by "
+                f"{', '.join(sorted(columns)) or 'nothing'}",
+                path=add.path,
+            )
 
     def _actions(self) -> list[Action]:
         described = [action for action in (self._protocol, self._metadata) if action is not None]
@@ -303,6 +321,11 @@ class Transaction:
 
 def _check_owner(table: Table, snapshot: Snapshot) -> None:
     """managed-commits and catalog-managed, "Writer Requirements": no commits but through the owner."""
+    if snapshot.location != table.location:
+        raise InvalidRequestError(
+            f"the snapshot is of the table at {snapshot.location}, the transaction on {table.label}",
+            location=str(snapshot.location),
+        )
     feature = feature_of(snapshot.protocol)
     if feature is not None and table.owner is None:
         raise PathAccessError(

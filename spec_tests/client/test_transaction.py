@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from refimpl import actions, log_path
-from refimpl.actions import Action, CommitInfo, Metadata, Protocol, Txn
+from refimpl.actions import Action, CommitInfo, Format, Metadata, Protocol, Txn
 from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.properties import KNOWN
+from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import (
@@ -209,6 +211,70 @@ def test_a_file_that_others_add_by_the_old_partitioning_is_a_conflict(setting: S
     assert setting.again(table).snapshot().version == 1
 
 
+def test_files_that_were_added_before_the_table_is_partitioned_anew_must_fit_it(setting: Setting) -> None:
+    table = setting.table()
+    transaction = table.transaction()
+    transaction.add(adding("a"))
+    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
+    with pytest.raises(InvalidRequestError) as caught:
+        transaction.commit()
+    assert caught.value.path == "a"
+    assert table.snapshot().version == 0
+
+
+def test_a_schema_that_old_files_do_not_fit_needs_them_replaced(setting: Setting) -> None:
+    """Without column mapping a dropped column that comes back would show its old values."""
+    table = setting.table()
+    setting.append(table, "a")
+    transaction = table.transaction()
+    schema = Struct(fields=tuple(column for column in transaction.snapshot.schema.fields if column.name != "id"))
+    schema = Struct(fields=(Field(name="new", type=Primitive(name="long")), *schema.fields))
+    transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, schema_string=schema.to_json()))
+    with pytest.raises(InvalidRequestError) as caught:
+        transaction.commit()
+    assert caught.value.files == 1
+    transaction.remove(adding("a"))
+    setting.append(table, "theirs")
+    with pytest.raises(ConcurrentAppendError):
+        transaction.commit()
+    assert "id" in table.snapshot().schema
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"partition_columns": ("nothing",)},
+        {"partition_columns": ("id", "month")},
+        {"schema_string": SCHEMA.replace('"id"', '"an id"')},
+        {"schema_string": "{}"},
+        {"format": Format(provider="csv")},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_metadata_that_no_table_may_have_are_refused(setting: Setting, change: dict[str, Any]) -> None:
+    transaction = setting.table().transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, **change))
+    assert transaction.commit_if_needed() is None
+
+
+def test_a_domain_of_a_table_feature_is_not_edited_by_hand(setting: Setting) -> None:
+    """Delta's protocol, "Domain Metadata": names that begin with `delta.` belong to the system."""
+    transaction = setting.table().transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.set_domain("delta.rowTracking", "{}")
+    transaction.set_domain("deltas", "{}")
+    assert transaction.commit().version == 1
+
+
+def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -> None:
+    table, other = setting.table(), setting.table(name="invoices")
+    setting.append(other, "a")
+    with pytest.raises(InvalidRequestError):
+        table.transaction(snapshot=other.snapshot())
+    assert table.transaction(snapshot=setting.again(table).snapshot()).commit().version == 1
+
+
 def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
     """Delta's append-only tables: rows stay, files may be rewritten without a change of data."""
     table = setting.table(properties={"delta.appendOnly": "true"})
@@ -362,6 +428,37 @@ def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
     snapshot = table.snapshot()
     assert set(snapshot.metadata.configuration) == before - {"team"} | {"owner", "delta.appendOnly"}
     assert snapshot.protocol.writes("appendOnly")
+
+
+VALUES = [
+    ("delta.appendOnly", "TRUE", "maybe"),
+    ("delta.checkpointInterval", "10", "0"),
+    ("delta.dataSkippingNumIndexedCols", "-1", "all"),
+    ("delta.dataSkippingStatsColumns", "id", ""),
+    ("delta.deletedFileRetentionDuration", "interval 1 week", "interval 1 month"),
+    ("delta.isolationLevel", "WriteSerializable", "nonsense"),
+    ("delta.logRetentionDuration", "12 hours", "long"),
+]
+
+
+@pytest.mark.parametrize(("key", "good", "bad"), VALUES)
+def test_a_property_takes_no_value_that_later_calls_would_stumble_over(
+    setting: Setting, key: str, good: str, bad: str
+) -> None:
+    """A wrong isolation level would keep every later transaction from beginning, the repair included."""
+    with pytest.raises(InvalidRequestError):
+        setting.table(properties={key: bad})
+    table = setting.table(properties={key: good})
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.set_properties({key: bad})
+    with pytest.raises(InvalidRequestError):
+        transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, configuration={key: bad}))
+    setting.append(table, "a")
+
+
+def test_every_property_that_may_be_set_has_its_values_checked() -> None:
+    assert {key for key, _, _ in VALUES} == KNOWN.keys()
 
 
 @pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
