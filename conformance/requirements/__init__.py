@@ -1,0 +1,39 @@
+"""What the kit holds its subjects to: every requirement of the protocol's documents, with a stable id.
+
+    from conformance.requirements import load
+
+    load().requirement("MC-BACKFILL-03").paraphrase
+
+The requirements are data, in the TOML files of this package; `catalogue` gives them types, `walk` takes documents
+apart, `auditing` compares the two. `python -m conformance.requirements` lists them.
+"""
+
+from conformance.requirements.catalogue import (
+    Aside,
+    Catalogue,
+    Coverage,
+    Document,
+    Freedom,
+    Kind,
+    Level,
+    Profile,
+    Requirement,
+    Restatement,
+    Side,
+    load,
+)
+
+__all__ = [
+    "Aside",
+    "Catalogue",
+    "Coverage",
+    "Document",
+    "Freedom",
+    "Kind",
+    "Level",
+    "Profile",
+    "Requirement",
+    "Restatement",
+    "Side",
+    "load",
+]

@@ -1,0 +1,479 @@
+"""The catalogue of requirements is consistent, and accounts for every normative sentence of the documents.
+
+The documents are not in this repository. Where somebody has them, below a directory at any depth, this compares them
+with the catalogue, sentence by sentence:
+
+    pytest spec_tests/conformance/test_catalogue.py --documents DIR
+
+Without the option those tests are skipped, and the catalogue is checked in itself only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance.requirements import (
+    Aside,
+    Catalogue,
+    Coverage,
+    Document,
+    Freedom,
+    Kind,
+    Level,
+    Profile,
+    Requirement,
+    Restatement,
+    Side,
+    load,
+)
+from conformance.requirements.__main__ import main
+from conformance.requirements.auditing import inconsistencies, quotations, sentences_of, uncovered, unfounded
+from conformance.requirements.catalogue import FILES, read_document
+from conformance.requirements.walk import sentences
+
+DOCUMENTS = {document.name: document for document in load().documents}
+
+
+@pytest.fixture
+def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """The text of one of the documents."""
+    directory: Path | None = request.config.getoption("--documents")
+    if directory is None:
+        pytest.skip("the documents are not in this repository: name their directory with --documents DIR")
+
+    def text(name: str) -> str:
+        found = sorted(directory.rglob(name))
+        assert len(found) == 1, f"{directory} has {len(found)} files {name}, one is needed"
+        return found[0].read_text(encoding="utf-8")
+
+    return text
+
+
+# With the documents
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_normative_sentence_is_accounted_for(name: str, text_of: Callable[[str], str]) -> None:
+    assert list(uncovered(load(), DOCUMENTS[name], text_of(name))) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_entry_cites_a_sentence_of_its_document(name: str, text_of: Callable[[str], str]) -> None:
+    assert list(unfounded(load(), DOCUMENTS[name], text_of(name))) == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_paraphrase_repeats_a_document(name: str, text_of: Callable[[str], str]) -> None:
+    assert list(quotations(load(), DOCUMENTS[name], text_of(name))) == []
+
+
+def test_the_profiles_are_those_of_the_design(text_of: Callable[[str], str]) -> None:
+    listed = next(
+        sentence.text
+        for sentence in sentences_of(DOCUMENTS["conformance.md"], text_of("conformance.md"))
+        if sentence.text.startswith("Profiles (")
+    )
+    names = listed.partition("): ")[2].rstrip(".").replace(" / ", ", ").split(", ")
+    assert sorted(names) == sorted(Profile)
+
+
+# Without them
+
+
+def test_the_catalogue_is_consistent() -> None:
+    assert list(inconsistencies(load())) == []
+
+
+def test_every_file_of_the_catalogue_is_loaded() -> None:
+    folder = resources.files("conformance.requirements")
+    assert {entry.name for entry in folder.iterdir() if entry.name.endswith(".toml")} == set(FILES)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_least"), [("managed-commits.md", 70), ("catalog-managed.md", 71), ("in-commit-timestamps.md", 18)]
+)
+def test_as_many_sentences_bind_somebody_as_were_counted_by_hand(name: str, at_least: int) -> None:
+    """requirements-notes: about 78, 79 and 20, give or take a tenth."""
+    catalogue = load()
+    binding = {entry.fingerprint for entry in catalogue.requirements if entry.source == name}
+    binding |= {entry.fingerprint for entry in catalogue.restatements if entry.source == name}
+    assert len(binding) >= at_least
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_every_profile_promises_something(profile: Profile) -> None:
+    assert any(requirement.profile is profile for requirement in load().requirements)
+
+
+@pytest.mark.parametrize("side", Side)
+def test_every_side_has_duties_and_freedoms(side: Side) -> None:
+    assert any(entry.side is side and entry.level is Level.MUST for entry in load().requirements)
+    assert any(entry.side is side for entry in load().freedoms)
+
+
+def test_no_duty_is_declared_untestable_in_passing() -> None:
+    """Who adds one has to add it here too."""
+    untestable = {entry.id for entry in load().requirements if entry.level is Level.MUST and entry.untestable}
+    assert untestable == {"MC-API-02", "CM-API-01", "ICT-09"}
+
+
+def test_a_requirement_is_found_by_its_id() -> None:
+    found = load().requirement("MC-BACKFILL-03")
+    assert (found.level, found.side, found.source) == (Level.MUST, Side.OWNER, "managed-commits.md")
+    with pytest.raises(KeyError):
+        load().requirement("MC-BACKFILL-99")
+
+
+# Damage to a small catalogue
+
+DOCUMENT = Document(name="rules.md", prefixes=("R",), coverage=Coverage.KEYWORDS)
+FLAT = Document(name="flat.md", prefixes=("F",), coverage=Coverage.KEYWORDS, flattened=True)
+
+TEXT = """# First
+
+An owner must be patient.
+
+Writers should write, and
+may **rest**. This is an [example](#example).
+
+# Second
+
+Owners must be patient, as was said. A writer cannot fly.
+"""
+PATIENT, WRITING, AGAIN, FLYING = (sentence.fingerprint for sentence in sentences(TEXT) if sentence.normative)
+
+ONE = Requirement(
+    id="R-PATIENCE-01",
+    source="rules.md",
+    section="First",
+    level=Level.MUST,
+    side=Side.OWNER,
+    paraphrase="The owner has patience with everybody.",
+    fingerprint=PATIENT,
+)
+TWO = Requirement(
+    id="R-02",
+    source="rules.md",
+    section="First",
+    level=Level.SHOULD,
+    side=Side.WRITER,
+    paraphrase="Whoever writes keeps on writing.",
+    fingerprint=WRITING,
+    shared=True,
+)
+FREE = Freedom(
+    id="FREE-01",
+    source="rules.md",
+    section="First",
+    side=Side.WRITER,
+    paraphrase="A writer takes a break whenever it likes.",
+    fingerprint=WRITING,
+    shared=True,
+)
+SAID_AGAIN = Restatement(source="rules.md", section="Second", fingerprint=AGAIN, of=("R-PATIENCE-01",))
+ASIDE = Aside(source="rules.md", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="Nobody asked it to.")
+
+
+def small_catalogue(
+    requirements: tuple[Requirement, ...] = (ONE, TWO),
+    freedoms: tuple[Freedom, ...] = (FREE,),
+    restatements: tuple[Restatement, ...] = (SAID_AGAIN,),
+    asides: tuple[Aside, ...] = (ASIDE,),
+) -> Catalogue:
+    return Catalogue(
+        documents=(DOCUMENT, FLAT),
+        requirements=requirements,
+        freedoms=freedoms,
+        restatements=restatements,
+        asides=asides,
+    )
+
+
+def test_a_sound_small_catalogue_has_nothing_wrong() -> None:
+    assert list(inconsistencies(small_catalogue())) == []
+    for check in (uncovered, unfounded, quotations):
+        assert list(check(small_catalogue(), DOCUMENT, TEXT)) == []
+
+
+def changed(requirement: Requirement, **fields: object) -> tuple[Requirement, ...]:
+    return tuple(msgspec.structs.replace(old, **fields) if old is requirement else old for old in (ONE, TWO))
+
+
+DAMAGE = {
+    "two requirements with one id": (small_catalogue(changed(TWO, id=ONE.id)), "R-PATIENCE-01 stands twice"),
+    "two freedoms with one id": (
+        small_catalogue(freedoms=(FREE, msgspec.structs.replace(FREE, paraphrase="A writer may also go home."))),
+        "FREE-01 stands twice",
+    ),
+    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "R-2 is no id"),
+    "an id of another document": (small_catalogue(changed(TWO, id="F-02")), "F-02 begins with F"),
+    "a paraphrase that says nothing": (
+        small_catalogue(changed(ONE, paraphrase="")),
+        "R-PATIENCE-01 needs a paraphrase",
+    ),
+    "two requirements that say the same": (
+        small_catalogue(changed(TWO, paraphrase=ONE.paraphrase)),
+        "R-02 says the same as R-PATIENCE-01",
+    ),
+    "a requirement that is untestable for no reason": (
+        small_catalogue(changed(ONE, untestable=" ")),
+        "R-PATIENCE-01 is untestable without a reason",
+    ),
+    "a fingerprint that is none": (
+        small_catalogue(changed(ONE, fingerprint="An owner")),
+        "R-PATIENCE-01 has the fingerpr",
+    ),
+    "a sentence that is shared tacitly": (small_catalogue(changed(TWO, shared=False)), "R-02, FREE-01 have the same"),
+    "a sentence that is shared with nobody": (
+        small_catalogue(changed(ONE, shared=True)),
+        "R-PATIENCE-01 says `shared`",
+    ),
+    "a sentence that is both binding and put aside": (
+        small_catalogue(asides=(msgspec.structs.replace(ASIDE, fingerprint=PATIENT),)),
+        "R-PATIENCE-01, the aside of",
+    ),
+    "a restatement of nothing": (
+        small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=()),)),
+        "the restatement of",
+    ),
+    "a restatement of what is not there": (
+        small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=("R-99",)),)),
+        "the restatement of",
+    ),
+    "an aside for no reason": (small_catalogue(asides=(msgspec.structs.replace(ASIDE, about=""),)), "the aside of"),
+    "no section where there are headings": (small_catalogue(changed(ONE, section="")), "R-PATIENCE-01 has the section"),
+    "a rule of a document that is not there": (
+        small_catalogue(changed(ONE, rule=1)),
+        "R-PATIENCE-01 cites delta-facts.md",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_one_line_tells_what_is_wrong_with(damage: str) -> None:
+    catalogue, beginning = DAMAGE[damage]
+    findings = list(inconsistencies(catalogue))
+    assert [finding for finding in findings if finding.startswith(beginning)] == findings[:1] == findings
+
+
+def test_a_new_normative_sentence_is_uncovered_until_it_has_an_entry() -> None:
+    longer = TEXT + "\nReaders must read.\n"
+    (finding,) = uncovered(small_catalogue(), DOCUMENT, longer)
+    fingerprint = next(sentence.fingerprint for sentence in sentences(longer) if sentence.text == "Readers must read.")
+    assert fingerprint in finding
+    covered = small_catalogue(asides=(ASIDE, msgspec.structs.replace(ASIDE, fingerprint=fingerprint)))
+    assert list(uncovered(covered, DOCUMENT, longer)) == []
+
+
+def test_a_new_sentence_without_a_keyword_matters_only_where_every_sentence_does() -> None:
+    longer = TEXT + "\nReaders read.\n"
+    assert list(uncovered(small_catalogue(), DOCUMENT, longer)) == []
+    everything = msgspec.structs.replace(DOCUMENT, coverage=Coverage.EVERY_SENTENCE, sections=("Second",))
+    (finding,) = uncovered(small_catalogue(), everything, longer)
+    assert "Readers read." in finding
+    assert list(uncovered(small_catalogue(), msgspec.structs.replace(everything, sections=("Third",)), longer)) == []
+
+
+def test_a_sentence_that_changed_leaves_its_requirement_unfounded_and_itself_uncovered() -> None:
+    other = TEXT.replace("be patient.", "be very patient.")
+    (lost,) = unfounded(small_catalogue(), DOCUMENT, other)
+    (found,) = uncovered(small_catalogue(), DOCUMENT, other)
+    assert lost.startswith("R-PATIENCE-01 cites")
+    assert "very patient" in found
+
+
+def test_a_sentence_that_moved_is_unfounded_in_its_old_section() -> None:
+    (finding,) = unfounded(
+        small_catalogue(), DOCUMENT, TEXT.replace("# First", "# Zeroth", 1).replace("Writers", "# First\n\nWriters")
+    )
+    assert finding.startswith("R-PATIENCE-01 stands in the section")
+
+
+def test_a_rule_is_cited_by_its_number() -> None:
+    facts = Document(name="delta-facts.md", prefixes=("D",), coverage=Coverage.CITED, whole_items=True)
+    text = "1. One. Two.\n2. Three."
+    first, _ = sentences(text, whole_items=True)
+    catalogue = small_catalogue(changed(ONE, rule=1, fingerprint=first.fingerprint))
+    assert list(unfounded(catalogue, facts, text)) == []
+    (finding,) = unfounded(small_catalogue(changed(ONE, rule=2, fingerprint=first.fingerprint)), facts, text)
+    assert finding.startswith("R-PATIENCE-01 cites rule 2")
+
+
+def test_a_paraphrase_may_share_names_with_its_document_but_no_phrase() -> None:
+    text = "# First\n\nThe owner of every table has patience with all writers, always.\n"
+    assert list(quotations(small_catalogue(), DOCUMENT, text)) == []
+    copied = small_catalogue(changed(ONE, paraphrase="Every table has patience with all writers, it seems."))
+    (finding,) = quotations(copied, DOCUMENT, text)
+    assert finding.startswith("R-PATIENCE-01 repeats")
+
+
+FILE = """
+[document]
+name = "rules.md"
+prefixes = ["R"]
+coverage = "keywords"
+
+[[requirement]]
+id = "R-01"
+section = "First"
+level = "MUST"
+side = "owner"
+paraphrase = "The owner has patience with everybody."
+fingerprint = "0123456789ab"
+"""
+
+
+def test_a_file_is_read_into_typed_values() -> None:
+    (requirement,) = read_document(FILE).requirement
+    assert (requirement.source, requirement.level, requirement.profile) == ("rules.md", Level.MUST, Profile.CORE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('level = "MUST"', 'level = "OUGHT"'),
+        ('side = "owner"', 'side = "everybody"'),
+        ("paraphrase =", "quotation ="),
+        ('section = "First"', 'section = "First"\nprofile = "fast"'),
+        ('id = "R-01"\n', ""),
+    ],
+)
+def test_a_file_with_what_nobody_understands_is_refused(old: str, new: str) -> None:
+    assert old in FILE
+    with pytest.raises(msgspec.ValidationError):
+        read_document(FILE.replace(old, new))
+
+
+# How documents are taken apart
+
+
+def texts(markdown: str, **options: bool) -> list[str]:
+    return [sentence.text for sentence in sentences(markdown, **options)]
+
+
+def test_sentences_end_at_full_stops_and_blocks_but_not_at_abbreviations() -> None:
+    text = "One (e.g. Two) is i.e. Three. Four,\nfive? Six\n\n- Seven\n- Eight. Nine\n  ten"
+    assert texts(text) == ["One (e.g. Two) is i.e. Three.", "Four, five?", "Six", "Seven", "Eight.", "Nine ten"]
+
+
+def test_code_rules_headings_and_struck_out_text_are_no_sentences() -> None:
+    text = "# Title\n\nOne. ~~Two must\ngo.~~\n\n```\nThree must\n```\n---\n!!! note\n    Four."
+    assert texts(text) == ["One.", "Four."]
+
+
+def test_markdown_is_no_part_of_a_sentence() -> None:
+    text = '<ins>**NOTE**: The _old_ [`a_b`](#x (y)) in `_delta_log/_commits`, <a name="z">*new*</a>.</ins>'
+    assert texts(text) == ["NOTE: The old a_b in _delta_log/_commits, new."]
+
+
+def test_a_table_has_a_sentence_for_each_cell() -> None:
+    assert texts("| a | b |\n|---|---|\n| One. Two | Three |") == ["a", "b", "One.", "Two", "Three"]
+
+
+def test_a_numbered_item_is_one_rule_where_rules_are_cited_by_number() -> None:
+    text = "1. One. Two.\n2. Three.\n\nFour. Five."
+    assert [(sentence.rule, sentence.text) for sentence in sentences(text, whole_items=True)] == [
+        (1, "One. Two."),
+        (2, "Three."),
+        (None, "Four."),
+        (None, "Five."),
+    ]
+    assert texts(text) == ["One.", "Two.", "Three.", "Four.", "Five."]
+
+
+def test_lines_are_blocks_where_a_copy_lost_its_layout() -> None:
+    text = "One\nTwo is set.Three"
+    assert texts(text, flattened=True) == ["One", "Two is set.", "Three"]
+    assert texts(text) == ["One Two is set.Three"]
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["It must go.", "It MUST NOT go.", "It may go.", "It is responsible to go.", "It never goes.", "Only it goes."],
+)
+def test_a_sentence_with_a_keyword_is_normative(sentence: str) -> None:
+    assert [found.normative for found in sentences(sentence)] == [True]
+
+
+@pytest.mark.parametrize("sentence", ["It goes.", "A mustard canal.", "See the rules that must hold for more details."])
+def test_a_sentence_without_one_or_a_mere_reference_is_not(sentence: str) -> None:
+    assert [found.normative for found in sentences(sentence)] == [False]
+
+
+def test_a_list_is_as_normative_as_the_sentence_that_introduces_it() -> None:
+    def of(introduction: str) -> list[bool]:
+        text = f"{introduction}\n1. Go.\n    - Or come.\n2. See below for details.\n\nThat is all."
+        return [sentence.normative for sentence in sentences(text)]
+
+    assert of("If it does, it must:") == [True, True, True, False, False]
+    assert of("It does:") == [False] * 5
+    assert of("It must.") == [True, False, False, False, False]
+
+
+def test_a_fingerprint_is_of_the_words_alone() -> None:
+    def of(text: str) -> set[str]:
+        return {sentence.fingerprint for sentence in sentences(text)}
+
+    assert of("An owner must `go`.") == of("- <ins>AN  **owner**\n  must go.</ins>")
+    assert of("An owner must go.") != of("An owner must not go.")
+
+
+# The listing
+
+
+def test_the_listing_shows_what_the_filters_select(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--side", "owner", "--level", "MUST", "--profile", "inline"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    chosen = [entry for entry in load().requirements if entry.profile is Profile.INLINE and entry.level is Level.MUST]
+    assert [line.split()[0] for line in lines] == [entry.id for entry in chosen if entry.side is Side.OWNER] != []
+
+
+def test_a_terminal_gets_the_same_entries_below_their_sections(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--level", "MAY"]) == 0
+    shown = capsys.readouterr().out
+    assert all(entry.id in shown for entry in load().requirements if entry.level is Level.MAY)
+    assert "managed-commits.md, Commit Backfills" in shown
+    assert "MC-BACKFILL-03" not in shown
+
+
+def test_the_listing_is_json_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert msgspec.convert(listed, list[Requirement]) == list(load().requirements)
+
+
+def test_freedoms_are_listed_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--freedoms", "--json", "--side", "maintenance"]) == 0
+    listed = {entry["id"] for entry in json.loads(capsys.readouterr().out)}
+    assert listed == {freedom.id for freedom in load().freedoms if freedom.side is Side.MAINTENANCE} != set()
+
+
+def test_a_listing_of_nothing_is_no_success(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--side", "maintenance", "--profile", "inline"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+
+
+def test_a_filter_that_does_not_exist_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--side", "everybody"])
+    assert ended.value.code == 2
+
+
+def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "python -m conformance.requirements --side owner" in capsys.readouterr().out
