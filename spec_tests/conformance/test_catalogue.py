@@ -3,9 +3,9 @@
 The documents are not in this repository. Where somebody has them, below a directory at any depth, this compares them
 with the catalogue, sentence by sentence:
 
-    pytest spec_tests/conformance/test_catalogue.py --documents DIR
+    pytest spec_tests/conformance/test_catalogue.py --documents=DIR
 
-Without the option those tests are skipped, and the catalogue is checked in itself only.
+(with the `=`: pytest takes a directory that stands alone for one of tests, before it knows the option). Without it those tests are skipped, and the catalogue is checked in itself only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
     """The text of one of the documents."""
     directory: Path | None = request.config.getoption("--documents")
     if directory is None:
-        pytest.skip("the documents are not in this repository: name their directory with --documents DIR")
+        pytest.skip("the documents are not in this repository: name their directory with --documents=DIR")
 
     def text(name: str) -> str:
         found = sorted(directory.rglob(name))
