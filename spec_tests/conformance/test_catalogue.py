@@ -5,7 +5,8 @@ with the catalogue, sentence by sentence:
 
     pytest spec_tests/conformance/test_catalogue.py --documents=DIR
 
-(with the `=`: pytest takes a directory that stands alone for one of tests, before it knows the option). Without it those tests are skipped, and the catalogue is checked in itself only.
+With the `=`, because pytest takes a directory that stands alone for one of tests, before it knows the option. Without
+the option these tests are skipped, and the catalogue is checked in itself only.
 """
 
 from __future__ import annotations
