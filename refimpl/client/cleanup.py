@@ -52,7 +52,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     snapshot = table.snapshot()
     maintenance.ask(table, snapshot, Maintenance.METADATA_CLEANUP)
     kept_for = retention(snapshot.metadata, LOG) if older_than is None else older_than
-    cut_off_commit = _newest_before(table, snapshot, table.environment.now() - kept_for)
+    cut_off_commit = _newest_before(snapshot, table.environment.now() - kept_for)
     listing = table.log.listing()
     checkpoint = () if cut_off_commit is None else _cut_off_checkpoint(table, listing, cut_off_commit)
     if not checkpoint:
@@ -67,9 +67,9 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     return CleanedUp(cut_off=cut_off, deleted=tuple(doomed))
 
 
-def _newest_before(table: Table, snapshot: Snapshot, time: int) -> Version | None:
+def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
     """The newest version committed at or before `time` (ms since the epoch), as far as the history reaches."""
-    times = commit_times(table.reader, snapshot)
+    times = commit_times(snapshot)
     if times.of(times.last) <= time:
         return times.last
     try:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.actions import CommitInfo
 from refimpl.client.in_commit_timestamp import enablement
-from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit
 from refimpl.client.time_travel import commits_up_to, times_of
 from refimpl.errors import InvalidRequestError
@@ -71,13 +70,14 @@ class HistoryEntry:
         return value if isinstance(value, str) else None
 
 
-def history(reader: LogReader, latest: Snapshot, limit: int | None = None) -> Iterator[HistoryEntry]:
+def history(latest: Snapshot, limit: int | None = None) -> Iterator[HistoryEntry]:
     """The commits up to the latest snapshot, newest first, at most `limit`; the unpublished ones included.
 
     Each is read when it is asked for. The history ends where the log was cleaned up, before or meanwhile.
     """
     if limit is not None and limit < 0:
         raise InvalidRequestError(f"a history of {limit} commits cannot be told; give 0 or more", limit=limit)
+    reader = latest.reader
     commits = commits_up_to(reader, latest.version)
     enabled = enablement(latest.protocol, latest.metadata)
     times = times_of(reader, commits, enabled)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Snapshot:
     """An immutable version. Made by `Table.snapshot`; `refresh` makes the newest one of the same table."""
 
-    __slots__ = ("_loaded", "_reader", "_schema", "_timestamp", "metadata", "protocol", "staleness")
+    __slots__ = ("_loaded", "_schema", "_timestamp", "metadata", "protocol", "reader", "staleness")
 
     def __init__(self, reader: LogReader, loaded: Loaded) -> None:
         """Raises `UnsupportedFeatureError`, `PathAccessError`, `InvalidTableError` for what must not be read so."""
@@ -39,7 +39,8 @@ class Snapshot:
         check_files(protocol, loaded.state.files_with_deletion_vectors)
         self.staleness: str | None = _staleness(reader, protocol, loaded.segment.version)
         """Why this may not be the newest version, or None: a table with an owner, read without asking it."""
-        self._reader = reader
+        self.reader = reader
+        """How its log is read, and through which owner."""
         self._loaded = loaded
         self._schema: Struct | None = None
         self._timestamp: int | None = None
@@ -51,7 +52,7 @@ class Snapshot:
     @property
     def location(self) -> Path:
         """Of the table."""
-        return self._reader.log.location
+        return self.reader.log.location
 
     @property
     def stale(self) -> bool:
@@ -130,25 +131,19 @@ class Snapshot:
         if not in_commit_timestamps_enabled(self.protocol, self.metadata):
             from refimpl.client.time_travel import commit_times
 
-            return commit_times(self._reader, self).of(self.version)
+            return commit_times(self).of(self.version)
         if self.in_commit_timestamp is None:
             raise CorruptLogError(
                 f"version {self.version} of {self.location} has no in-commit timestamp, although the "
                 "table has them enabled",
-                path=str(self._reader.log.folder),
+                path=str(self.reader.log.folder),
                 version=self.version,
             )
         return self.in_commit_timestamp
 
     def refresh(self) -> Snapshot:
         """The newest version; itself if there is nothing new. Only new commits are asked for and read."""
-        loaded = loading.refresh(self._reader, self._loaded)
-        if loaded is self._loaded:
-            return self
-        after = Snapshot(self._reader, loaded)
-        if after.metadata.schema_string == self.metadata.schema_string:
-            after._schema = self._schema
-        return after
+        return latest(self.reader, self)
 
     def file_test(self, where: str | Predicate) -> FileTest:
         """A condition (SQL) applied to this snapshot's columns, to be asked of files. Raises `InvalidRequestError`."""
@@ -178,17 +173,40 @@ class Snapshot:
         return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"
 
 
+def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
+    """The newest version, of which `known` is an older one: then only what came after it is read.
+
+    Where the owner's newest version does not name the owner, the published commits tell (managed-commits, both
+    "Converting ..." sections): the table was handed back, or is not yet taken over. Such a snapshot has a `reader`
+    without the owner. Raises `InvalidTableError` for a dialect that is not the owner's.
+    """
+    loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+    if known is not None and loaded is known._loaded:
+        return known
+    newest = Snapshot(reader, loaded)
+    if reader.owner is not None and newest.feature is None:
+        plain = LogReader(reader.log)
+        published = loading.load(plain)
+        assert published.state.protocol is not None
+        if feature_of(published.state.protocol) is not reader.feature:
+            return Snapshot(plain, published)
+        newest = Snapshot(reader, loading.load(reader))  # it was taken over a moment ago
+    if reader.feature is not None and newest.feature is not reader.feature:
+        raise InvalidTableError(
+            f"{newest.location} is a {newest.feature.name if newest.feature else 'filesystem'} table at version "
+            f"{newest.version}, but its owner knows it as {reader.feature.name}",
+            version=newest.version,
+        )
+    if known is not None and newest.metadata.schema_string == known.metadata.schema_string:
+        newest._schema = known._schema
+    return newest
+
+
 def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str | None:
     """managed-commits, "Reading managed-commit tables", first choice; catalog-managed, "Reader Requirements"."""
     feature = feature_of(protocol)
-    if feature is None or feature is reader.feature:
+    if feature is None or reader.feature is not None:
         return None
-    if reader.feature is not None:
-        raise InvalidTableError(
-            f"{reader.log.location} is a {feature.name} table at version {version}, but its owner knows it as "
-            f"{reader.feature.name}",
-            version=version,
-        )
     if not feature.path_access:
         raise PathAccessError(
             f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; ask its owner for it "

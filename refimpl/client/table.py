@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.client import loading
 from refimpl.client.log_reading import LogReader
-from refimpl.client.snapshot import Snapshot
+from refimpl.client.snapshot import Snapshot, latest
 from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import TableFeature, Way
@@ -129,32 +129,30 @@ class Table:
                 version = self._version_at(timestamp)
             if version is None:
                 return self._latest()
-            return Snapshot(self._reader, loading.load(self._reader, version))
+            return self._at(version)
         except (TableNotFoundError, NotADirectoryError) as error:
             raise TableNotFoundError(
                 f"no Delta table at {self.location}: {error}", location=str(self.location)
             ) from error
 
     def _latest(self) -> Snapshot:
-        known = self._newest
-        newest = Snapshot(self._reader, loading.load(self._reader)) if known is None else known.refresh()
-        if self._reader.owner is not None and newest.feature is None:
-            return self._latest_without_owner(self._reader.owner)
+        newest = latest(self._reader, self._newest)
+        owner = self._reader.owner
+        if owner is not None and newest.reader.owner is None:
+            if self._still_owned(owner):
+                return newest  # the next one may be the owner's
+            self._reader, self.way = newest.reader, None
         self._newest = newest
         return newest
 
-    def _latest_without_owner(self, owner: CommitOwner) -> Snapshot:
-        """The owner's newest version does not name the owner: it was handed back, or not yet taken over.
-
-        managed-commits, both "Converting ..." sections: an ownership change takes effect when it is published,
-        so that the published commits tell.
-        """
-        reader = LogReader(self.log)
-        snapshot = Snapshot(reader, loading.load(reader))
-        if not self._still_owned(owner):
-            self._reader, self.way = reader, None
-            self._newest = snapshot
-        return snapshot
+    def _at(self, version: Version) -> Snapshot:
+        asked = self._reader
+        try:
+            return Snapshot(asked, loading.load(asked, version))
+        except NotFoundInHistoryError:
+            if asked.owner is None or self._latest().reader is asked:
+                raise
+            return Snapshot(self._reader, loading.load(self._reader, version))  # it was handed back
 
     def _still_owned(self, owner: CommitOwner) -> bool:
         assert self.table_id is not None
@@ -166,15 +164,13 @@ class Table:
     def _version_at(self, timestamp: int) -> Version:
         from refimpl.client.time_travel import commit_times
 
-        latest = self._latest()
-        return commit_times(self._reader, latest).version_at(timestamp)
+        return commit_times(self._latest()).version_at(timestamp)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
         from refimpl.client.history import history
 
-        latest = self.snapshot()
-        return list(history(self._reader, latest, limit))
+        return list(history(self.snapshot(), limit))
 
     def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
         """Start a transaction on `snapshot`, or on the newest version. Options: see `Transaction`."""

@@ -28,9 +28,10 @@ def commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
     return found
 
 
-def commit_times(reader: LogReader, snapshot: Snapshot) -> CommitTimes:
+def commit_times(snapshot: Snapshot) -> CommitTimes:
     """The times of all commits up to a snapshot, by that snapshot's properties (the latest one decides)."""
-    return times_of(reader, commits_up_to(reader, snapshot.version), enablement(snapshot.protocol, snapshot.metadata))
+    commits = commits_up_to(snapshot.reader, snapshot.version)
+    return times_of(snapshot.reader, commits, enablement(snapshot.protocol, snapshot.metadata))
 
 
 def times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablement | None) -> CommitTimes:

@@ -355,6 +355,44 @@ class TestOwnership:
         assert table.owner is None
         assert not table.snapshot().stale
 
+    def test_snapshots_versions_and_times_follow_a_table_that_is_handed_back(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
+        owner = log.owner()
+        known, by_version, by_time = (log.table(owner) for _ in range(3))
+        snapshot = known.snapshot()
+        log.publish(1, *definition(None)).modified(1, START + 1).publish(2, add("b")).modified(2, START + 2)
+        owner.state, owner.latest = TableState.HANDED_BACK, lambda: 1
+        assert {path for path, _ in snapshot.refresh().files} == {"b"}
+        assert by_version.snapshot(version=2).version == 2
+        assert by_time.snapshot(timestamp=log.table().snapshot().timestamp).version == 2
+        with pytest.raises(NotFoundInHistoryError) as caught:
+            log.table(owner).snapshot(version=3)
+        assert caught.value.latest == 2
+
+    def test_versions_of_another_owners_dialect_stay_readable(self, tmp_path: Path) -> None:
+        """A table may go from one dialect to the file system and on to the other."""
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(MANAGED_COMMIT), add("a"))
+        log.publish(1, *definition(None), add("b")).publish(2, *definition(CATALOG_MANAGED), add("c"))
+        table = log.table(log.owner())
+        assert table.snapshot().feature is CATALOG_MANAGED
+        assert table.snapshot(version=0).feature is MANAGED_COMMIT
+        assert not table.snapshot(version=0).stale
+        assert table.snapshot(version=1).feature is None
+
+    def test_a_take_over_that_is_published_during_the_look_is_read_through_the_owner(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
+        owner = log.owner()
+        owner.state, owner.latest = TableState.TAKING_OVER, lambda: 0
+
+        def take_over() -> None:
+            log.publish(1, *definition(CATALOG_MANAGED))
+            owner.state, owner.latest = TableState.ACTIVE, lambda: 1
+
+        owner.after_answer.append(take_over)
+        table = log.table(owner)
+        assert (table.snapshot().version, table.snapshot().feature) == (1, CATALOG_MANAGED)
+        assert table.owner is not None
+
     def test_a_table_that_was_handed_back_resolves_to_a_filesystem_table(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
         owner = log.owner()
