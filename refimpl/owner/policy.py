@@ -102,7 +102,7 @@ def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
     if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
         raise InvalidRequestError(
             f"backfilling every {policy.backfill_every} commits does not fit a limit of {policy.backlog_limit}: "
-            f"give 1 to {policy.backlog_limit}, or none for backfill on request only"
+            f"give 1 to {policy.backlog_limit}, or let it be done on request only"
         )
     return msgspec.structs.replace(policy, allowed=policy.allowed | ALWAYS_ALLOWED)
 
