@@ -214,6 +214,6 @@ def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str |
             location=str(reader.log.location),
         )
     return (
-        f"version {version} is the newest one that is backfilled; the {feature.name} table's owner was not asked and "
-        "may have ratified newer ones"
+        f"version {version} was read by the path of a {feature.name} table; its owner was not asked, and may have "
+        "ratified newer ones that are not backfilled"
     )
