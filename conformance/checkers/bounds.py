@@ -1,0 +1,188 @@
+"""What single observations say of the times at which versions take effect, and which two contradict each other.
+
+Version v is ratified at t_v and published at p_v. Every observation over [invoked, answered] is a bound on one of
+them: *not before* its invoke, or *not after* its answer. The checkers gather bounds by kind, keep the tightest per
+version, and look for a version that must be later than it may be. Only then is it worth finding out who said so.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from conformance.checkers.columns import NOT_TOLD, Rows
+from conformance.checkers.rules import Rule
+
+INFINITY: Final = 2**63 - 1
+"""Later than every time. Its negative is before every time."""
+
+
+class Early(Enum):
+    """Why a version is *not before* a time."""
+
+    SENT = "sent"
+    """It is an attempt that nobody had sent before."""
+    GAP = "gap"
+    """Somebody was told that it is missing."""
+    READ = "read"
+    """Somebody who asked was told of an older latest version."""
+    REFUSAL = "refusal"
+    """The same, in a refusal that promises to be fresh."""
+    ABSENT = "absent"
+    """Its published file was looked for, and was not there."""
+
+
+class Late(Enum):
+    """Why a version is *not after* a time."""
+
+    BEFORE = "before"
+    """It was there before the history."""
+    RATIFIED = "ratified"
+    CONFLICT = "conflict"
+    TOMBSTONE = "tombstone"
+    """A conflict or a gap spoke of it before its attempt was resolved."""
+    TOLD = "told"
+    """An answer named it, or a later one, as existing."""
+    VISIBLE = "visible"
+    OMITTED = "omitted"
+    """It was left out of the commits that the owner still stores."""
+    BACKFILLED = "backfilled"
+    PATH_READ = "path-read"
+    HANDED_BACK = "handed-back"
+    CHECKPOINT = "checkpoint"
+
+
+Kind = TypeVar("Kind", Early, Late)
+
+
+class Observations(NamedTuple, Generic[Kind]):
+    """All observations of one kind: each speaks of `versions[i] + shift`."""
+
+    kind: Kind
+    rows: Rows
+    versions: array[int]
+    shift: int = 0
+
+
+class Bound(NamedTuple, Generic[Kind]):
+    """The one observation that counts. `id`: its operation, None for `Late.BEFORE`."""
+
+    kind: Kind
+    version: int
+    time: int
+    id: int | None
+
+
+class Window(NamedTuple):
+    """The versions of a final log, `base` the first; `lag[i]` is the first version not before i that a reader must
+    know of (others are commits by put-if-absent that the owner may not have noticed)."""
+
+    base: int
+    length: int
+    lag: Sequence[int] | None = None
+
+    def place(self, version: int, kind: Early | Late) -> int:
+        """Negative: before the log; `length` or more: never."""
+        index = version - self.base
+        if self.lag is not None and kind in (Early.READ, Early.REFUSAL) and 0 <= index < self.length:
+            return self.lag[index]
+        return index
+
+
+def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
+    """Raise `bounds` to what was seen. Whether some of it speaks of versions from before the log."""
+    base, length, lag = window
+    shift = seen.shift - base
+    before = False
+    lagging = lag if seen.kind is Early.READ or seen.kind is Early.REFUSAL else None
+    for version, time in zip(seen.versions, seen.rows.invoked, strict=True):
+        index = version + shift
+        if index >= length:
+            continue
+        if index < 0:
+            before = before or version != NOT_TOLD
+            continue
+        if lagging is not None:
+            index = lagging[index]
+            if index >= length:
+                continue
+        if time > bounds[index]:
+            bounds[index] = time
+    return before
+
+
+def upper(bounds: list[int], window: Window, seen: Observations[Late]) -> bool:
+    """Lower `bounds` to what was seen. Whether some of it speaks of versions after the log."""
+    length = window.length
+    shift = seen.shift - window.base
+    beyond = False
+    for version, time in zip(seen.versions, seen.rows.answered, strict=True):
+        index = version + shift
+        if index >= length:
+            beyond = True
+        elif index >= 0 and time < bounds[index]:
+            bounds[index] = time
+    return beyond
+
+
+def earliest(groups: Iterable[Observations[Early]], window: Window, index: int) -> Bound[Early] | None:
+    """The observation that keeps version `index` (or one before it) back the longest."""
+    found: Bound[Early] | None = None
+    for kind, rows, versions, shift in groups:
+        for row, version in enumerate(versions):
+            at = window.place(version + shift, kind)
+            if 0 <= at <= index and (found is None or rows.invoked[row] > found.time):
+                found = Bound(kind, at + window.base, rows.invoked[row], rows.id[row])
+    return found
+
+
+def latest(groups: Iterable[Observations[Late]], window: Window, index: int) -> Bound[Late] | None:
+    """The observation that demands version `index` the soonest."""
+    found: Bound[Late] | None = None
+    for kind, rows, versions, shift in groups:
+        for row, version in enumerate(versions):
+            if version + shift - window.base == index and (found is None or rows.answered[row] < found.time):
+                found = Bound(kind, version + shift, rows.answered[row], rows.id[row])
+    return found
+
+
+def outside(seen: Observations[Kind], window: Window) -> Iterator[Bound[Kind]]:
+    """Observations of versions before the log that were told to be missing, or after it that were told to exist."""
+    kind, rows, versions, shift = seen
+    late = isinstance(kind, Late)
+    times = rows.answered if late else rows.invoked
+    for row, version in enumerate(versions):
+        index = version + shift - window.base
+        if (index >= window.length) if late else (index < 0 and version != NOT_TOLD):
+            yield Bound(kind, version + shift, times[row], rows.id[row])
+
+
+_ABSENT_AND: Final = {
+    Late.OMITTED: Rule.COMMIT_FORGOTTEN,
+    Late.BACKFILLED: Rule.BACKFILL_NOT_DONE,
+    Late.PATH_READ: Rule.READ_UNPUBLISHED,
+    Late.HANDED_BACK: Rule.HANDED_BACK_UNPUBLISHED,
+    Late.CHECKPOINT: Rule.CHECKPOINT_UNPUBLISHED,
+}
+
+_SENT_AND: Final = {
+    Late.RATIFIED: Rule.RATIFIED_OUT_OF_ORDER,
+    Late.CONFLICT: Rule.FALSE_CONFLICT,
+    Late.TOMBSTONE: Rule.TOMBSTONE_IGNORED,
+    Late.TOLD: Rule.TOLD_TOO_EARLY,
+}
+
+_ALWAYS: Final = {Early.GAP: Rule.FALSE_GAP, Early.READ: Rule.STALE_READ, Early.REFUSAL: Rule.STALE_REFUSAL}
+
+
+def violated(early: Bound[Early], late: Bound[Late]) -> Rule:
+    """What two observations violate together, the first later than the second."""
+    if early.kind in _ALWAYS:
+        return _ALWAYS[early.kind]
+    if early.kind is Early.SENT:
+        return _SENT_AND.get(late.kind, Rule.PUBLISHED_TOO_EARLY)
+    if late.kind is Late.VISIBLE:
+        return Rule.PUBLISHED_THEN_GONE if early.version == late.version else Rule.PUBLISHED_OUT_OF_ORDER
+    return _ABSENT_AND.get(late.kind, Rule.DIRECT_BUT_INVISIBLE)

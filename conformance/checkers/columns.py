@@ -1,0 +1,369 @@
+"""A history, held as columns of integers: what a checker of millions of operations can afford.
+
+For each table, one group of rows per kind of observation, in the order in which operations ended. An attempt is an
+index; versions, times and operation numbers are what the history says. Everything that many answers repeat (which
+attempt a version is, what it says) is kept once, with the first operation that said so, and a `Clash` for each that
+said otherwise.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from conformance.history import events
+from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import Content, Entry, FileLook, Header, Promise, Witness
+from conformance.history.operations import Item, Operation
+
+NOT_TOLD: Final = -2
+"""Instead of a latest version: the answer makes no claim."""
+ANY_VERSION: Final = -1
+"""Instead of a proposed version: a client's transaction takes what it gets."""
+NO_ATTEMPT: Final = -1
+"""Instead of an attempt: a version from before the history, nobody knows whose; or an answer that is about none."""
+MOST_CLASHES: Final = 100
+"""Per table. Whoever answers everybody differently need not fill the memory too."""
+
+
+class Rows:
+    """One kind of observation. What a kind does not use says so: `NO_ATTEMPT`, `NOT_TOLD`."""
+
+    __slots__ = ("answered", "attempt", "id", "invoked", "latest", "version")
+
+    def __init__(self) -> None:
+        self.id = array("q")
+        self.version = array("q")
+        self.invoked = array("q")
+        self.answered = array("q")
+        self.attempt = array("q")
+        self.latest = array("q")
+
+    def add(
+        self, number: int, version: int, invoked: int, answered: int, attempt: int = NO_ATTEMPT, latest: int = NOT_TOLD
+    ) -> None:
+        self.id.append(number)
+        self.version.append(version)
+        self.invoked.append(invoked)
+        self.answered.append(answered)
+        self.attempt.append(attempt)
+        self.latest.append(latest)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+class Clash(NamedTuple):
+    """Two operations told different things of one version. `field`: `attempt`, `bytes` or `actions`."""
+
+    version: int
+    field: str
+    first: int
+    first_value: str
+    second: int
+    second_value: str
+
+
+class Misplaced(NamedTuple):
+    """An answer that contradicts its own request."""
+
+    id: int
+    version: int
+    told: int
+
+
+class Told(NamedTuple):
+    value: str
+    id: int
+
+
+class TableColumns:
+    """Everything that a history says of one table."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.attempts: dict[str, int] = {}
+        self.attempt_names: list[str] = []
+        # Proposals by what was answered; a client's transaction that committed is a ratified proposal.
+        self.ratified = Rows()
+        self.unknown = Rows()
+        self.conflicts = Rows()
+        self.gaps = Rows()
+        self.refused = Rows()
+        """Other refusals: they say nothing of the log, but an attempt that has nothing else did not land."""
+        self.elsewhere: list[Misplaced] = []
+        self.landed = Rows()
+        self.not_landed = Rows()
+        # Reads: `version` is the latest one told.
+        self.fresh = Rows()
+        self.stale = Rows()
+        self.told = Rows()
+        """The highest version that an answer listed, where it is not bounded by the latest one told."""
+        self.beyond_latest: list[Misplaced] = []
+        # Publication.
+        self.visible = Rows()
+        self.absent = Rows()
+        self.omitted = Rows()
+        self.backfilled = Rows()
+        self.path_reads = Rows()
+        self.handed_back = Rows()
+        self.checkpoints = Rows()
+        self.first_cleanup: int | None = None
+        # The final log, from version `base` on.
+        self.base = 0
+        self.log = array("q")
+        self.before = 0
+        """So many versions of the final log existed before the history."""
+        self.direct: set[int] = set()
+        self.missing: int | None = None
+        """The first version that is missing inside the final log."""
+        # What versions are said to be and to say.
+        self.identities: dict[int, tuple[int, int]] = {}
+        self.contents: dict[tuple[int, str], Told] = {}
+        self.log_contents: dict[int, Content] = {}
+        self.proposed: dict[int, list[tuple[Content, int]]] = {}
+        self.clashes: list[Clash] = []
+
+    @property
+    def end(self) -> int:
+        """The version after the last of the final log."""
+        return self.base + len(self.log)
+
+    def attempt(self, name: str) -> int:
+        found = self.attempts.get(name)
+        if found is None:
+            found = self.attempts[name] = len(self.attempt_names)
+            self.attempt_names.append(name)
+        return found
+
+    def clash(self, found: Clash) -> None:
+        if len(self.clashes) < MOST_CLASHES:
+            self.clashes.append(found)
+
+
+class HistoryColumns:
+    """All tables of a history, and what its header says."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        """Reads everything. Raises `InvalidHistoryError`."""
+        self.tables: dict[str, TableColumns] = {}
+        self.operations = 0
+        found: Header | None = None
+        for item in items:
+            if isinstance(item, Operation):
+                self.operations += 1
+                _PLACE[type(item.request)](self, self._table(item.table), item)
+            elif isinstance(item, Witness):
+                _place_witness(self._table(item.table), item)
+            elif isinstance(item, FileLook):
+                self.operations += 1
+                _place_look(self._table(item.table), item)
+            elif isinstance(item, Header):
+                found = item
+                self.minus_one_claims = item.dialect == "catalogManaged"
+                self.fresh_refusals = Promise.FRESH_REFUSALS in item.promises
+        if found is None:
+            raise InvalidHistoryError("it is empty")
+        self.header = found
+
+    def _table(self, name: str) -> TableColumns:
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = TableColumns(name)
+        return table
+
+    def latest_read(self, latest: int | None) -> int:
+        """What a read claims by `latest`. managed-commits, sample API: -1 says that the owner never accepted an
+        unbackfilled commit, and nothing else."""
+        if latest is None or latest == -1:
+            return -1 if self.minus_one_claims else NOT_TOLD
+        return latest
+
+    def latest_refused(self, latest: int | None) -> int:
+        """What a refusal claims by `latest`; to leave it out is no claim."""
+        return NOT_TOLD if latest is None else self.latest_read(latest)
+
+
+def _place_proposal(history: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    request = op.request
+    assert isinstance(request, (events.Commit, events.CreateTable, events.TakeOver, events.HandBack, events.Transact))
+    attempt = table.attempt(request.attempt)
+    if request.content is not None:
+        _propose(table, attempt, request.content, op.id)
+    version = ANY_VERSION if isinstance(request, events.Transact) else getattr(request, "version", 0)
+    answer, answered = op.answer, op.answered
+    if answered is None or isinstance(answer, events.Unknown):
+        table.unknown.add(op.id, version, op.invoked, 0, attempt)
+    elif isinstance(answer, (events.Ratified, events.Committed)):
+        table.ratified.add(op.id, answer.version, op.invoked, answered, attempt)
+        if version not in (ANY_VERSION, answer.version):
+            table.elsewhere.append(Misplaced(op.id, version, answer.version))
+        if isinstance(request, events.HandBack) and answer.version > 0:
+            table.handed_back.add(op.id, answer.version - 1, op.invoked, answered)
+    elif isinstance(answer, events.Conflict):
+        latest = history.latest_refused(answer.latest)
+        if version == ANY_VERSION:  # lost to somebody at a version that nobody told
+            table.refused.add(op.id, version, op.invoked, answered, attempt)
+            if latest > -1:
+                table.told.add(op.id, latest, op.invoked, answered, attempt)
+        else:
+            table.conflicts.add(op.id, version, op.invoked, answered, attempt, latest)
+        if answer.winners:
+            highest = _place_entries(table, answer.winners, op.id)
+            table.told.add(op.id, highest, op.invoked, answered, attempt)
+            if history.fresh_refusals and version != ANY_VERSION and NOT_TOLD < latest < highest:
+                table.beyond_latest.append(Misplaced(op.id, highest, latest))
+    elif isinstance(answer, events.Gap):
+        table.gaps.add(op.id, version, op.invoked, answered, attempt, history.latest_refused(answer.latest))
+    else:
+        table.refused.add(op.id, version, op.invoked, answered, attempt)
+
+
+def _place_outcome(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    assert isinstance(op.request, events.AttemptOutcome)
+    if isinstance(op.answer, events.Landed) and op.answered is not None:
+        attempt = table.attempt(op.request.attempt)
+        table.landed.add(op.id, op.answer.version, op.invoked, op.answered, attempt)
+    elif isinstance(op.answer, events.NotLanded) and op.answered is not None:
+        table.not_landed.add(op.id, 0, op.invoked, op.answered, table.attempt(op.request.attempt))
+
+
+def _place_read(history: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    answer, answered = op.answer, op.answered
+    if answered is None or not isinstance(answer, (events.Commits, events.Table)):
+        return
+    latest = history.latest_read(answer.latest)
+    if latest != NOT_TOLD:
+        table.fresh.add(op.id, latest, op.invoked, answered)
+    if answer.commits is None:
+        return
+    highest = _place_entries(table, answer.commits, op.id)
+    if highest > latest:
+        table.told.add(op.id, highest, op.invoked, answered)
+        if latest != NOT_TOLD:
+            table.beyond_latest.append(Misplaced(op.id, highest, latest))
+    start = end = None
+    if isinstance(op.request, events.GetCommits):
+        start, end = op.request.start, op.request.end
+    omitted = _last_omitted(answer.commits, start or 0, latest if end is None else min(end, latest))
+    if omitted is not None:
+        table.omitted.add(op.id, omitted, op.invoked, answered)
+
+
+def _last_omitted(commits: tuple[Entry, ...], start: int, end: int) -> int | None:
+    """The highest version in start..end that is not listed; those below it are published if it is."""
+    listed = {entry.version for entry in commits}
+    while end in listed:
+        end -= 1
+    return end if end >= start else None
+
+
+def _place_snapshot(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    answer, request, answered = op.answer, op.request, op.answered
+    if answered is None or not isinstance(answer, events.SnapshotRead) or not isinstance(request, events.Snapshot):
+        return
+    pinned = request.version is not None or request.timestamp is not None
+    rows = table.stale if pinned or answer.stale or request.by_path else table.fresh
+    rows.add(op.id, answer.version, op.invoked, answered)
+    if request.by_path:
+        table.path_reads.add(op.id, answer.version, op.invoked, answered)
+
+
+def _place_backfill(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    if op.answered is not None and isinstance(op.answer, events.Done):
+        assert isinstance(op.request, events.BackfillToVersion)
+        table.backfilled.add(op.id, op.request.version, op.invoked, op.answered)
+
+
+def _place_checkpoint(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    if op.answered is not None and isinstance(op.answer, events.Done):
+        assert isinstance(op.request, events.Checkpoint)
+        table.checkpoints.add(op.id, op.request.version, op.invoked, op.answered)
+
+
+def _place_cleanup(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    if table.first_cleanup is None or op.invoked < table.first_cleanup:
+        table.first_cleanup = op.invoked
+
+
+def _place_nothing(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+    pass
+
+
+_PLACE: Final = {
+    events.Commit: _place_proposal,
+    events.CreateTable: _place_proposal,
+    events.TakeOver: _place_proposal,
+    events.HandBack: _place_proposal,
+    events.Transact: _place_proposal,
+    events.AttemptOutcome: _place_outcome,
+    events.GetCommits: _place_read,
+    events.LoadTable: _place_read,
+    events.Snapshot: _place_snapshot,
+    events.BackfillToVersion: _place_backfill,
+    events.Checkpoint: _place_checkpoint,
+    events.Cleanup: _place_cleanup,
+    events.Other: _place_nothing,
+}
+
+
+def _place_look(table: TableColumns, look: FileLook) -> None:
+    if look.published:
+        highest = max(file.version for file in look.published)
+        table.visible.add(look.id, highest, look.since, look.at)
+        for file in look.published:
+            if file.content is not None:
+                _say(table, file.version, file.content, look.id)
+    if look.absent:
+        table.absent.add(look.id, min(look.absent), look.since, look.at)
+
+
+def _place_witness(table: TableColumns, witness: Witness) -> None:
+    if not table.log:
+        table.base = witness.version
+    elif witness.version != table.end and table.missing is None:
+        table.missing = table.end
+    table.log.append(NO_ATTEMPT if witness.attempt is None else table.attempt(witness.attempt))
+    if witness.before:
+        table.before += 1
+    if witness.way == "direct" or witness.way == "ownership":
+        table.direct.add(witness.version)
+    if witness.content is not None:
+        table.log_contents[witness.version] = witness.content
+
+
+def _place_entries(table: TableColumns, entries: Iterable[Entry], number: int) -> int:
+    """The highest version among them; -1 if there are none."""
+    highest = -1
+    identities = table.identities
+    for entry in entries:
+        version = entry.version
+        if version > highest:
+            highest = version
+        if entry.attempt is not None:
+            attempt = table.attempt(entry.attempt)
+            first = identities.get(version)
+            if first is None:
+                identities[version] = (attempt, number)
+            elif first[0] != attempt:
+                known = table.attempt_names[first[0]]
+                table.clash(Clash(version, "attempt", first[1], known, number, entry.attempt))
+        if entry.content is not None:
+            _say(table, version, entry.content, number)
+    return highest
+
+
+def _say(table: TableColumns, version: int, content: Content, number: int) -> None:
+    for field, value in (("bytes", content.bytes), ("actions", content.actions)):
+        if value is None:
+            continue
+        first = table.contents.setdefault((version, field), Told(value, number))
+        if first.value != value:
+            table.clash(Clash(version, field, first.id, first.value, number, value))
+
+
+def _propose(table: TableColumns, attempt: int, content: Content, number: int) -> None:
+    known = table.proposed.setdefault(attempt, [])
+    if all(content != other for other, _ in known):
+        known.append((content, number))

@@ -1,0 +1,65 @@
+"""What versions are said to say: the content of a commit is what was proposed, and stays it.
+
+Digests are compared field by field, where both sides have it: bytes for commits that are files, actions for inline
+ones, which their catalog may store and publish in another format (catalog-managed, "Terminology: Commits").
+"""
+
+from __future__ import annotations
+
+from conformance.checkers.columns import NO_ATTEMPT, TableColumns, Told
+from conformance.checkers.findings import Findings
+from conformance.checkers.rules import Rule
+from conformance.history.events import Content
+
+_FIELDS = ("bytes", "actions")
+
+
+def check(table: TableColumns, findings: Findings) -> None:
+    """Every two observations of one version agree, and agree with the proposal of its attempt."""
+    for clash in table.clashes:
+        rule = Rule.VERSION_CHANGED if clash.field == "attempt" else Rule.CONTENT_CHANGED
+        problem = (
+            f"Version {clash.version} was two things: {{first}} was told of {clash.field} {_short(clash.first_value)}, "
+            f"{{second}} of {_short(clash.second_value)}."
+        )
+        findings.add(rule, clash.version, problem, clash.first, clash.second)
+    for (version, field), told in table.contents.items():
+        kept = table.log_contents.get(version)
+        _compare(findings, version, field, told, _of(kept, field), "the final log", None)
+    for index, attempt in enumerate(table.log):
+        if attempt != NO_ATTEMPT and attempt in table.proposed:
+            _check_proposal(table, findings, table.base + index, table.proposed[attempt])
+
+
+def _check_proposal(
+    table: TableColumns, findings: Findings, version: int, proposals: list[tuple[Content, int]]
+) -> None:
+    kept = table.log_contents.get(version)
+    for field in _FIELDS:
+        proposed = [Told(value, number) for content, number in proposals if (value := _of(content, field))]
+        if not proposed:
+            continue
+        values = {each.value for each in proposed}
+        stands = _of(kept, field)
+        if stands is not None and stands not in values:
+            _compare(findings, version, field, proposed[0], stands, "the final log", None)
+        told = table.contents.get((version, field))
+        if told is not None and told.value not in values:
+            _compare(findings, version, field, proposed[0], told.value, "{second}", told.id)
+
+
+def _of(content: Content | None, field: str) -> str | None:
+    return None if content is None else content.bytes if field == "bytes" else content.actions
+
+
+def _compare(
+    findings: Findings, version: int, field: str, told: Told, other: str | None, where: str, second: int | None
+) -> None:
+    if other is None or other == told.value:
+        return
+    problem = f"The {field} of version {version} are {_short(told.value)} in {{first}}, and {_short(other)} in {where}."
+    findings.add(Rule.CONTENT_CHANGED, version, problem, told.id, second)
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 16 else f"{value[:12]}..."

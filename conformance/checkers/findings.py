@@ -1,0 +1,90 @@
+"""What a checker found, before the operations behind it are looked up again in the history."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from conformance.checkers.bounds import Bound, Early, Late, violated
+from conformance.checkers.rules import Rule
+
+MOST_OF_ONE_RULE: Final = 10
+"""Findings of one rule in one table. More of them teach nothing."""
+FIRST: Final = "{first}"
+SECOND: Final = "{second}"
+
+
+class Finding(NamedTuple):
+    """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; None: no
+    operation, it is the final log that says so. All requests of `attempt`, if there is one, belong to it."""
+
+    rule: Rule
+    table: str
+    version: int | None
+    problem: str
+    first: int | None = None
+    second: int | None = None
+    attempt: str | None = None
+
+
+class Findings:
+    """Findings of one table, few of each rule."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.found: list[Finding] = []
+        self._counts: dict[Rule, int] = {}
+
+    def add(
+        self,
+        rule: Rule,
+        version: int | None,
+        problem: str,
+        first: int | None = None,
+        second: int | None = None,
+        attempt: str | None = None,
+    ) -> None:
+        count = self._counts[rule] = self._counts.get(rule, 0) + 1
+        if count <= MOST_OF_ONE_RULE:
+            self.found.append(Finding(rule, self.table, version, problem, first, second, attempt))
+
+    @property
+    def left_out(self) -> int:
+        return sum(max(0, count - MOST_OF_ONE_RULE) for count in self._counts.values())
+
+    def contradiction(self, early: Bound[Early], late: Bound[Late], attempt: str | None) -> None:
+        """Two observations that cannot both be true: what is not before the first must be before the second."""
+        u, v = early.version, late.version
+        after = f", and version {v} comes after version {u}" if u != v else ""
+        not_before = _EARLY[early.kind].format(v=u, at=early.time, first=FIRST)
+        but_there = _LATE[late.kind].format(v=v, at=late.time, second=SECOND)
+        shown = attempt if early.kind is Early.SENT else None
+        self.add(violated(early, late), v, f"{not_before} {but_there}{after}.", early.id, late.id, shown)
+
+
+_EARLY: Final = {
+    Early.SENT: "The attempt that is version {v} was first sent, in a request not refused, by {first}, so it was not "
+    "ratified before {at}.",
+    Early.GAP: "{first} was told at its end that version {v} is missing, so it was not ratified before {at}.",
+    Early.READ: "{first} was told of nothing newer than the version before {v}, so version {v} was not ratified "
+    "before {at}.",
+    Early.REFUSAL: "{first} was told of nothing newer than the version before {v}, so version {v} was not ratified "
+    "before {at}.",
+    Early.ABSENT: "{first} looked for the published file of version {v} and it was not there, so it was not "
+    "published before {at}.",
+}
+
+_LATE: Final = {
+    Late.BEFORE: "But version {v} was there before the history began",
+    Late.RATIFIED: "But {second} was told by {at} that version {v} is ratified",
+    Late.CONFLICT: "But {second} was told by {at} that version {v} is taken",
+    Late.TOMBSTONE: "But {second} spoke of version {v} on behalf of an attempt that was resolved by {at}, and would "
+    "have been refused as resolved after that",
+    Late.TOLD: "But {second} was told by {at} that version {v} exists",
+    Late.VISIBLE: "But {second} saw the published file of version {v} by {at}",
+    Late.OMITTED: "But {second} was given a list without version {v} by {at}, as if it had been published",
+    Late.BACKFILLED: "But {second} was told by {at} that its backfill is done, and version {v} was ratified before "
+    "it asked",
+    Late.PATH_READ: "But {second} read version {v} from published files by {at}",
+    Late.HANDED_BACK: "But {second} gave the table back to the filesystem by {at}, with version {v} published",
+    Late.CHECKPOINT: "But {second} made a checkpoint of version {v} by {at}",
+}

@@ -1,0 +1,399 @@
+"""The log checker: could the operations have happened, one after the other, as the answers say?
+
+Let t_v be the time at which version v is ratified: t_0 <= t_1 <= ..., before everything for versions from before the
+history, after everything for versions that the final log does not have. An operation takes effect at one moment
+between its invoke and its answer. So:
+
+  an attempt in the log         t_v >= the earliest invoke among its requests that were answered as ratified or not at
+                                all (no other can have landed it), and t_v <= the end of each that was ratified
+  a conflict at v               t_v <= its end; also for a replay of what landed itself
+  a gap at v                    t_{v-1} >= its invoke
+  a refusal with latest k       t_k <= its end; where freshness is promised t_{k+1} >= its invoke
+  a read with latest k          t_k <= its end, and t_{k+1} >= its invoke unless it may be stale
+  an attempt resolved as landed t_v <= its end
+
+First the content, whatever happened when (attempts are unique, everybody is told the same, what was ratified is there,
+what is there was proposed). Then one sweep: a version is no earlier than any lower bound of it or of one before it;
+where that exceeds its own upper bound, two observations contradict each other. Nothing else can be wrong: if all
+bounds hold, the earliest times that they allow are a history in which every answer is right. That is why the checker is
+complete. It is linear in the number of operations and versions.
+
+Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim (columns); owners may not know yet
+of a commit by put-if-absent, so a read need not tell of it; a conflict may tell nothing, or something old; without the
+profile `idempotent-retry` a replay may be answered as a conflict; a rejection can have any reason.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from conformance.checkers import bounds
+from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
+from conformance.checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, TableColumns
+from conformance.checkers.findings import MOST_OF_ONE_RULE, Findings
+from conformance.checkers.rules import Rule
+from conformance.history.events import Header, Promise
+
+IDEMPOTENT_RETRY: Final = "idempotent-retry"
+
+
+class LogChecker:
+    """One table's log against everything that was observed of it. `check` fills `findings`; after it `lower` and
+    `upper` hold, per version of the log, the times before and after which it cannot have been ratified."""
+
+    def __init__(self, table: TableColumns, header: Header, findings: Findings) -> None:
+        self.table = table
+        self.header = header
+        self.findings = findings
+        self.skew = header.clock.skew
+        self.log: list[int] = table.log.tolist()
+        self.window = Window(table.base, len(self.log), self._lag())
+        self.lower = [-INFINITY] * len(self.log)
+        self.upper = [INFINITY] * len(self.log)
+        self.first_sent = [INFINITY] * len(self.log)
+        self.early_groups: list[Observations[Early]] = []
+        self.late_groups: list[Observations[Late]] = []
+
+    def check(self) -> bool:
+        """Whether times could be compared at all: not in a log that has gaps."""
+        if self.table.missing is not None:
+            self._report_gap(self.table.missing)
+            return False
+        self._place_sends()
+        self._check_log()
+        self._check_answers()
+        self._gather()
+        self._sweep()
+        return True
+
+    def _lag(self) -> list[int] | None:
+        if not self.table.direct or Promise.FRESH_DIRECT in self.header.promises:
+            return None
+        lag, following = [0] * len(self.table.log), len(self.table.log)
+        for index in range(len(lag) - 1, -1, -1):
+            if self.table.base + index not in self.table.direct:
+                following = index
+            lag[index] = following
+        return lag
+
+    def _attempt_at(self, version: int) -> int:
+        index = version - self.window.base
+        return self.log[index] if 0 <= index < self.window.length else NO_ATTEMPT
+
+    def _name_at(self, version: int) -> str:
+        attempt = self._attempt_at(version)
+        return "nothing" if attempt == NO_ATTEMPT else f"attempt {self.table.attempt_names[attempt]}"
+
+    def _report_gap(self, missing: int) -> None:
+        known = self.table.identities.get(missing)
+        told = (
+            (f" {{first}} was told of it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
+        )
+        problem = f"The final log has versions after {missing}, but no version {missing}."
+        self.findings.add(Rule.LOG_HAS_GAP, missing, problem + (told[0] if told else ""), told[1] if told else None)
+
+    def _place_sends(self) -> None:
+        """Which requests can have landed the versions of the log; and those that say so and are not in it."""
+        rows, log, first_sent, ends = self.table.ratified, self.log, self.first_sent, self.upper
+        base, length = self.window.base, self.window.length
+        lost: list[int] = []
+        columns = zip(rows.attempt, rows.version, rows.invoked, rows.answered, strict=True)
+        for row, (attempt, version, invoked, answered) in enumerate(columns):
+            index = version - base
+            if 0 <= index < length and log[index] == attempt:
+                if invoked < first_sent[index]:
+                    first_sent[index] = invoked
+                if answered < ends[index]:
+                    ends[index] = answered
+            elif index >= 0:
+                lost.append(row)
+        for row in lost:
+            self._lost(row)
+        unknown = self.table.unknown
+        landed: dict[int, int] | None = None
+        for attempt, version, invoked in zip(unknown.attempt, unknown.version, unknown.invoked, strict=True):
+            if version == ANY_VERSION:
+                landed = landed or {found: base + at for at, found in enumerate(log)}
+                version = landed.get(attempt, ANY_VERSION)
+            index = version - base
+            if 0 <= index < length and log[index] == attempt and invoked < first_sent[index]:
+                first_sent[index] = invoked
+
+    def _lost(self, row: int) -> None:
+        rows, table = self.table.ratified, self.table
+        attempt, version = rows.attempt[row], rows.version[row]
+        index = version - self.window.base
+        if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # from before, and now we know whose
+            self.log[index] = attempt
+            return
+        name = table.attempt_names[attempt]
+        instead = self._name_at(version)
+        problem = f"{{first}} was told that attempt {name} is version {version}; in the final log that is {instead}."
+        other = self._ratified_at(version) if instead != "nothing" else None
+        if other is not None:
+            problem += " {second} was told so of the other."
+        self.findings.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
+
+    def _ratified_at(self, version: int) -> int | None:
+        """An operation that was told that what the log has at a version is there."""
+        rows = self.table.ratified
+        wanted = self._attempt_at(version)
+        pairs = zip(rows.attempt, rows.version, rows.id, strict=True)
+        return next((number for attempt, at, number in pairs if at == version and attempt == wanted), None)
+
+    def _check_log(self) -> None:
+        table = self.table
+        known = [attempt for attempt in self.log if attempt != NO_ATTEMPT]
+        if len(set(known)) != len(known):
+            for attempt, count in Counter(known).items():
+                if count > 1:
+                    self._landed_twice(attempt)
+        nobodys = [index for index in range(table.before, len(self.log)) if self.first_sent[index] == INFINITY]
+        if nobodys:
+            proposals = self._proposals()
+            for index in nobodys:
+                self._unexplained(table.base + index, proposals.get(self.log[index]))
+
+    def _landed_twice(self, attempt: int) -> None:
+        name = self.table.attempt_names[attempt]
+        versions = [self.table.base + index for index, found in enumerate(self.log) if found == attempt]
+        problem = f"Attempt {name} is version {' and version '.join(map(str, versions))} of the final log."
+        self.findings.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
+
+    def _proposals(self) -> dict[int, set[int]]:
+        """For every attempt that was sent: the versions that it was proposed for."""
+        table = self.table
+        found: dict[int, set[int]] = {}
+        for rows in (table.ratified, table.unknown, table.conflicts, table.gaps, table.refused):
+            for attempt, version in zip(rows.attempt, rows.version, strict=True):
+                found.setdefault(attempt, set()).add(version)
+        return found
+
+    def _unexplained(self, version: int, proposed: set[int] | None) -> None:
+        """No request can have made the version."""
+        name = self.table.attempt_names[self._attempt_at(version)]
+        stands = f"Attempt {name} is version {version} of the final log"
+        if proposed is not None and proposed & {version, ANY_VERSION}:
+            problem = f"{stands}, but every request that proposed it for that version was refused."
+            self.findings.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
+        elif proposed is not None:
+            problem = f"{stands}, but it was proposed for version {', '.join(map(str, sorted(proposed)))} only."
+            self.findings.add(Rule.NOBODY_PROPOSED, version, problem, attempt=name)
+        elif not self.header.open_world:
+            self.findings.add(Rule.NOBODY_PROPOSED, version, f"{stands}, and nobody sent it.")
+
+    def _check_answers(self) -> None:
+        """What answers say of the log, whatever happened when."""
+        table, add = self.table, self.findings.add
+        for number, proposed, told in table.elsewhere[:MOST_OF_ONE_RULE]:
+            problem = f"{{first}} proposed version {proposed} and was told that it is version {told}."
+            add(Rule.RATIFIED_ELSEWHERE, told, problem, number)
+        for number, listed, told in table.beyond_latest[:MOST_OF_ONE_RULE]:
+            problem = f"{{first}} was given version {listed} in a list, and {told} as the latest version."
+            add(Rule.LISTED_BEYOND_LATEST, listed, problem, number)
+        self._check_refusals()
+        for version, (attempt, number) in table.identities.items():
+            known = self._attempt_at(version)
+            if known not in (attempt, NO_ATTEMPT):
+                name = table.attempt_names[attempt]
+                problem = (
+                    f"{{first}} was told that version {version} is attempt {name}; it is {self._name_at(version)}."
+                )
+                add(Rule.VERSION_CHANGED, version, problem, number, self._ratified_at(version))
+        if table.landed or table.not_landed:
+            self._check_outcomes()
+
+    def _check_refusals(self) -> None:
+        conflicts, gaps = self.table.conflicts, self.table.gaps
+        idempotent = IDEMPOTENT_RETRY in self.header.profiles
+        base, length, log = self.window.base, self.window.length, self.log
+        columns = zip(conflicts.version, conflicts.latest, conflicts.attempt, strict=True)
+        for row, (version, latest, attempt) in enumerate(columns):
+            if -2 < latest < version:
+                self._self_contradiction(conflicts, row, f"a conflict at version {version} with {latest} as the latest")
+            if idempotent and 0 <= version - base < length and log[version - base] == attempt:
+                self._replay_refused(conflicts.id[row], version)
+        for row, (version, latest) in enumerate(zip(gaps.version, gaps.latest, strict=True)):
+            if latest >= version - 1 or version == 0:
+                told = f" with {latest} as the latest" if latest > -2 else ""
+                self._self_contradiction(gaps, row, f"a gap before version {version}{told}")
+
+    def _self_contradiction(self, rows: Rows, row: int, told: str) -> None:
+        problem = f"{{first}} was told of {told}."
+        self.findings.add(Rule.REFUSAL_CONTRADICTS_ITSELF, rows.version[row], problem, rows.id[row])
+
+    def _replay_refused(self, number: int, version: int) -> None:
+        name = self.table.attempt_names[self._attempt_at(version)]
+        problem = f"{{first}} was told of a conflict for attempt {name}, which is version {version} itself."
+        self.findings.add(Rule.REPLAY_REFUSED, version, problem, number, self._ratified_at(version), name)
+
+    def _check_outcomes(self) -> None:
+        table = self.table
+        landed, resolved = table.landed, table.not_landed
+        for number, version, attempt in zip(landed.id, landed.version, landed.attempt, strict=True):
+            known = self._attempt_at(version)
+            if (
+                known == attempt
+                or version < table.base
+                or (known == NO_ATTEMPT and version < table.base + table.before)
+            ):
+                continue
+            name = table.attempt_names[attempt]
+            problem = f"{{first}} was told that attempt {name} is version {version}; it is {self._name_at(version)}."
+            self.findings.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
+        in_log = {attempt: table.base + index for index, attempt in enumerate(self.log)} if resolved else {}
+        for number, attempt in zip(resolved.id, resolved.attempt, strict=True):
+            if attempt in in_log:
+                version, name = in_log[attempt], table.attempt_names[attempt]
+                problem = (
+                    f"{{first}} was told that attempt {name} has not landed and never will; it is version {version}."
+                )
+                self.findings.add(Rule.OUTCOME_WRONG, version, problem, number, self._ratified_at(version), name)
+
+    def _gather(self) -> None:
+        table = self.table
+        conflicts, gaps = table.conflicts, table.gaps
+        self.early_groups += [
+            Observations(Early.GAP, gaps, gaps.version, -1),
+            Observations(Early.READ, table.fresh, table.fresh.version, 1),
+        ]
+        if Promise.FRESH_REFUSALS in self.header.promises:
+            self.early_groups += [
+                Observations(Early.REFUSAL, conflicts, conflicts.latest, 1),
+                Observations(Early.REFUSAL, gaps, gaps.latest, 1),
+            ]
+        self.late_groups += [
+            Observations(Late.CONFLICT, conflicts, conflicts.version),
+            Observations(Late.TOLD, conflicts, conflicts.latest),
+            Observations(Late.TOLD, gaps, gaps.latest),
+            Observations(Late.TOLD, table.fresh, table.fresh.version),
+            Observations(Late.TOLD, table.stale, table.stale.version),
+            Observations(Late.TOLD, table.told, table.told.version),
+            Observations(Late.TOLD, table.landed, table.landed.version),
+        ]
+        if Promise.TOMBSTONE_FIRST in self.header.promises and table.not_landed:
+            self._bury()
+        for group in self.early_groups:
+            if bounds.lower(self.lower, self.window, group):
+                self._from_before(group)
+        for told in self.late_groups:
+            if bounds.upper(self.upper, self.window, told):
+                self._never_ratified(told)
+        for index in range(table.before):
+            self.upper[index] = -INFINITY
+        for index in range(table.before, len(self.log)):
+            sent = self.first_sent[index]
+            if sent != INFINITY and sent > self.lower[index]:
+                self.lower[index] = sent
+
+    def _bury(self) -> None:
+        """An attempt resolved as not landed has a tombstone no later than the end of the first such answer; its
+        conflicts and gaps come before that, whatever their own ends."""
+        deadline: dict[int, int] = {}
+        for attempt, answered in zip(self.table.not_landed.attempt, self.table.not_landed.answered, strict=True):
+            deadline[attempt] = min(answered, deadline.get(attempt, INFINITY))
+        table = self.table
+        for rows, columns in (
+            (table.conflicts, ("version", "latest")),
+            (table.gaps, ("latest",)),
+            (table.told, ("version",)),
+        ):
+            buried = Rows()
+            for row, attempt in enumerate(rows.attempt):
+                if attempt not in deadline:
+                    continue
+                if rows is not table.told and rows.invoked[row] - self.skew > deadline[attempt]:
+                    self._after_its_tombstone(rows, row)
+                end = min(deadline[attempt], rows.answered[row])
+                buried.add(rows.id[row], rows.version[row], rows.invoked[row], end, attempt, rows.latest[row])
+            self.late_groups += [Observations(Late.TOMBSTONE, buried, getattr(buried, name)) for name in columns]
+
+    def _after_its_tombstone(self, rows: Rows, row: int) -> None:
+        attempt = rows.attempt[row]
+        resolved = self.table.not_landed
+        answers = zip(resolved.attempt, resolved.answered, resolved.id, strict=True)
+        end, number = min((answered, number) for found, answered, number in answers if found == attempt)
+        name = self.table.attempt_names[attempt]
+        problem = f"{{first}} was answered anew although {{second}} was told by {end} that attempt {name} never lands."
+        self.findings.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
+
+    def _from_before(self, group: Observations[Early]) -> None:
+        for bound in bounds.outside(group, self.window):
+            if bound.version >= 0:  # a gap before version 0 contradicts itself already
+                self.findings.contradiction(bound, Bound(Late.BEFORE, bound.version, 0, None), None)
+
+    def _never_ratified(self, group: Observations[Late]) -> None:
+        for bound in bounds.outside(group, self.window):
+            last = self.table.end - 1
+            ends = f"the final log ends with version {last}" if last >= 0 else "the final log is empty"
+            rule = Rule.FALSE_CONFLICT if bound.kind is Late.CONFLICT else Rule.NEVER_RATIFIED
+            what = "is taken" if bound.kind is Late.CONFLICT else "exists"
+            problem = f"{{first}} was told that version {bound.version} {what}; {ends}."
+            self.findings.add(rule, bound.version, problem, bound.id)
+
+    def _sweep(self) -> None:
+        reached = -INFINITY
+        skew = self.skew
+        for index, (low, high) in enumerate(zip(self.lower, self.upper, strict=True)):
+            if low > reached:
+                reached = low
+            if reached - skew > high:
+                self._contradiction(index)
+                reached = -INFINITY  # what is found behind it is another contradiction, not this one again
+
+    def _contradiction(self, index: int) -> None:
+        late = self.late_bound(index)
+        early = self.early_bound(index)
+        assert late is not None and early is not None
+        self.findings.contradiction(early, late, self.attempt_name(early.version))
+
+    def attempt_name(self, version: int) -> str | None:
+        attempt = self._attempt_at(version)
+        return None if attempt == NO_ATTEMPT else self.table.attempt_names[attempt]
+
+    def early_bound(self, index: int) -> Bound[Early] | None:
+        """The observation that keeps a version back the longest, through those before it."""
+        found = bounds.earliest(self.early_groups, self.window, index)
+        start = self.table.before
+        sent = max(range(start, index + 1), key=lambda at: _finite(self.first_sent[at]), default=None)
+        if sent is None or self.first_sent[sent] == INFINITY:
+            return found
+        time = self.first_sent[sent]
+        if found is not None and found.time >= time:
+            return found
+        return Bound(Early.SENT, sent + self.table.base, time, self._sender(sent + self.table.base, time))
+
+    def _sender(self, version: int, time: int) -> int | None:
+        wanted = self._attempt_at(version)
+        for rows in (self.table.ratified, self.table.unknown):
+            columns = zip(rows.attempt, rows.version, rows.invoked, rows.id, strict=True)
+            for attempt, at, invoked, number in columns:
+                if attempt == wanted and invoked == time and at in (version, ANY_VERSION):
+                    return number
+        return None
+
+    def late_bound(self, index: int) -> Bound[Late] | None:
+        """The observation that demands a version the soonest."""
+        version = index + self.table.base
+        if index < self.table.before:
+            return Bound(Late.BEFORE, version, 0, None)
+        found = bounds.latest(self.late_groups, self.window, index)
+        ratified = bounds.latest([self._ratified_in_log(version)], self.window, index)
+        if ratified is not None and (found is None or ratified.time <= found.time):
+            return ratified
+        return found
+
+    def _ratified_in_log(self, version: int) -> Observations[Late]:
+        rows, wanted, kept = self.table.ratified, self._attempt_at(version), Rows()
+        columns: Sequence[array[int]] = (rows.id, rows.version, rows.invoked, rows.answered, rows.attempt)
+        for number, at, invoked, answered, attempt in zip(*columns, strict=True):
+            if at == version and attempt == wanted:
+                kept.add(number, at, invoked, answered, attempt)
+        return Observations(Late.RATIFIED, kept, kept.version)
+
+
+def _finite(time: int) -> int:
+    return -INFINITY if time == INFINITY else time

@@ -1,0 +1,131 @@
+"""The backfill watermark: published is a prefix of ratified, and both only grow.
+
+Let p_v be the time at which `<v>.json` becomes visible: t_v <= p_v, and p_0 <= p_1 <= ... A commit by put-if-absent,
+and an ownership change, is ratified by becoming visible: p_v = t_v. Observations over [invoked, answered]:
+
+  a visible `<v>.json`                          p_v <= its end
+  a file looked for and not there               p_v >= its begin, unless cleanup may have removed it
+  v left out of a list within its range         p_v <= its end: the owner lists what is not published
+  a reader by path at v, a checkpoint of v      p_v <= its end
+  a table handed back with version v+1          p_v <= its end
+  a backfill to w that was answered             p_v <= its end for every v <= w that was ratified before its invoke
+
+The last one needs to know what *must* have been ratified by then: the latest time that the log's upper bounds leave to
+t_v. To assume the latest is safe: it hurts no other bound. Otherwise it is the sweep of the log checker, over both times
+at once. A list and the latest version beside it need not be of one moment, nor the files of one listing.
+
+managed-commits, "Commit Backfills" and "Commit Files"; catalog-managed, "Publishing Commits".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+
+from conformance.checkers import bounds
+from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
+from conformance.checkers.columns import Rows, TableColumns
+from conformance.checkers.findings import Findings
+from conformance.checkers.log import LogChecker
+from conformance.checkers.rules import Rule
+
+
+class WatermarkChecker:
+    """What was published when, after the log checker has bounded what was ratified when."""
+
+    def __init__(self, log: LogChecker, findings: Findings) -> None:
+        self.log = log
+        self.table: TableColumns = log.table
+        self.findings = findings
+        self.skew = log.skew
+        self.window = Window(log.window.base, log.window.length)
+        length = self.window.length
+        self.lower = [-INFINITY] * length
+        self.upper = [INFINITY] * length
+        self.direct = [self.table.base + index in self.table.direct for index in range(length)]
+        self.absent = self._absent()
+        self.late_groups: list[Observations[Late]] = [
+            Observations(Late.VISIBLE, self.table.visible, self.table.visible.version),
+            Observations(Late.OMITTED, self.table.omitted, self.table.omitted.version),
+            Observations(Late.PATH_READ, self.table.path_reads, self.table.path_reads.version),
+            Observations(Late.HANDED_BACK, self.table.handed_back, self.table.handed_back.version),
+            Observations(Late.CHECKPOINT, self.table.checkpoints, self.table.checkpoints.version),
+        ]
+
+    def check(self) -> None:
+        """Fill `findings`."""
+        bounds.lower(self.lower, self.window, self.absent)
+        for group in self.late_groups:
+            if bounds.upper(self.upper, self.window, group):
+                self._never_ratified(group)
+        backfilled = self._backfilled()
+        bounds.upper(self.upper, self.window, backfilled)
+        self.late_groups.append(backfilled)
+        self._sweep()
+
+    def _absent(self) -> Observations[Early]:
+        """Looks for a file that was not there, before cleanup may have removed anything."""
+        rows, kept = self.table.absent, Rows()
+        cleanup = self.table.first_cleanup
+        if not self.log.header.cleanup:
+            columns = zip(rows.id, rows.version, rows.invoked, rows.answered, strict=True)
+            for number, version, since, until in columns:
+                if cleanup is None or until < cleanup - self.skew:
+                    kept.add(number, version, since, until)
+        return Observations(Early.ABSENT, kept, kept.version)
+
+    def _never_ratified(self, group: Observations[Late]) -> None:
+        for bound in bounds.outside(group, self.window):
+            if bound.kind is Late.OMITTED:  # the latest version that was told says so already
+                continue
+            last = self.table.end - 1
+            problem = f"{{first}} shows that version {bound.version} is published; the final log ends with {last}."
+            self.findings.add(Rule.NEVER_RATIFIED, bound.version, problem, bound.id)
+
+    def _backfilled(self) -> Observations[Late]:
+        """Per answered backfill, the last version that it must have published: a bound for all before it too."""
+        rows, kept = self.table.backfilled, Rows()
+        if rows:
+            latest = self._latest_ratified()
+            for number, version, invoked, answered in zip(
+                rows.id, rows.version, rows.invoked, rows.answered, strict=True
+            ):
+                index = min(version - self.window.base, bisect_left(latest, invoked - self.skew) - 1)
+                if index >= 0:
+                    kept.add(number, index + self.window.base, invoked, answered)
+        return Observations(Late.BACKFILLED, kept, kept.version)
+
+    def _latest_ratified(self) -> list[int]:
+        """Per version, the latest time at which it can have been ratified: ascending. What is known of publication
+        need not be asked: where that would bound it, the version is published already."""
+        return list(accumulate(reversed(self.log.upper), min))[::-1]
+
+    def _sweep(self) -> None:
+        """`alone` is what the log checker reached: its own contradictions are not told again."""
+        alone = ratified = published = -INFINITY
+        skew = self.skew
+        for index in range(self.window.length):
+            alone = max(alone, self.log.lower[index])
+            ratified = max(ratified, self.log.lower[index])
+            published = max(published, ratified, self.lower[index])
+            if self.direct[index]:
+                ratified = published
+            if published - skew > self.upper[index]:
+                self._contradiction(index, bounds.latest(self.late_groups, self.window, index), index)
+                alone = ratified = published = -INFINITY
+            elif ratified - skew > self.log.upper[index]:
+                if alone - skew <= self.log.upper[index]:
+                    self._contradiction(index, self.log.late_bound(index), self._last_direct(index))
+                alone = ratified = published = -INFINITY
+
+    def _last_direct(self, index: int) -> int:
+        return max(at for at in range(index + 1) if self.direct[at])
+
+    def _contradiction(self, index: int, late: Bound[Late] | None, published: int) -> None:
+        """`published`: the last version whose publication the one at `index` had to wait for."""
+        ratified = self.log.early_bound(index)
+        absent = bounds.earliest([self.absent], self.window, published)
+        candidates = [bound for bound in (absent, ratified) if bound is not None]
+        early = max(candidates, key=lambda bound: bound.time)
+        assert late is not None
+        self.findings.contradiction(early, late, self.log.attempt_name(early.version))

@@ -1,0 +1,333 @@
+"""Is there an order of the operations in which a correct owner gives exactly these answers? By trying all orders.
+
+Written from the sequential semantics alone, and shares nothing with the checkers but the form of a history. A table is
+a log that only grows, a set of attempts that were resolved as not landed, and the number of versions that are
+published. Each operation is one step (those that are known not to be one moment are two), which happens between its
+invoke and its answer, or, without an answer, at any time after its invoke or never. Steps keep their order only where
+one ended before the other began. Exponential: for histories of about ten operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from conformance.history import events
+from conformance.history.events import Entry, FileLook, Header, Promise, Witness
+from conformance.history.operations import Item, Operation
+
+NEVER = 2**63
+"""Later than the end of every history."""
+PROPOSALS = (events.Commit, events.CreateTable, events.TakeOver, events.HandBack, events.Transact)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A table at one moment. The log is the first `length` versions of the final one: it only grows."""
+
+    length: int
+    published: int = 0
+    buried: frozenset[str] = frozenset()
+    targets: frozenset[tuple[int, int]] = frozenset()
+    """Backfills under way: operation, and how many versions it has to publish."""
+
+
+Effect = Callable[[State], Iterable[State]]
+"""The states after a step that gives the recorded answer; none where a correct owner would not give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    begin: int
+    end: int
+    effect: Effect
+    needed: bool = True
+    """Whether it must have happened."""
+
+
+@dataclass(slots=True)
+class Owner:
+    """A correct owner of the final log `log`, as free as its dialect, profiles and promises leave it."""
+
+    header: Header
+    log: list[str] = field(default_factory=list)
+    direct: list[bool] = field(default_factory=list)
+    before: int = 0
+    sent: set[str] = field(default_factory=set)
+
+    @property
+    def idempotent(self) -> bool:
+        return "idempotent-retry" in self.header.profiles
+
+    def landed(self, state: State, attempt: str) -> int | None:
+        return self.log.index(attempt) if attempt in self.log[: state.length] else None
+
+    def append(self, state: State, attempt: str) -> Iterator[State]:
+        """The attempt becomes the next version, if it is what the next version will be."""
+        if state.length == len(self.log) or self.log[state.length] != attempt:
+            return
+        if attempt in state.buried or self.landed(state, attempt) is not None:
+            return
+        yield from self.grow(state)
+
+    def grow(self, state: State) -> Iterator[State]:
+        if not self.direct[state.length]:
+            yield replace(state, length=state.length + 1)
+        elif state.published == state.length:  # put-if-absent: ratified and published at once, in order
+            yield replace(state, length=state.length + 1, published=state.published + 1)
+
+    def unnoticed(self, state: State, latest: int) -> bool:
+        """Whether a correct owner can believe that `latest` is the latest version."""
+        if latest >= state.length:
+            return False
+        newer = self.direct[latest + 1 : state.length]
+        return not newer or (all(newer) and Promise.FRESH_DIRECT not in self.header.promises)
+
+    def claim(self, latest: int | None, *, asked: bool) -> int | None:
+        """What a latest version says: null is none for who asked, and nothing in a refusal."""
+        if latest is None:
+            latest = -1 if asked else None
+        if latest == -1 and self.header.dialect == "managedCommit":
+            return None
+        return latest
+
+    def payload_is_right(self, state: State, latest: int | None) -> bool:
+        if latest is None:
+            return True
+        if latest >= state.length:
+            return False
+        return Promise.FRESH_REFUSALS not in self.header.promises or self.unnoticed(state, latest)
+
+    def entries_are_right(self, state: State, entries: Iterable[Entry]) -> bool:
+        return all(
+            entry.version < state.length and entry.attempt in (None, self.log[entry.version]) for entry in entries
+        )
+
+    # Requests
+
+    def commit(self, attempt: str, version: int, answer: events.Answer | None) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            landed = self.landed(state, attempt)
+            if answer is None or isinstance(answer, events.Unknown):
+                return self.append(state, attempt) if state.length == version else ()
+            if isinstance(answer, events.Ratified):
+                if answer.version != version:
+                    return ()
+                if landed == version:
+                    return (state,)
+                return self.append(state, attempt) if state.length == version else ()
+            if isinstance(answer, (events.Conflict, events.Gap)):
+                if attempt in state.buried and Promise.TOMBSTONE_FIRST in self.header.promises:
+                    return ()
+                return (state,) if self.refusal_is_right(state, version, landed, answer) else ()
+            return (state,)  # a rejection, for whatever reason
+
+        return effect
+
+    def refusal_is_right(
+        self, state: State, version: int, landed: int | None, answer: events.Conflict | events.Gap
+    ) -> bool:
+        latest = self.claim(answer.latest, asked=False)
+        if not self.payload_is_right(state, latest):
+            return False
+        if isinstance(answer, events.Gap):
+            return version > state.length and (latest is None or latest <= version - 2)
+        if landed == version and self.idempotent:
+            return False
+        if Promise.FRESH_REFUSALS in self.header.promises and latest is not None:
+            newest = max((entry.version for entry in answer.winners), default=latest)
+            if newest > latest:
+                return False  # whoever names a newer version knows that this is not the latest
+        return (
+            version < state.length
+            and (latest is None or latest >= version)
+            and self.entries_are_right(state, answer.winners)
+        )
+
+    def transact(self, attempt: str, answer: events.Answer | None) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            if answer is None or isinstance(answer, events.Unknown):
+                return self.append(state, attempt)
+            if isinstance(answer, events.Committed):
+                if self.landed(state, attempt) == answer.version:
+                    return (state,)
+                return self.append(state, attempt) if state.length == answer.version else ()
+            if isinstance(answer, events.Conflict):
+                latest = self.claim(answer.latest, asked=False)
+                told = latest is None or latest < state.length
+                return (state,) if told and self.entries_are_right(state, answer.winners) else ()
+            return (state,)
+
+        return effect
+
+    def outcome(self, attempt: str, answer: events.Answer | None) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            landed = self.landed(state, attempt)
+            if isinstance(answer, events.Landed):
+                return (state,) if landed == answer.version else ()
+            if isinstance(answer, events.NotLanded):
+                return (replace(state, buried=state.buried | {attempt}),) if landed is None else ()
+            return (state,)
+
+        return effect
+
+    def read(self, answer: events.Commits | events.Table) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            latest = self.claim(answer.latest, asked=True)
+            listed = answer.commits or ()
+            if latest is not None and not self.unnoticed(state, latest):
+                return ()
+            if latest is not None and any(entry.version > latest for entry in listed):
+                return ()
+            return (state,) if self.entries_are_right(state, listed) else ()
+
+        return effect
+
+    def omission(self, request: events.Request, answer: events.Commits | events.Table) -> Effect:
+        """What the owner does not list in the range asked for is published."""
+        latest = self.claim(answer.latest, asked=True)
+        first, last = 0, -1 if latest is None else latest
+        if isinstance(request, events.GetCommits):
+            first = request.start or 0
+            last = last if request.end is None else min(last, request.end)
+        listed = {entry.version for entry in answer.commits or ()}
+        left_out = [version for version in range(first, last + 1) if version not in listed]
+        return lambda state: (state,) if all(version < state.published for version in left_out) else ()
+
+    def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead) -> Effect:
+        may_be_stale = request.version is not None or request.timestamp is not None or request.by_path or answer.stale
+
+        def effect(state: State) -> Iterable[State]:
+            if request.by_path and answer.version >= state.published:
+                return ()
+            if may_be_stale:
+                return (state,) if answer.version < state.length else ()
+            return (state,) if self.unnoticed(state, answer.version) else ()
+
+        return effect
+
+    def is_published(self, version: int) -> Effect:
+        return lambda state: (state,) if version < state.published else ()
+
+    def is_not_published(self, version: int) -> Effect:
+        return lambda state: (state,) if version >= state.published else ()
+
+    def backfill_begins(self, number: int, version: int) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            target = min(version + 1, state.length)
+            yield replace(state, targets=state.targets | {(number, target)})
+
+        return effect
+
+    def backfill_ends(self, number: int) -> Effect:
+        def effect(state: State) -> Iterable[State]:
+            for found, target in state.targets:
+                if found == number and target <= state.published:
+                    yield replace(state, targets=state.targets - {(found, target)})
+
+        return effect
+
+
+def is_linearizable(items: Iterable[Item]) -> bool:
+    """Of one table, whose history is complete, and whose versions are all known from 0 on."""
+    recorded = list(items)
+    header = next(item for item in recorded if isinstance(item, Header))
+    owner = Owner(header)
+    for item in recorded:
+        if isinstance(item, Witness):
+            assert item.attempt is not None
+            if item.version != len(owner.log):
+                return False  # versions are contiguous
+            owner.log.append(item.attempt)
+            owner.direct.append(item.way in ("direct", "ownership"))
+            owner.before += item.before
+        elif isinstance(item, Operation) and isinstance(item.request, PROPOSALS):
+            owner.sent.add(item.request.attempt)
+    old = owner.log[: owner.before]
+    if len(set(old)) != len(old):
+        return False  # nothing is applied twice, not even long ago
+    cleanups = [i.invoked for i in recorded if isinstance(i, Operation) and isinstance(i.request, events.Cleanup)]
+    steps = [step for item in recorded for step in steps_of(owner, item, cleanups)]
+    return Search(owner, steps).succeeds()
+
+
+def steps_of(owner: Owner, item: Item, cleanups: list[int]) -> Iterator[Step]:
+    if isinstance(item, FileLook):
+        for file in item.published:
+            yield Step(item.since, item.at, owner.is_published(file.version))
+        removed = owner.header.cleanup or any(item.at >= at - owner.header.clock.skew for at in cleanups)
+        for version in () if removed else item.absent:
+            yield Step(item.since, item.at, owner.is_not_published(version))
+    elif isinstance(item, Operation):
+        known = item.answer is not None and not isinstance(item.answer, events.Unknown)
+        end = item.answered if known and item.answered is not None else NEVER
+        for effect in effects_of(owner, item):
+            yield Step(item.invoked, end, effect, needed=known)
+
+
+def effects_of(owner: Owner, item: Operation) -> Iterator[Effect]:
+    request, answer = item.request, item.answer
+    if isinstance(request, PROPOSALS) and not isinstance(request, events.Transact):
+        version = getattr(request, "version", 0)
+        yield owner.commit(request.attempt, version, answer)
+        if isinstance(request, events.HandBack) and isinstance(answer, events.Ratified) and answer.version > 0:
+            yield owner.is_published(answer.version - 1)
+    elif isinstance(request, events.Transact):
+        yield owner.transact(request.attempt, answer)
+    elif isinstance(request, events.AttemptOutcome):
+        yield owner.outcome(request.attempt, answer)
+    elif isinstance(answer, (events.Commits, events.Table)):
+        yield owner.read(answer)
+        if answer.commits is not None:
+            yield owner.omission(request, answer)
+    elif isinstance(answer, events.SnapshotRead) and isinstance(request, events.Snapshot):
+        yield owner.snapshot(request, answer)
+    elif isinstance(answer, events.Done) and isinstance(request, events.BackfillToVersion):
+        yield owner.backfill_begins(item.id, request.version)
+        yield owner.backfill_ends(item.id)
+    elif isinstance(answer, events.Done) and isinstance(request, events.Checkpoint):
+        yield owner.is_published(request.version)
+
+
+class Search:
+    """All orders of the steps, depth first, each set of steps and state once."""
+
+    def __init__(self, owner: Owner, steps: list[Step]) -> None:
+        self.owner = owner
+        self.steps = steps
+        skew = owner.header.clock.skew
+        self.first: list[int] = []
+        """Per step, the steps that ended before it began, as bits."""
+        for step in steps:
+            ended = [1 << at for at, other in enumerate(steps) if other.needed and other.end < step.begin - skew]
+            self.first.append(sum(ended))
+        self.needed = sum(1 << at for at, step in enumerate(steps) if step.needed)
+        self.seen: set[tuple[int, State]] = set()
+
+    def succeeds(self) -> bool:
+        before = self.owner.before
+        direct = [at + 1 for at in range(before) if self.owner.direct[at]]
+        starts = [State(before, published) for published in range(max(direct, default=0), before + 1)]
+        waiting = [(0, state) for state in starts]
+        while waiting:
+            node = waiting.pop()
+            if node in self.seen:
+                continue
+            self.seen.add(node)
+            done, state = node
+            if done & self.needed == self.needed and state.length == len(self.owner.log):
+                return True
+            waiting += self.after(done, state)
+        return False
+
+    def after(self, done: int, state: State) -> Iterator[tuple[int, State]]:
+        if state.published < state.length:  # publishing is nobody's request
+            yield done, replace(state, published=state.published + 1)
+        following = self.owner.log[state.length : state.length + 1]
+        if self.owner.header.open_world and following and following[0] not in self.owner.sent:
+            for grown in self.owner.append(state, following[0]):  # by somebody whom nobody recorded
+                yield done, grown
+        for at, step in enumerate(self.steps):
+            if not done >> at & 1 and not self.first[at] & ~done:
+                for after in step.effect(state):
+                    yield done | 1 << at, after

@@ -1,0 +1,512 @@
+"""conformance, "The log checker": each line of its table, with a history that it forbids and the nearest one it allows.
+
+Every verdict here is held against brute force as well.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from conformance.checkers.check import check_events
+from conformance.checkers.findings import MOST_OF_ONE_RULE
+from conformance.checkers.rules import Rule
+from conformance.history import events
+from conformance.history.events import Conflict, Entry, Gap, Promise, Rejected, Unknown
+from spec_tests.conformance.drafts import Asked, Draft, Version
+from spec_tests.conformance.judging import asked, commit, log, read, rules, verdict_on
+
+REPLAY = events.Ratified(version=0)
+
+
+def race(**changes: object) -> Draft:
+    """`a` wins version 0, `b` is told of the conflict and takes version 1."""
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[
+            commit("a", 0, 0, 3),
+            commit("x", 0, 1, 4, Conflict(latest=0)),
+            commit("b", 1, 5, 6),
+            read(7, 8, 1),
+        ],
+    )
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft
+
+
+def test_a_race_with_one_winner_is_conformant() -> None:
+    assert rules(race()) == []
+
+
+def test_an_empty_history_is_conformant_and_so_is_one_of_a_table_that_nothing_happened_to() -> None:
+    assert rules(Draft()) == []
+    assert rules(Draft(log=log("old"), before=1)) == []
+
+
+# The content of the log
+
+
+def test_an_attempt_is_one_version_at_most() -> None:
+    """FB07, FB08: an unknown outcome, retried blindly."""
+    twice = race(log=log("a", "a"))
+    assert Rule.LANDED_TWICE in rules(twice)
+    twice.log = log("a", "b")
+    assert rules(twice) == []
+
+
+def test_what_was_ratified_is_there() -> None:
+    lost = race(log=log("a"))
+    assert rules(lost) == [Rule.RATIFIED_BUT_LOST, Rule.NEVER_RATIFIED]
+
+
+def test_two_winners_of_one_version_are_named_together() -> None:
+    """FB28: a rename that overwrites."""
+    draft = Draft(log=log("b"), asked=[commit("a", 0, 0, 1), commit("b", 0, 0, 2)])
+    verdict = verdict_on(draft)
+    assert [violation.rule for violation in verdict.violations] == [Rule.RATIFIED_BUT_LOST]
+    assert {operation.id for operation in verdict.violations[0].operations} == {0, 1}
+
+
+def test_what_is_there_was_sent_for_that_version() -> None:
+    assert rules(Draft(log=log("a"))) == [Rule.NOBODY_PROPOSED]
+    assert rules(Draft(log=log("a"), open_world=True)) == []
+    assert rules(Draft(log=log("a"), before=1)) == []
+    elsewhere = Draft(log=log("a"), asked=[commit("a", 1, 0, None)])
+    assert rules(elsewhere) == [Rule.NOBODY_PROPOSED]
+    elsewhere.open_world = True
+    assert rules(elsewhere) == [Rule.NOBODY_PROPOSED]
+
+
+@pytest.mark.parametrize("refusal", [Rejected(), Gap(), events.Unsupported(), events.NotFound()])
+def test_what_was_refused_is_not_there(refusal: events.Refusal) -> None:
+    """FB43: a failure is told although the commit landed."""
+    draft = Draft(log=log("o", "a"), before=1, asked=[commit("a", 1, 0, 1, refusal)])
+    assert Rule.REFUSED_BUT_LANDED in rules(draft)
+    draft.asked.append(commit("a", 1, 2, None))
+    assert Rule.REFUSED_BUT_LANDED not in rules(draft)
+
+
+def test_a_conflict_is_no_unknown_outcome() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1, Conflict())])
+    assert rules(draft) == [Rule.REFUSED_BUT_LANDED]
+    draft.asked = [commit("a", 0, 0, 1, Unknown())]
+    assert rules(draft) == []
+
+
+def test_a_proposal_is_not_ratified_as_another_version() -> None:
+    draft = Draft(log=log("o", "a"), before=1)
+    draft.ask("w", 0, 1, events.Commit(version=2, attempt="a"), events.Ratified(version=1))
+    assert rules(draft) == [Rule.RATIFIED_ELSEWHERE]
+
+
+def test_a_version_is_the_same_attempt_for_everybody() -> None:
+    """FB13, FB42: two states of one table."""
+    draft = race()
+    draft.asked[1] = commit("x", 0, 1, 4, Conflict(winners=(Entry(version=0, attempt="z"),)))
+    assert rules(draft) == [Rule.VERSION_CHANGED]
+    draft.asked[1] = commit("x", 0, 1, 4, Conflict(winners=(Entry(version=0, attempt="a"),)))
+    assert rules(draft) == []
+
+
+def test_two_answers_that_disagree_are_told_as_such() -> None:
+    draft = race()
+    for at, attempt in ((10, "a"), (12, "z")):
+        listed = events.Commits(latest=1, commits=(Entry(version=0, attempt=attempt), Entry(version=1)))
+        draft.ask("r", at, at, events.GetCommits(), listed)
+    verdict = verdict_on(draft)
+    assert [violation.rule for violation in verdict.violations] == [Rule.VERSION_CHANGED]
+    assert len(verdict.violations[0].operations) == 2
+
+
+# When versions are ratified
+
+
+def test_only_a_request_that_was_not_refused_can_have_landed_an_attempt() -> None:
+    """The "among those" of the table: a gap for the first try does not make the version older."""
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[commit("b", 1, 0, 1, Gap()), read(3, 4, -1), commit("a", 0, 5, 6), commit("b", 1, 7, 8)],
+    )
+    assert rules(draft) == []
+    draft.asked[0] = commit("b", 1, 0, 1, Unknown())
+    assert rules(draft) == []
+    draft.asked.append(commit("x", 1, 2, 3, Conflict()))
+    assert rules(draft) == [Rule.FALSE_CONFLICT]
+
+
+def test_an_unknown_outcome_may_land_late_or_never() -> None:
+    for attempts, latest in (((), -1), (("a",), 0)):
+        draft = Draft(log=log(*attempts), asked=[commit("a", 0, 0, 1, Unknown()), read(5, 6, -1), read(8, 9, latest)])
+        assert rules(draft) == []
+
+
+def test_a_version_is_ratified_after_the_one_before_it() -> None:
+    """catalog-managed, "Commit Protocol": v only after v-1."""
+    draft = Draft(log=log("a", "b"), asked=[commit("b", 1, 0, 1), commit("a", 0, 2, 3)])
+    assert rules(draft) == [Rule.RATIFIED_OUT_OF_ORDER]
+    draft.asked[1] = commit("a", 0, 1, 3)
+    assert rules(draft) == []
+
+
+def test_a_conflict_is_told_when_the_version_is_taken() -> None:
+    draft = Draft(log=log("a"), asked=[commit("x", 0, 0, 1, Conflict()), commit("a", 0, 2, 3)])
+    assert rules(draft) == [Rule.FALSE_CONFLICT]
+    draft.asked[0] = commit("x", 0, 0, 2, Conflict())
+    assert rules(draft) == []
+
+
+def test_a_conflict_at_a_version_that_never_was_is_false() -> None:
+    assert rules(race(log=log("a"), asked=[commit("a", 0, 0, 1), commit("x", 1, 2, 3, Conflict())])) == [
+        Rule.FALSE_CONFLICT
+    ]
+
+
+def test_a_replay_of_what_landed_may_be_told_of_a_conflict_unless_the_profile_promises_otherwise() -> None:
+    """FB09, FB10. The replay row of the table."""
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), commit("a", 0, 2, 3, Conflict())])
+    assert rules(draft) == []
+    draft.profiles = {"idempotent-retry"}
+    assert rules(draft) == [Rule.REPLAY_REFUSED]
+    draft.asked[1] = commit("a", 0, 2, 3)
+    assert rules(draft) == []
+
+
+def test_a_replay_that_is_told_of_a_conflict_bounds_its_own_version() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1, Conflict()), commit("a", 0, 2, 3)])
+    assert rules(draft) == [Rule.FALSE_CONFLICT]
+
+
+def test_a_gap_is_told_when_the_version_before_is_missing() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), commit("b", 1, 2, 3, Gap())])
+    assert rules(draft) == [Rule.FALSE_GAP]
+    draft.asked[0] = commit("a", 0, 0, 2)
+    assert rules(draft) == []
+    old = Draft(log=log("o"), before=1, asked=[commit("b", 1, 0, 1, Gap())])
+    assert rules(old) == [Rule.FALSE_GAP]
+
+
+def test_nothing_is_missing_before_version_0() -> None:
+    assert rules(Draft(asked=[commit("a", 0, 0, 1, Gap())])) == [Rule.REFUSAL_CONTRADICTS_ITSELF]
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "expected"),
+    [
+        (1, Conflict(latest=0), [Rule.REFUSAL_CONTRADICTS_ITSELF]),
+        (1, Conflict(latest=1), []),
+        (3, Gap(latest=2), [Rule.REFUSAL_CONTRADICTS_ITSELF, Rule.NEVER_RATIFIED]),
+        (3, Gap(latest=1), []),
+        (3, Gap(latest=-1), []),
+        (3, Gap(), []),
+    ],
+)
+def test_a_refusal_agrees_with_itself(version: int, answer: events.Refusal, expected: list[Rule]) -> None:
+    draft = race()
+    draft.asked[3] = commit("x", version, 7, 8, answer)
+    assert rules(draft) == expected
+
+
+def test_a_refusal_may_tell_something_old_unless_it_promises_to_be_fresh() -> None:
+    draft = race()
+    draft.asked.append(commit("y", 0, 9, 10, Conflict(latest=0)))
+    assert rules(draft) == []
+    draft.promises = {Promise.FRESH_REFUSALS}
+    assert rules(draft) == [Rule.STALE_REFUSAL]
+    draft.asked[-1] = commit("y", 0, 9, 10, Conflict(latest=1))
+    assert rules(draft) == []
+    draft.asked[-1] = commit("y", 3, 9, 10, Gap(latest=0))
+    assert rules(draft) == [Rule.STALE_REFUSAL]
+    draft.asked[-1] = commit("y", 3, 9, 10, Gap(latest=1))
+    assert rules(draft) == []
+
+
+def test_a_refusal_tells_of_no_version_before_it_is_ratified() -> None:
+    draft = race()
+    draft.asked[1] = commit("x", 0, 1, 4, Conflict(latest=1))
+    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    draft.asked[1] = commit("x", 0, 1, 5, Conflict(latest=1))
+    assert rules(draft) == []
+    draft.asked[1] = commit("x", 0, 1, 4, Conflict(winners=(Entry(version=0), Entry(version=1))))
+    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+
+
+def test_who_asks_is_told_of_all_that_was_ratified_before() -> None:
+    """FB13: "latest" goes back."""
+    draft = race()
+    draft.asked[3] = read(7, 8, 0)
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.asked[3] = read(6, 8, 0)
+    assert rules(draft) == []
+
+
+def test_what_was_ratified_once_stays_so_when_it_is_told_again() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(2, 3, -1), commit("a", 0, 4, 5)])
+    assert rules(draft) == [Rule.STALE_READ]
+
+
+def test_two_reads_that_go_back_contradict_each_other() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, None), read(1, 2, 0), read(3, 4, -1)])
+    verdict = verdict_on(draft)
+    assert [violation.rule for violation in verdict.violations] == [Rule.STALE_READ]
+    assert [operation.id for operation in verdict.violations[0].operations] == [2, 1]
+
+
+def test_a_read_that_may_be_stale_claims_less() -> None:
+    """requirements-notes, "Freshness": pinned, by path, or told as stale."""
+    for request, answer in (
+        (events.Snapshot(version=0), events.SnapshotRead(version=0)),
+        (events.Snapshot(timestamp=5), events.SnapshotRead(version=0)),
+        (events.Snapshot(), events.SnapshotRead(version=0, stale=True)),
+        (events.Snapshot(by_path=True), events.SnapshotRead(version=0)),
+    ):
+        draft = race()
+        draft.ask("r", 9, 10, request, answer)
+        assert rules(draft) == []
+    draft = race()
+    draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
+    assert rules(draft) == [Rule.STALE_READ]
+
+
+def test_a_stale_read_tells_of_no_version_before_it_is_ratified() -> None:
+    draft = race()
+    draft.ask("r", 3, 4, events.Snapshot(), events.SnapshotRead(version=1, stale=True))
+    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+
+
+def test_a_latest_of_minus_one_is_no_claim_of_a_managed_commit_owner() -> None:
+    """requirements-notes: FB14 is about the other dialect."""
+    for latest in (-1, None):
+        draft = race()
+        draft.asked[3] = read(7, 8, latest)
+        assert rules(draft) == [Rule.STALE_READ]
+        draft.dialect = "managedCommit"
+        assert rules(draft) == []
+
+
+def test_a_list_and_the_latest_version_are_of_one_state() -> None:
+    draft = race()
+    draft.ask("r", 9, 10, events.GetCommits(start=1), events.Commits(latest=0, commits=(Entry(version=1),)))
+    assert Rule.LISTED_BEYOND_LATEST in rules(draft)
+    draft = race()
+    draft.ask("r", 9, 10, events.GetCommits(start=1), events.Commits(latest=1, commits=(Entry(version=1),)))
+    assert rules(draft) == []
+
+
+def test_an_owner_may_not_have_noticed_a_commit_by_put_if_absent() -> None:
+    """catalog-managed, "Commit Protocol", option 3; unless it promises to."""
+    draft = race(log=[Version("a"), Version("b", direct=True)])
+    draft.asked[3] = read(7, 8, 0)
+    assert rules(draft) == []
+    draft.promises = {Promise.FRESH_DIRECT}
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.promises = set()
+    draft.log.append(Version("c"))
+    draft.asked += [commit("c", 2, 9, 10), read(11, 12, 0)]
+    assert rules(draft) == [Rule.STALE_READ]
+
+
+# What became of attempts
+
+
+def outcome(attempt: str, at: int, answer: events.Answer) -> Asked:
+    return asked("w", at, at, events.AttemptOutcome(attempt=attempt), answer)
+
+
+def test_an_attempt_that_was_resolved_as_landed_is_there() -> None:
+    draft = race()
+    draft.asked.append(outcome("a", 9, events.Landed(version=0)))
+    assert rules(draft) == []
+    draft.asked.append(outcome("x", 10, events.Landed(version=0)))
+    assert rules(draft) == [Rule.OUTCOME_WRONG]
+    draft.asked[-1] = outcome("a", 10, events.Landed(version=1))
+    assert rules(draft) == [Rule.OUTCOME_WRONG]
+
+
+def test_an_attempt_that_was_resolved_as_not_landed_never_lands() -> None:
+    """FB12; the tombstone row of the table."""
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, None), outcome("a", 1, events.NotLanded())])
+    assert rules(draft) == [Rule.OUTCOME_WRONG]
+    draft.log = []
+    assert rules(draft) == []
+
+
+def test_what_landed_is_not_told_before_it_was_sent() -> None:
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[commit("b", 1, 0, None), outcome("b", 1, events.Landed(version=1)), commit("a", 0, 2, 3)],
+    )
+    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    draft.asked[1] = outcome("b", 2, events.Landed(version=1))
+    assert rules(draft) == []
+
+
+@pytest.mark.parametrize("answer", [Conflict(), Gap(latest=-1)])
+def test_after_its_tombstone_an_attempt_gets_no_other_answer_where_that_is_promised(answer: events.Refusal) -> None:
+    """Without the promise a conflict is computed anew, and hurts nobody."""
+    version = 0 if isinstance(answer, Conflict) else 2
+    draft = Draft(
+        log=log("a"),
+        asked=[
+            commit("x", version, 0, None),
+            outcome("x", 1, events.NotLanded()),
+            commit("a", 0, 2, 3),
+            commit("x", version, 4 if version == 0 else 2, 5, answer),
+        ],
+    )
+    assert rules(draft) == []
+    draft.promises = {Promise.TOMBSTONE_FIRST}
+    assert set(rules(draft)) == {Rule.TOMBSTONE_IGNORED}
+    draft.asked[3] = commit("x", version, 4, 5, Rejected(reason="resolved"))
+    assert rules(draft) == []
+
+
+def test_a_conflict_answered_after_its_tombstone_was_computed_before_it() -> None:
+    """min(b, d) of the table: the answer came late, and speaks of an earlier moment."""
+    late = commit("x", 0, 0, 9, Conflict())
+    draft = Draft(
+        log=log("a"),
+        promises={Promise.TOMBSTONE_FIRST},
+        asked=[late, outcome("x", 2, events.NotLanded()), outcome("x", 7, events.NotLanded()), commit("a", 0, 3, 5)],
+    )
+    assert rules(draft) == [Rule.TOMBSTONE_IGNORED]
+    draft.asked[3] = commit("a", 0, 2, 5)
+    assert rules(draft) == []
+    draft.asked[3] = commit("a", 0, 3, 5)
+    draft.promises = set()
+    assert rules(draft) == []
+
+
+def test_winners_told_to_a_buried_attempt_are_older_than_its_tombstone() -> None:
+    answer = Conflict(winners=(Entry(version=0, attempt="a"), Entry(version=1, attempt="b")))
+    draft = Draft(
+        log=log("a", "b"),
+        promises={Promise.TOMBSTONE_FIRST},
+        asked=[
+            commit("a", 0, 0, 1),
+            commit("x", 0, 1, 9, answer),
+            outcome("x", 3, events.NotLanded()),
+            commit("b", 1, 4, 5),
+        ],
+    )
+    assert rules(draft) == [Rule.TOMBSTONE_IGNORED]
+    draft.asked[3] = commit("b", 1, 3, 5)
+    assert rules(draft) == []
+
+
+# Transactions of clients
+
+
+def test_a_clients_transaction_lands_once_wherever_it_can() -> None:
+    """FB07, FB08: the marker in the log counts, not the attempts."""
+    request = events.Transact(attempt="m")
+    draft = Draft(log=log("a", "m"), asked=[commit("a", 0, 0, 1)])
+    draft.ask("c", 1, 2, request, events.Committed(version=1))
+    assert rules(draft) == []
+    draft.log = log("a", "m", "m")
+    assert Rule.LANDED_TWICE in rules(draft)
+    draft.log = log("a")
+    assert Rule.RATIFIED_BUT_LOST in rules(draft)
+    draft.asked[1].answer = Conflict()
+    assert rules(draft) == []
+    draft.log = log("a", "m")
+    assert rules(draft) == [Rule.REFUSED_BUT_LANDED]
+    draft.asked[1].answer, draft.asked[1].answered = None, None
+    assert rules(draft) == []
+
+
+# Clocks
+
+
+def test_clocks_that_may_differ_make_fewer_orders_certain() -> None:
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(4, 5, -1)])
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.skew = 2
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.skew = 3
+    assert rules(draft) == []
+
+
+# The whole
+
+
+def test_a_gap_in_the_final_log_is_the_one_thing_told_of_its_order() -> None:
+    source = race().events()
+    witness = source[-2]
+    assert isinstance(witness, events.Witness)
+    source[-2] = events.Witness(table=witness.table, version=2, attempt="b")
+    assert [violation.rule for violation in check_events(source).violations] == [Rule.LOG_HAS_GAP]
+
+
+def test_versions_from_before_may_be_nobodys_and_start_anywhere() -> None:
+    draft = Draft(asked=[commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)], log=log("o", "a"))
+    source = draft.events()
+    before, after = source[-3], source[-2]
+    assert isinstance(before, events.Witness)
+    source[-3] = events.Witness(table=before.table, version=6, before=True)
+    assert isinstance(after, events.Witness)
+    source[-2] = events.Witness(table=after.table, version=7, attempt="a")
+    assert check_events(source).conformant
+    source[-2] = events.Witness(table=after.table, version=7, attempt="z")
+    assert not check_events(source).conformant
+
+
+def test_several_tables_are_judged_each_for_itself() -> None:
+    """The same two operations contradict each other in one table, and say nothing together in two."""
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(2, 3, -1)])
+    source = draft.events()
+    assert not check_events(source).conformant
+    asking = next(event for event in source if isinstance(event, events.Invoke) and event.client == "reader")
+    source[source.index(asking)] = msgspec.structs.replace(asking, table="customers")
+    footer = source[-1]
+    assert isinstance(footer, events.Footer)
+    source[-1] = msgspec.structs.replace(footer, tables={"orders": 1, "customers": 0})
+    verdict = check_events(source)
+    assert verdict.conformant
+    assert verdict.tables == {"orders": 1, "customers": 0}
+
+
+def test_a_contradiction_is_told_in_words_with_both_operations() -> None:
+    """style: fact, numbers; who asked what when, and was told what."""
+    draft = race()
+    draft.asked[3] = read(7, 8, 0)
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.STALE_READ
+    assert violation.requirement == Rule.STALE_READ.meaning
+    assert (violation.table, violation.version) == ("orders", 1)
+    assert "reader's get_commits" in violation.message
+    assert "operation 3, 7..8: commits, latest 0" in violation.message
+    assert "writer's commit of version 1 as attempt b (operation 2, 5..6: ratified, version 1)" in violation.message
+    assert [operation.id for operation in violation.operations] == [3, 2]
+
+
+def test_all_requests_of_the_attempt_belong_to_the_explanation() -> None:
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[
+            commit("b", 1, 0, 1, Gap()),
+            commit("x", 1, 2, 3, Conflict()),
+            commit("a", 0, 4, 5),
+            commit("b", 1, 6, 7),
+            commit("b", 1, 8, 9),
+        ],
+    )
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.FALSE_CONFLICT
+    assert [operation.id for operation in violation.operations] == [3, 1, 0, 4]
+    assert "All other requests of attempt b" in violation.message
+
+
+def test_many_violations_of_one_rule_are_counted_rather_than_told() -> None:
+    draft = Draft(asked=[commit(f"a{at}", 0, at, at) for at in range(30)], log=[])
+    verdict = verdict_on(Draft(asked=draft.asked[:5], log=[]))
+    assert len(verdict.violations) == 5
+    verdict = check_events(draft.events())
+    assert len(verdict.violations) == MOST_OF_ONE_RULE
+    assert verdict.left_out == 30 - MOST_OF_ONE_RULE
+
+
+def test_names_with_braces_are_told_as_they_are() -> None:
+    draft = Draft(log=log("{first}", "{0}"), asked=[commit("{0}", 1, 0, 1), commit("{first}", 0, 2, 3)])
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.RATIFIED_OUT_OF_ORDER

@@ -1,0 +1,281 @@
+"""conformance, "The log checker", backfill: published is a prefix of ratified, and a list leaves out nothing else.
+
+managed-commits, "Commit Backfills"; catalog-managed, "Publishing Commits". Held against brute force as well.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.checkers.rules import Rule
+from conformance.history import events
+from conformance.history.events import Done, Entry, Gap
+from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
+from spec_tests.conformance.judging import asked, commit, log, read, rules, verdict_on
+
+
+def two_commits(*looked: Looked, **changes: object) -> Draft:
+    """Versions 0 and 1, ratified at 1 and at 3."""
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 1), commit("b", 1, 2, 3)], looked=list(looked))
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft
+
+
+def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | None = None) -> Looked:
+    return Looked(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
+
+
+def test_publishing_in_order_and_late_is_conformant() -> None:
+    draft = two_commits(seen(4, absent=(0, 1)), seen(6, 0, absent=(1,)), seen(8, 0, 1, absent=(2,)))
+    assert rules(draft) == []
+
+
+def test_nothing_is_published_before_it_is_ratified() -> None:
+    assert rules(two_commits(seen(1, 1))) == [Rule.PUBLISHED_TOO_EARLY]
+    assert rules(two_commits(seen(2, 1))) == []
+    missing = two_commits(seen(1, 1))
+    missing.asked.append(commit("x", 2, 2, 3, Gap()))
+    assert rules(missing) == [Rule.FALSE_GAP]
+
+
+def test_a_published_version_is_in_the_log() -> None:
+    """managed-commits, "Commit Files": its existence proves that it is committed."""
+    assert rules(two_commits(seen(9, 2))) == [Rule.NEVER_RATIFIED]
+
+
+def test_a_visible_version_is_ratified_although_a_read_does_not_tell_of_it() -> None:
+    draft = two_commits(seen(4, 1))
+    draft.asked[1] = commit("b", 1, 2, None)
+    draft.asked.append(read(5, 6, 0))
+    assert rules(draft) == [Rule.STALE_READ]
+
+
+def test_an_earlier_version_is_published_first() -> None:
+    """FB16, FB29: a gap in what is published."""
+    assert rules(two_commits(seen(5, 1), seen(6, absent=(0,)))) == [Rule.PUBLISHED_OUT_OF_ORDER]
+    assert rules(two_commits(seen(5, 1), seen(6, 0))) == []
+
+
+def test_one_look_that_shows_1_without_0_is_no_violation() -> None:
+    """requirements-notes, freedoms: a listing is not one moment."""
+    assert rules(two_commits(seen(9, 1, absent=(0,), since=5))) == []
+    assert rules(two_commits(seen(5, 1, since=4), seen(9, absent=(0,), since=5))) == []
+
+
+def test_a_published_version_stays_unless_cleanup_may_have_removed_it() -> None:
+    gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
+    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
+    gone.asked.append(asked("m", 6, 8, events.Cleanup(), Done()))
+    assert rules(gone) == []
+    gone.asked[-1] = asked("m", 8, 9, events.Cleanup(), Done())
+    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
+    gone.asked.pop()
+    gone.cleanup = True
+    assert rules(gone) == []
+
+
+def test_cleanup_may_have_begun_in_the_moment_of_the_look_and_by_another_clock() -> None:
+    gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
+    gone.asked.append(asked("m", 7, None, events.Cleanup()))
+    assert rules(gone) == []
+    gone.asked[-1] = asked("m", 8, None, events.Cleanup())
+    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
+    gone.skew = 1
+    assert rules(gone) == []
+
+
+def listing(at: int, latest: int, *versions: int, start: int | None = 0, end: int | None = None) -> Asked:
+    commits = tuple(Entry(version=version) for version in versions)
+    return asked("r", at, at, events.GetCommits(start=start, end=end), events.Commits(latest=latest, commits=commits))
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        (listing(4, 1, 0, 1), []),
+        (listing(4, 1, 1), [Rule.COMMIT_FORGOTTEN]),
+        (listing(4, 1, 0), [Rule.COMMIT_FORGOTTEN]),
+        (listing(4, 1), [Rule.COMMIT_FORGOTTEN]),
+        (listing(4, 1, start=2), []),
+        (listing(4, 1, 1, start=1), []),
+        (listing(4, 1, 0, end=0), []),
+        (listing(4, 1, end=0), [Rule.COMMIT_FORGOTTEN]),
+        (asked("r", 4, 4, events.LoadTable(), events.Table(latest=1)), []),
+        (asked("r", 4, 4, events.LoadTable(), events.Table(latest=1, commits=())), [Rule.COMMIT_FORGOTTEN]),
+    ],
+)
+def test_the_owner_lists_what_is_not_published_within_the_range_asked_for(ask: Asked, expected: list[Rule]) -> None:
+    """FB11, FB13: forgotten although nothing is published."""
+    unpublished = two_commits(seen(6, absent=(0,)))
+    unpublished.asked.append(ask)
+    assert rules(unpublished) == expected
+    published = two_commits(seen(4, 0, 1), seen(6, 0, 1))
+    published.asked.append(ask)
+    assert rules(published) == []
+
+
+def test_published_commits_may_be_listed_and_a_list_may_be_older_than_the_latest_version_beside_it() -> None:
+    draft = two_commits(seen(4, 0, 1))
+    draft.asked.append(listing(5, 1, 0, 1))
+    assert rules(draft) == []
+
+
+def backfill(to: int, invoked: int, answered: int | None) -> Asked:
+    return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
+
+
+def test_a_backfill_that_was_answered_is_done() -> None:
+    """managed-commits, "Commit Owner API": all commits up to the version."""
+    draft = two_commits(seen(7, 0, absent=(1,)))
+    draft.asked.append(backfill(1, 4, 5))
+    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
+    draft.looked = [seen(7, 0, 1)]
+    assert rules(draft) == []
+    draft.looked = [seen(7, 0, absent=(1,))]
+    draft.asked[-1] = backfill(0, 4, 5)
+    assert rules(draft) == []
+    draft.asked[-1] = backfill(1, 4, None)
+    assert rules(draft) == []
+
+
+def test_a_backfill_need_not_publish_what_may_have_been_ratified_after_it_began() -> None:
+    """Versions beyond the latest are no error, and commits go on meanwhile."""
+    for invoked, expected in ((2, []), (3, []), (4, [Rule.BACKFILL_NOT_DONE])):
+        draft = two_commits(seen(7, absent=(1,)))
+        draft.asked.append(backfill(99, invoked, 5))
+        assert rules(draft) == expected
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [
+        asked("r", 4, 4, events.GetCommits(start=5), events.Commits(latest=1)),
+        asked("x", 4, 4, events.Commit(version=1, attempt="x"), events.Conflict()),
+        asked("o", 4, 4, events.AttemptOutcome(attempt="b"), events.Landed(version=1)),
+    ],
+)
+def test_what_was_ratified_before_a_backfill_is_known_from_any_observation(witness: Asked) -> None:
+    """The latest time that all upper bounds leave, not only the writer's own answer."""
+    draft = two_commits(seen(9, absent=(1,)))
+    draft.asked = [commit("a", 0, 0, 1), commit("b", 1, 2, None), backfill(1, 5, 6)]
+    assert rules(draft) == []
+    draft.asked.append(witness)
+    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
+
+
+def test_a_later_version_told_early_proves_an_earlier_one_ratified() -> None:
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 9), commit("b", 1, 2, 3), backfill(0, 4, 5)])
+    draft.looked = [seen(7, absent=(0,))]
+    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
+
+
+def test_what_must_have_been_ratified_is_found_whatever_order_the_answers_came_in() -> None:
+    """Two slow answers, then a quick one for the version after: all three were ratified before it ended."""
+    draft = Draft(
+        log=log("a", "b", "c"),
+        asked=[commit("a", 0, 0, 9), commit("b", 1, 0, 9), commit("c", 2, 2, 3), backfill(2, 4, 5)],
+        looked=[seen(7, absent=(0,))],
+    )
+    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
+    draft.asked[2] = commit("c", 2, 2, 4)
+    assert rules(draft) == []
+
+
+def test_a_published_file_proves_its_version_ratified_before_a_backfill() -> None:
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), backfill(1, 4, 5)])
+    draft.looked = [seen(3, 0), seen(7, absent=(1,))]
+    assert rules(draft) == []
+    draft.looked = [seen(3, 0), seen(7, absent=(0,))]
+    assert Rule.PUBLISHED_THEN_GONE in rules(draft)
+
+
+def test_a_commit_by_put_if_absent_is_ratified_by_becoming_visible() -> None:
+    """catalog-managed, "Commit Protocol", option 3."""
+    direct = [Version("a", direct=True), Version("b", direct=True)]
+    draft = two_commits(seen(4, absent=(1,)), log=direct)
+    assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
+    draft.looked = [seen(3, absent=(1,))]
+    assert rules(draft) == []
+    draft.looked = [seen(4, 1)]
+    assert rules(draft) == []
+
+
+def test_a_commit_by_put_if_absent_waits_for_the_publication_of_those_before_it() -> None:
+    """managed-commits, "Commit Protocol": no backfilled commit until the previous one is backfilled."""
+    draft = two_commits(seen(4, absent=(0,)), log=[Version("a"), Version("b", direct=True)])
+    assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
+    draft.log[1].direct = False
+    assert rules(draft) == []
+
+
+def test_a_version_after_a_commit_by_put_if_absent_shows_that_it_is_visible() -> None:
+    draft = Draft(
+        log=[Version("a", direct=True), Version("b")],
+        asked=[commit("a", 0, 0, None), commit("b", 1, 1, 2)],
+        looked=[seen(3, absent=(0,))],
+    )
+    assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
+    draft.looked = [seen(3, absent=(1,))]
+    assert rules(draft) == []
+
+
+def test_a_commit_by_put_if_absent_from_before_was_visible_from_before() -> None:
+    draft = Draft(log=[Version("old", direct=True)], before=1, looked=[seen(3, absent=(0,))])
+    assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
+    draft.log[0].direct = False
+    assert rules(draft) == []
+
+
+def test_a_commit_by_put_if_absent_is_published_as_soon_as_a_backfill_asks() -> None:
+    draft = Draft(
+        log=[Version("a"), Version("b", direct=True), Version("c")],
+        asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), commit("c", 2, 1, 2), backfill(0, 3, 4)],
+    )
+    draft.looked = [seen(5, 0, 1, absent=(2,))]
+    assert rules(draft) == []
+
+
+def test_a_reader_by_path_reads_a_prefix_of_what_is_published() -> None:
+    draft = two_commits(seen(6, 0, absent=(1,)))
+    draft.ask("r", 4, 5, events.Snapshot(by_path=True), events.SnapshotRead(version=1, stale=True))
+    assert rules(draft) == [Rule.READ_UNPUBLISHED]
+    draft.asked[-1].answer = events.SnapshotRead(version=0, stale=True)
+    assert rules(draft) == []
+
+
+def test_a_table_is_given_back_only_with_everything_published() -> None:
+    """FB38; managed-commits, "Converting a managed-commit table to filesystem table"."""
+    draft = two_commits(seen(6, absent=(1,)))
+    draft.log.append(Version("h"))
+    draft.ask("m", 4, 5, events.HandBack(version=2, attempt="h"), events.Ratified(version=2))
+    assert rules(draft) == [Rule.HANDED_BACK_UNPUBLISHED]
+    draft.looked = [seen(6, 1)]
+    assert rules(draft) == []
+    draft.looked = [seen(6, 1, absent=(2,))]
+    assert rules(draft) == []
+
+
+def test_a_checkpoint_is_of_a_published_version() -> None:
+    """FB16, FB17; both documents, maintenance."""
+    draft = two_commits(seen(6, 0, absent=(1,)))
+    draft.ask("m", 4, 5, events.Checkpoint(version=1), Done())
+    assert rules(draft) == [Rule.CHECKPOINT_UNPUBLISHED]
+    draft.asked[-1].request = events.Checkpoint(version=0)
+    assert rules(draft) == []
+
+
+def test_several_clocks_leave_the_order_of_looks_open() -> None:
+    draft = two_commits(seen(5, 1), seen(7, absent=(0,)))
+    assert rules(draft) == [Rule.PUBLISHED_OUT_OF_ORDER]
+    draft.skew = 2
+    assert rules(draft) == []
+
+
+def test_a_contradiction_names_the_look_and_the_answer() -> None:
+    draft = two_commits(seen(6, 0, absent=(1,)))
+    draft.asked.append(backfill(1, 4, 5))
+    (violation,) = verdict_on(draft).violations
+    assert [operation.id for operation in violation.operations] == [3, 2]
+    assert "a look at the files (operation 3, 6..6: version 0 published, no version 1)" in violation.message
+    assert "m's backfill_to_version at version 1 (operation 2, 4..5: done)" in violation.message
