@@ -117,7 +117,7 @@ class TableColumns:
         """So many versions of the final log existed before the history."""
         self.direct: set[int] = set()
         self.missing: int | None = None
-        """The first version that is missing inside the final log."""
+        """A version that is missing in the final log, although later ones are there."""
         # What versions are said to be and to say.
         self.identities: dict[int, tuple[int, int]] = {}
         self.contents: dict[tuple[int, str], Told] = {}
@@ -322,6 +322,8 @@ def _place_look(table: TableColumns, look: FileLook) -> None:
 def _place_witness(table: TableColumns, witness: Witness) -> None:
     if not table.log:
         table.base = witness.version
+        if witness.version > 0 and not witness.before:
+            table.missing = 0
     elif witness.version != table.end and table.missing is None:
         table.missing = table.end
     table.log.append(NO_ATTEMPT if witness.attempt is None else table.attempt(witness.attempt))

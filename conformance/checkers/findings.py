@@ -55,7 +55,8 @@ class Findings:
         """Two observations that cannot both be true: what is not before the first must be before the second."""
         u, v = early.version, late.version
         after = f", and version {v} comes after version {u}" if u != v else ""
-        not_before = _EARLY[early.kind].format(v=u, at=early.time, first=FIRST)
+        older = "no version at all" if u == 0 else f"nothing newer than version {u - 1}"
+        not_before = _EARLY[early.kind].format(v=u, at=early.time, first=FIRST, older=older)
         but_there = _LATE[late.kind].format(v=v, at=late.time, second=SECOND)
         shown = attempt if early.kind is Early.SENT else None
         self.add(violated(early, late), v, f"{not_before} {but_there}{after}.", early.id, late.id, shown)
@@ -64,11 +65,9 @@ class Findings:
 _EARLY: Final = {
     Early.SENT: "The attempt that is version {v} was first sent, in a request not refused, by {first}, so it was not "
     "ratified before {at}.",
-    Early.GAP: "{first} was told at its end that version {v} is missing, so it was not ratified before {at}.",
-    Early.READ: "{first} was told of nothing newer than the version before {v}, so version {v} was not ratified "
-    "before {at}.",
-    Early.REFUSAL: "{first} was told of nothing newer than the version before {v}, so version {v} was not ratified "
-    "before {at}.",
+    Early.GAP: "{first} was told that version {v} is missing, so it was not ratified before {at}.",
+    Early.READ: "{first} was told of {older}, so version {v} was not ratified before {at}.",
+    Early.REFUSAL: "{first} was told of {older}, so version {v} was not ratified before {at}.",
     Early.ABSENT: "{first} looked for the published file of version {v} and it was not there, so it was not "
     "published before {at}.",
 }

@@ -147,14 +147,17 @@ class LogChecker:
     def _check_log(self) -> None:
         table = self.table
         known = [attempt for attempt in self.log if attempt != NO_ATTEMPT]
+        twice: set[int] = set()
         if len(set(known)) != len(known):
-            for attempt, count in Counter(known).items():
-                if count > 1:
-                    self._landed_twice(attempt)
+            twice = {attempt for attempt, count in Counter(known).items() if count > 1}
+            for attempt in sorted(twice):
+                self._landed_twice(attempt)
         nobodys = [index for index in range(table.before, len(self.log)) if self.first_sent[index] == INFINITY]
         if nobodys:
             proposals = self._proposals()
             for index in nobodys:
+                if self.log[index] in twice:
+                    continue
                 self._unexplained(table.base + index, proposals.get(self.log[index]))
 
     def _landed_twice(self, attempt: int) -> None:

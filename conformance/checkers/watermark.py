@@ -11,8 +11,8 @@ and an ownership change, is ratified by becoming visible: p_v = t_v. Observation
   a backfill to w that was answered             p_v <= its end for every v <= w that was ratified before its invoke
 
 The last one needs to know what *must* have been ratified by then: the latest time that the log's upper bounds leave to
-t_v. To assume the latest is safe: it hurts no other bound. Otherwise it is the sweep of the log checker, over both times
-at once. A list and the latest version beside it need not be of one moment, nor the files of one listing.
+t_v. To assume the latest is safe: it hurts no other bound. Otherwise it is the sweep of the log checker, over both
+times at once. A list and the latest version beside it need not be of one moment, nor the files of one listing.
 
 managed-commits, "Commit Backfills" and "Commit Files"; catalog-managed, "Publishing Commits".
 """

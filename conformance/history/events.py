@@ -343,14 +343,15 @@ class FileLook(_Line, frozen=True, kw_only=True, tag="fs"):
 
 
 class Witness(_Line, frozen=True, kw_only=True, tag="witness"):
-    """One version of a table's final log. All versions of a table, ascending; the first may be later than 0."""
+    """One version of a table's final log. All versions of a table, ascending; the first may be later than 0 only if it
+    was there before the history, and then everything up to it was."""
 
     table: TableName
     version: Version
     attempt: AttemptId | None = None
     """Null only for a version from before the history."""
     before: bool = False
-    """Whether it existed before the history began. What comes before such a version did too."""
+    """Whether it existed before the history began."""
     way: Literal["staged", "inline", "direct", "ownership"] | None = None
     """`direct` and `ownership`: it became a commit by becoming visible as `<version>.json`. Null: not known, and taken
     for a commit that the owner recorded."""

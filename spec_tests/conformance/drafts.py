@@ -76,6 +76,8 @@ class Draft:
     skew: int = 0
     before: int = 0
     """So many versions of the log were there before."""
+    first: int = 0
+    """The version with which the log begins."""
     log: list[Version] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
@@ -125,12 +127,12 @@ class Draft:
         )
 
     def _witnesses(self) -> Iterator[Witness]:
-        for version, each in enumerate(self.log):
+        for version, each in enumerate(self.log, self.first):
             yield Witness(
                 table=TABLE,
                 version=version,
                 attempt=each.attempt,
-                before=version < self.before,
+                before=version - self.first < self.before,
                 way="direct" if each.direct else None,
                 content=each.content,
             )

@@ -372,6 +372,7 @@ def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_the_one_that_is_released() -> None:
+    """Write it again with `python -m conformance.history schema > conformance/history/history.schema.json`."""
     assert schema.FILE.read_text(encoding="utf-8") == schema.text()
     names = json.loads(schema.text())["$defs"].keys()
     assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names

@@ -438,17 +438,36 @@ def test_a_gap_in_the_final_log_is_the_one_thing_told_of_its_order() -> None:
     assert [violation.rule for violation in check_events(source).violations] == [Rule.LOG_HAS_GAP]
 
 
-def test_versions_from_before_may_be_nobodys_and_start_anywhere() -> None:
-    draft = Draft(asked=[commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)], log=log("o", "a"))
+def test_a_log_that_begins_late_was_there_before() -> None:
+    """FB44: the first commit of an empty log may not have any version."""
+    draft = Draft(first=5, log=log("a"), asked=[commit("a", 5, 0, 1)])
+    assert rules(draft) == [Rule.LOG_HAS_GAP]
+    draft.before = 1
+    assert check_events(draft.events()).conformant
+
+
+def test_versions_from_before_may_be_nobodys() -> None:
+    draft = Draft(first=6, before=1, log=log("o", "a"))
+    draft.asked = [commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)]
     source = draft.events()
-    before, after = source[-3], source[-2]
-    assert isinstance(before, events.Witness)
-    source[-3] = events.Witness(table=before.table, version=6, before=True)
-    assert isinstance(after, events.Witness)
-    source[-2] = events.Witness(table=after.table, version=7, attempt="a")
+    source[-3] = events.Witness(table="orders", version=6, before=True)
     assert check_events(source).conformant
-    source[-2] = events.Witness(table=after.table, version=7, attempt="z")
-    assert not check_events(source).conformant
+    source[-2] = events.Witness(table="orders", version=7, attempt="z")
+    assert [violation.rule for violation in check_events(source).violations] == [
+        Rule.RATIFIED_BUT_LOST,
+        Rule.NOBODY_PROPOSED,
+    ]
+
+
+def test_an_attempt_from_before_that_nobody_knew_is_whose_it_is_said_to_be() -> None:
+    draft = Draft(first=6, before=1, log=log("o"), asked=[commit("a", 6, 0, 1), commit("a", 6, 2, 3)])
+    source = draft.events()
+    source[-2] = events.Witness(table="orders", version=6, before=True)
+    assert check_events(source).conformant
+    draft.asked.append(commit("b", 6, 4, 5))
+    source = draft.events()
+    source[-2] = events.Witness(table="orders", version=6, before=True)
+    assert [violation.rule for violation in check_events(source).violations] == [Rule.RATIFIED_BUT_LOST]
 
 
 def test_several_tables_are_judged_each_for_itself() -> None:

@@ -1,0 +1,141 @@
+"""From the messages of the shared interface to what a history says of them.
+
+A history holds digests for contents, and one `other` for the operations that say nothing of the log. What is None here
+has no place in a history as a request (`observe` is a look at files, and is recorded as one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from conformance.history import digests, events
+from conformance.history.events import Answer, Content, Entry, PublishedFile, Request
+from conformance.history.operations import ANSWERS
+from conformance.interface import messages
+
+_DIGITS: Final = 20
+"""Of a version in a file name."""
+_HIGHEST: Final = 2**53
+"""The highest version that a history can name."""
+
+
+def request(message: messages.Request) -> Request | None:
+    """How the history names a request."""
+    match message:
+        case messages.Commit():
+            content = None if message.actions is None else _proposed(message.actions)
+            return events.Commit(version=message.version, attempt=message.attempt, content=content)
+        case messages.CreateTable():
+            # The subject may add what its dialect needs to protocol and metadata: the content is not the proposal's.
+            return events.CreateTable(attempt=message.attempt)
+        case messages.TakeOver():
+            content = _proposed(message.actions)
+            return events.TakeOver(version=message.version, attempt=message.attempt, content=content)
+        case messages.HandBack():
+            content = _proposed(message.actions)
+            return events.HandBack(version=message.version, attempt=message.attempt, content=content)
+        case messages.Append() | messages.Overwrite():
+            return events.Transact(attempt=message.marker)
+        case messages.AttemptOutcome():
+            return events.AttemptOutcome(attempt=message.attempt)
+        case messages.GetCommits():
+            return events.GetCommits(start=message.start, end=message.end)
+        case messages.LoadTable():
+            return events.LoadTable()
+        case messages.Snapshot():
+            return events.Snapshot(version=message.version, timestamp=message.timestamp)
+        case messages.BackfillToVersion():
+            return events.BackfillToVersion(version=message.version)
+        case messages.Checkpoint():
+            return events.Checkpoint(version=message.version)
+        case messages.Cleanup() | messages.Remove():
+            return events.Cleanup()
+        case messages.Observe():
+            return None
+        case _:
+            return events.Other(name=str(type(message).__struct_config__.tag))
+
+
+def answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
+    """How the history names the answer to a request; None where such a request cannot have such an answer, or
+    where it tells of versions that cannot be."""
+    found, about = _answer(asked, told), request(asked)
+    if found is None or about is None or type(found) not in ANSWERS[type(about)]:
+        return None
+    try:
+        return msgspec.convert(msgspec.to_builtins(found), type(found))
+    except msgspec.ValidationError:
+        return None
+
+
+def _answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
+    match told:
+        case messages.Ratified(version=version):
+            return events.Ratified(version=version)
+        case messages.Committed(version=version):
+            return events.Committed(version=version)
+        case messages.Landed(version=version):
+            return events.Landed(version=version)
+        case messages.NotLanded():
+            return events.NotLanded()
+        case messages.Conflict():
+            return events.Conflict(latest=told.latest, winners=_entries(told.winners or ()))
+        case messages.Gap(latest=latest):
+            return events.Gap(latest=latest)
+        case messages.Rejected(reason=reason):
+            return events.Rejected(reason=reason)
+        case messages.Unsupported(reason=reason):
+            return events.Unsupported(reason=reason)
+        case messages.Unknown(reason=reason):
+            return events.Unknown(reason=reason)
+        case messages.NotFound():
+            return events.NotFound()
+        case messages.Commits():
+            return events.Commits(latest=told.latest, commits=_entries(told.commits))
+        case messages.Table() if isinstance(asked, messages.LoadTable):
+            return events.Table(latest=told.latest, commits=None if told.commits is None else _entries(told.commits))
+        case messages.SnapshotRead():
+            return events.SnapshotRead(version=told.version, stale=told.stale)
+        case messages.Done() | messages.Policy() | messages.Identity():
+            return events.Done()
+        case _:
+            return None
+
+
+def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:
+    """The published commits in an observation of a log."""
+    found: list[PublishedFile] = []
+    for file in files:
+        stem, _, ending = file.name.partition(".")
+        is_version = len(stem) == _DIGITS and stem.isdecimal() and stem.isascii() and int(stem) <= _HIGHEST
+        if ending == "json" and is_version:
+            content = None if file.content is None else digests.of_file(file.content.encode("utf-8", "surrogatepass"))
+            found.append(PublishedFile(version=int(stem), content=content))
+    return found
+
+
+def attempt_of(file_name: str) -> str | None:
+    """The attempt of a staged file: the uuid in its name."""
+    parts = file_name.rpartition("/")[2].split(".")
+    return parts[1] if len(parts) == 3 and parts[2] == "json" else None
+
+
+def _proposed(actions: Iterable[str]) -> Content | None:
+    try:
+        return Content(actions=digests.of_actions(actions))
+    except ValueError:  # what is no JSON was proposed on purpose, and has no content to compare
+        return None
+
+
+def _entries(commits: Iterable[messages.CommitEntry]) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(
+            version=commit.version,
+            attempt=None if commit.file_name is None else attempt_of(commit.file_name),
+            content=None if commit.actions is None else _proposed(commit.actions),
+        )
+        for commit in commits
+    )

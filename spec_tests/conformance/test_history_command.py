@@ -1,0 +1,117 @@
+"""`python -m conformance.history`: exit codes, messages for people and for scripts, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.history import command, schema
+from conformance.history.__main__ import main
+from spec_tests.conformance import make_histories
+
+GOOD = make_histories.FOLDER / "good" / "late-backfill.jsonl"
+BAD = make_histories.FOLDER / "bad" / "fresh-read-misses-a-commit.jsonl"
+
+
+def test_a_conformant_history_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(GOOD)]) == command.CONFORMANT == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines() == [
+        f"{GOOD}: conformant: 8 operations on orders (3 versions); a correct owner",
+    ]
+
+
+def test_a_violation_is_told_with_its_requirement_and_both_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(BAD)]) == command.VIOLATION == 1
+    told = capsys.readouterr().out
+    assert "1. stale-read: orders, version 1" in told
+    assert "Required: Who asks for the latest version is told of every commit" in told
+    assert "reader's get_commits (operation 1, 3..4: commits, latest 0, listing 0)" in told
+    assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in told
+
+
+def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(BAD), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["operations"], told["tables"]) == ("violation", 2, {"orders": 2})
+    (violation,) = told["violations"]
+    assert (violation["rule"], violation["version"]) == ("stale-read", 1)
+    assert [operation["id"] for operation in violation["operations"]] == [1, 0]
+    assert main(["check", str(GOOD), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["violations"]) == ("conformant", [])
+
+
+def test_a_history_that_cannot_be_judged_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """conformance: a missing footer is an invalid history, never a pass."""
+    cut = tmp_path / "cut.jsonl"
+    cut.write_bytes(GOOD.read_bytes().rpartition(b'{"event":"footer"')[0])
+    assert main(["check", str(cut)]) == command.UNUSABLE == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"{cut}: this history cannot be judged: it ends after line 17 without a footer")
+    assert main(["check", str(cut), "--json"]) == 2
+    told_json = json.loads(capsys.readouterr().out)
+    assert (told_json["verdict"], told_json["line"]) == ("invalid", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "line"), [(b"", None), (b"{", 1), (b"\x00\xff\n", 1), (b"[]\n", 1), (b'{"event":"footer"}\n', 1)]
+)
+def test_what_is_no_history_is_named_by_line(
+    content: bytes, line: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "no-history"
+    file.write_bytes(content)
+    assert main(["check", str(file), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["line"] == line
+    assert main(["check", str(file)]) == 2
+    where = "" if line is None else f", line {line}"
+    assert capsys.readouterr().err.startswith(f"{file}{where}: this history cannot be judged: ")
+
+
+def test_every_fixture_cut_off_anywhere_is_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = BAD.read_bytes()
+    cut = tmp_path / "cut.jsonl"
+    for length in range(0, len(content), 7):
+        cut.write_bytes(content[:length])
+        assert main(["check", str(cut)]) == 2, length
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", [[], ["check"], ["judge", "x"], ["check", "a", "b"], ["check", "a", "--xml"]])
+def test_a_wrong_call_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_the_schema_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    assert capsys.readouterr().out == schema.text()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "conformance.history", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.processes
+def test_the_command_is_a_program_that_never_shows_a_traceback(tmp_path: Path) -> None:
+    for arguments, code in (
+        (["check", str(GOOD)], 0),
+        (["check", str(BAD)], 1),
+        (["check", str(tmp_path)], 2),
+        (["check", str(tmp_path / "missing")], 2),
+        ([], 2),
+    ):
+        done = run(*arguments)
+        assert done.returncode == code, done
+        assert "Traceback" not in done.stderr + done.stdout
