@@ -289,7 +289,7 @@ def write(
     location: Path,
     schema: Struct,
     partition_columns: Sequence[str],
-    data: pa.Table | pa.RecordBatchReader,
+    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
     *,
     new_id: Callable[[], str] = random_uuid,
     indexed: Collection[Leaf] | None = None,
@@ -297,10 +297,17 @@ def write(
     """Write a whole Arrow table or stream as data files of the table at `location`; its add actions.
 
     Nothing is left behind if it fails. The caller commits the actions, or deletes the files with `delete`.
+    Raises `InvalidRequestError` for what is no Arrow data, and what `DataFileWriter` raises.
     """
+    import pyarrow as pa
+
+    if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        raise InvalidRequestError(
+            f"rows come as a pyarrow Table, RecordBatch or RecordBatchReader, not as {type(data)}"
+        )
     writer = DataFileWriter(location, schema, partition_columns, new_id=new_id, indexed=indexed)
     try:
-        for batch in data.to_batches() if hasattr(data, "to_batches") else data:
+        for batch in data if isinstance(data, pa.RecordBatchReader) else (data,):
             writer.write(batch)
         actions = writer.finish()
     except BaseException:

@@ -15,7 +15,13 @@ from refimpl import actions, log_path
 from refimpl.client.conflicts import Winner
 from refimpl.client.log_reading import LogReader
 from refimpl.commits import AttemptId, RatifiedCommit
-from refimpl.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.errors import (
+    CorruptionError,
+    CorruptLogError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
 from refimpl.log_path import Version
 
 
@@ -76,7 +82,12 @@ class FilesystemProposer:
         return Lost(version=version) if self._log.published(version) else None
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
+        """Raises `InvalidRequestError` for what no reader could read: here no owner validates it."""
         name = log_path.commit(version)
+        try:
+            actions.decode(content, source=f"the commit of version {version}")
+        except CorruptLogError as error:
+            raise InvalidRequestError(f"{error}; nothing was written", version=version) from error
         try:
             if self._log.put_if_absent(name, content) or self._log.read(name) == content:
                 return Won(version=version)

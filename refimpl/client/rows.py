@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def append(table: Table, rows: Any, *, app: tuple[str, int] | None = None) -> Committed | None:
-    """Append a `pyarrow.Table` or `RecordBatchReader`, columns by name.
+    """Append a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, columns by name.
 
     `app`: (application id, batch number); a batch that this application committed already is skipped, and
     None returned. Raises `InvalidRequestError` for rows that do not fit, and what a commit raises.

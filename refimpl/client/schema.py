@@ -128,7 +128,7 @@ def parse(schema_string: str) -> Struct:
     try:
         document = json.loads(schema_string)
         parsed = _type_from_json(document, "schema")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidTableError(f"the schema is not Delta's JSON of a struct: {schema_string[:200]!r}") from error
     if not isinstance(parsed, Struct):
         raise InvalidTableError(f"the schema is a {parsed}, not a struct")

@@ -92,7 +92,7 @@ def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
     """The metadata of every column and member, at any depth. A schema that cannot be read uses nothing."""
     try:
         pending: list[Any] = [json.loads(metadata.schema_string)]
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     while pending:
         node = pending.pop()

@@ -164,6 +164,8 @@ class Transaction:
         delta-facts section 2, "Idempotent writers". With True the batch is recorded in this transaction,
         and whoever records a batch of the same application meanwhile is a conflict.
         """
+        if not isinstance(app_id, str) or type(version) is not int:
+            raise InvalidRequestError(f"a batch is a number of an application's name, not {version!r} of {app_id!r}")
         recorded = self.transaction_version(app_id)
         if recorded is not None and version <= recorded:
             return False

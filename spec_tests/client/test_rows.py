@@ -51,6 +51,20 @@ def test_an_overwrite_leaves_only_the_new_rows_and_the_old_version_stays_readabl
     assert table.snapshot(version=1).to_arrow().num_rows == 3
 
 
+@pytest.mark.parametrize("what", [{"id": [1]}, [1], None, "abc", pa.array([1])], ids=lambda what: type(what).__name__)
+def test_what_is_no_arrow_data_is_refused(table: Table, what: object) -> None:
+    with pytest.raises(InvalidRequestError):
+        table.append(what)
+    assert table.snapshot().version == 0
+
+
+def test_batches_and_streams_are_appended_too(table: Table) -> None:
+    [batch] = rows(1, 2).to_batches()
+    table.append(batch)
+    table.append(rows(3).to_reader())
+    assert ids(table) == [1, 2, 3]
+
+
 def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None:
     with pytest.raises(InvalidRequestError):
         table.append(pa.table({"id": ["one"], "month": pa.array([1], pa.int32())}))

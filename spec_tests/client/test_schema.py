@@ -109,7 +109,11 @@ def test_a_type_that_is_not_implemented_is_refused_by_the_columns_name(name: str
     assert s.parse(text.replace(json.dumps(name), '"decimal(38,0)"'))["a"].nullable
 
 
-@pytest.mark.parametrize("text", ["", "[]", "7", '"long"', '{"type":"struct"}', '{"type":"struct","fields":[{}]}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "7", '"long"', '{"type":"struct"}', '{"type":"struct","fields":[{}]}', "{", "[" * 100_000],
+    ids=lambda text: text[:20],
+)
 def test_what_is_not_a_schema_is_an_invalid_table(text: str) -> None:
     with pytest.raises(InvalidTableError):
         s.parse(text)

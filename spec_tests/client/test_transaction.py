@@ -275,6 +275,25 @@ def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -
     assert table.transaction(snapshot=setting.again(table).snapshot()).commit().version == 1
 
 
+@pytest.mark.parametrize(("feature", "way"), EVERY_WAY, ids=name_of)
+def test_what_no_reader_could_read_is_not_committed(
+    setting: Setting, feature: TableFeature | None, way: Way | None
+) -> None:
+    """An owner refuses it; on the file system the client must, or nobody could read the table again."""
+    table = setting.table(feature, way)
+    for wrong in (adding("a", size="large"), adding("a", size=2**63)):
+        transaction = table.transaction()
+        transaction.add(wrong)
+        with pytest.raises(InvalidRequestError):
+            transaction.commit()
+    for parameters in ({"a": object()}, {"a": "\ud800"}):
+        with pytest.raises(InvalidRequestError):
+            table.transaction(parameters=parameters).commit()
+    assert setting.again(table).snapshot().version == 0
+    setting.append(table, "a")
+    assert setting.again(table).snapshot().version == 1
+
+
 def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
     """Delta's append-only tables: rows stay, files may be rewritten without a change of data."""
     table = setting.table(properties={"delta.appendOnly": "true"})
@@ -397,6 +416,12 @@ def test_what_does_not_conflict_lands_after_the_winner(setting: Setting, mine: S
     committed = transaction.commit()
     assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
     assert setting.again(table).snapshot().version == 4
+
+
+@pytest.mark.parametrize("batch", [("app", "1"), ("app", True), (1, 1)])
+def test_a_batch_is_a_number_of_a_name(setting: Setting, batch: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        setting.table().transaction().claim(*batch)
 
 
 def test_a_batch_is_written_once(setting: Setting) -> None:
