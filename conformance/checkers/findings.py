@@ -9,6 +9,8 @@ from conformance.checkers.rules import Rule
 
 MOST_OF_ONE_RULE: Final = 10
 """Findings of one rule in one table. More of them teach nothing."""
+MOST_CONTRADICTIONS: Final = 20
+"""Contradictions between times, of all rules, that a checker explains in one table: each costs a look at everything."""
 FIRST: Final = "{first}"
 SECOND: Final = "{second}"
 
@@ -32,7 +34,16 @@ class Findings:
     def __init__(self, table: str) -> None:
         self.table = table
         self.found: list[Finding] = []
+        self.unexplained = 0
+        """Contradictions that were found and left at that."""
         self._counts: dict[Rule, int] = {}
+
+    def has_room(self, rule: Rule) -> bool:
+        """Whether one more of the rule is worth explaining. If not, it is counted now."""
+        if self._counts.get(rule, 0) < MOST_OF_ONE_RULE:
+            return True
+        self._counts[rule] += 1
+        return False
 
     def add(
         self,
@@ -49,7 +60,7 @@ class Findings:
 
     @property
     def left_out(self) -> int:
-        return sum(max(0, count - MOST_OF_ONE_RULE) for count in self._counts.values())
+        return self.unexplained + sum(max(0, count - MOST_OF_ONE_RULE) for count in self._counts.values())
 
     def contradiction(self, early: Bound[Early], late: Bound[Late], attempt: str | None) -> None:
         """Two observations that cannot both be true: what is not before the first must be before the second."""

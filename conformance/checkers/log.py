@@ -33,7 +33,7 @@ from typing import Final
 from conformance.checkers import bounds
 from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
 from conformance.checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, TableColumns
-from conformance.checkers.findings import MOST_OF_ONE_RULE, Findings
+from conformance.checkers.findings import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE, Findings
 from conformance.checkers.rules import Rule
 from conformance.history.events import Header, Promise
 
@@ -54,6 +54,7 @@ class LogChecker:
         self.lower = [-INFINITY] * len(self.log)
         self.upper = [INFINITY] * len(self.log)
         self.first_sent = [INFINITY] * len(self.log)
+        self.contradictions = 0
         self.early_groups: list[Observations[Early]] = []
         self.late_groups: list[Observations[Late]] = []
 
@@ -129,6 +130,8 @@ class LogChecker:
         if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # from before, and now we know whose
             self.log[index] = attempt
             return
+        if not self.findings.has_room(Rule.RATIFIED_BUT_LOST):
+            return
         name = table.attempt_names[attempt]
         instead = self._name_at(version)
         problem = f"{{first}} was told that attempt {name} is version {version}; in the final log that is {instead}."
@@ -200,7 +203,7 @@ class LogChecker:
         self._check_refusals()
         for version, (attempt, number) in table.identities.items():
             known = self._attempt_at(version)
-            if known not in (attempt, NO_ATTEMPT):
+            if known not in (attempt, NO_ATTEMPT) and self.findings.has_room(Rule.VERSION_CHANGED):
                 name = table.attempt_names[attempt]
                 problem = (
                     f"{{first}} was told that version {version} is attempt {name}; it is {self._name_at(version)}."
@@ -217,7 +220,8 @@ class LogChecker:
         for row, (version, latest, attempt) in enumerate(columns):
             if -2 < latest < version:
                 self._self_contradiction(conflicts, row, f"a conflict at version {version} with {latest} as the latest")
-            if idempotent and 0 <= version - base < length and log[version - base] == attempt:
+            mine = idempotent and 0 <= version - base < length and log[version - base] == attempt
+            if mine and self.findings.has_room(Rule.REPLAY_REFUSED):
                 self._replay_refused(conflicts.id[row], version)
         for row, (version, latest) in enumerate(zip(gaps.version, gaps.latest, strict=True)):
             if latest >= version - 1 or version == 0:
@@ -249,7 +253,7 @@ class LogChecker:
             self.findings.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
         in_log = {attempt: table.base + index for index, attempt in enumerate(self.log)} if resolved else {}
         for number, attempt in zip(resolved.id, resolved.attempt, strict=True):
-            if attempt in in_log:
+            if attempt in in_log and self.findings.has_room(Rule.OUTCOME_WRONG):
                 version, name = in_log[attempt], table.attempt_names[attempt]
                 problem = (
                     f"{{first}} was told that attempt {name} has not landed and never will; it is version {version}."
@@ -308,7 +312,8 @@ class LogChecker:
             for row, attempt in enumerate(rows.attempt):
                 if attempt not in deadline:
                     continue
-                if rows is not table.told and rows.invoked[row] - self.skew > deadline[attempt]:
+                late = rows is not table.told and rows.invoked[row] - self.skew > deadline[attempt]
+                if late and self.findings.has_room(Rule.TOMBSTONE_IGNORED):
                     self._after_its_tombstone(rows, row)
                 end = min(deadline[attempt], rows.answered[row])
                 buried.add(rows.id[row], rows.version[row], rows.invoked[row], end, attempt, rows.latest[row])
@@ -348,6 +353,10 @@ class LogChecker:
                 reached = -INFINITY  # what is found behind it is another contradiction, not this one again
 
     def _contradiction(self, index: int) -> None:
+        self.contradictions += 1
+        if self.contradictions > MOST_CONTRADICTIONS:
+            self.findings.unexplained += 1
+            return
         late = self.late_bound(index)
         early = self.early_bound(index)
         assert late is not None and early is not None

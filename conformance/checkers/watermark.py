@@ -20,12 +20,14 @@ managed-commits, "Commit Backfills" and "Commit Files"; catalog-managed, "Publis
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 
 from conformance.checkers import bounds
 from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
 from conformance.checkers.columns import Rows, TableColumns
-from conformance.checkers.findings import Findings
+from conformance.checkers.findings import MOST_CONTRADICTIONS, Findings
 from conformance.checkers.log import LogChecker
 from conformance.checkers.rules import Rule
 
@@ -43,6 +45,7 @@ class WatermarkChecker:
         self.lower = [-INFINITY] * length
         self.upper = [INFINITY] * length
         self.direct = [self.table.base + index in self.table.direct for index in range(length)]
+        self.contradictions = 0
         self.absent = self._absent()
         self.late_groups: list[Observations[Late]] = [
             Observations(Late.VISIBLE, self.table.visible, self.table.visible.version),
@@ -103,26 +106,30 @@ class WatermarkChecker:
     def _sweep(self) -> None:
         """`alone` is what the log checker reached: its own contradictions are not told again."""
         alone = ratified = published = -INFINITY
+        last_direct = -1
         skew = self.skew
         for index in range(self.window.length):
             alone = max(alone, self.log.lower[index])
             ratified = max(ratified, self.log.lower[index])
             published = max(published, ratified, self.lower[index])
             if self.direct[index]:
-                ratified = published
+                ratified, last_direct = published, index
             if published - skew > self.upper[index]:
-                self._contradiction(index, bounds.latest(self.late_groups, self.window, index), index)
+                self._contradiction(index, partial(bounds.latest, self.late_groups, self.window, index), index)
                 alone = ratified = published = -INFINITY
             elif ratified - skew > self.log.upper[index]:
                 if alone - skew <= self.log.upper[index]:
-                    self._contradiction(index, self.log.late_bound(index), self._last_direct(index))
+                    self._contradiction(index, partial(self.log.late_bound, index), last_direct)
                 alone = ratified = published = -INFINITY
 
-    def _last_direct(self, index: int) -> int:
-        return max(at for at in range(index + 1) if self.direct[at])
-
-    def _contradiction(self, index: int, late: Bound[Late] | None, published: int) -> None:
-        """`published`: the last version whose publication the one at `index` had to wait for."""
+    def _contradiction(self, index: int, late_of: Callable[[], Bound[Late] | None], published: int) -> None:
+        """`late_of`: looks for the observation that demands the version at `index` so soon. `published`: the last
+        version whose publication it had to wait for."""
+        self.contradictions += 1
+        if self.contradictions > MOST_CONTRADICTIONS:
+            self.findings.unexplained += 1
+            return
+        late = late_of()
         ratified = self.log.early_bound(index)
         absent = bounds.earliest([self.absent], self.window, published)
         candidates = [bound for bound in (absent, ratified) if bound is not None]

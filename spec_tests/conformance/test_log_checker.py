@@ -8,8 +8,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from conformance.checkers import bounds
 from conformance.checkers.check import check_events
-from conformance.checkers.findings import MOST_OF_ONE_RULE
+from conformance.checkers.findings import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Conflict, Entry, Gap, Promise, Rejected, Unknown
@@ -523,6 +524,37 @@ def test_many_violations_of_one_rule_are_counted_rather_than_told() -> None:
     verdict = check_events(draft.events())
     assert len(verdict.violations) == MOST_OF_ONE_RULE
     assert verdict.left_out == 30 - MOST_OF_ONE_RULE
+
+
+def wrong_everywhere(versions: int) -> Draft:
+    """Each version is denied after it was acknowledged, and each replay is refused."""
+    draft = Draft(log=log(*(f"a{version}" for version in range(versions))), profiles={"idempotent-retry"})
+    for version in range(versions):
+        draft.asked.append(commit(f"a{version}", version, 10 * version, 10 * version + 1))
+        draft.asked.append(read(10 * version + 2, 10 * version + 3, version - 1))
+        draft.asked.append(commit(f"a{version}", version, 10 * version + 4, 10 * version + 5, Conflict()))
+        draft.asked.append(commit(f"b{version}", version, 10 * version + 6, 10 * version + 7))
+    return draft
+
+
+def test_a_history_that_is_wrong_everywhere_is_judged_as_fast_as_a_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every explanation costs a look at everything: few are given, the rest is counted."""
+    looks: list[int] = []
+    original = bounds.earliest
+
+    def counted(groups: object, window: object, index: int) -> object:
+        looks.append(index)
+        return original(groups, window, index)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bounds, "earliest", counted)
+    verdict = check_events(wrong_everywhere(300).events())
+    assert {violation.rule for violation in verdict.violations} == {
+        Rule.STALE_READ,
+        Rule.REPLAY_REFUSED,
+        Rule.RATIFIED_BUT_LOST,
+    }
+    assert len(looks) <= MOST_CONTRADICTIONS
+    assert len(verdict.violations) + verdict.left_out == 3 * 300
 
 
 def test_names_with_braces_are_told_as_they_are() -> None:

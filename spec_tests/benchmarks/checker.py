@@ -1,0 +1,213 @@
+"""The checker of histories: operations per second, with and without reading the file, and memory per operation.
+
+    python -m spec_tests.benchmarks.checker
+    python -m spec_tests.benchmarks.checker --operations 5000000 --rounds 1     # 10 million events, 3 GB of memory
+
+The history is a correct one: eight writers that lose most races, resend what they lost sight of, and ask what
+became of it, and eight readers; sixteen requests are in flight at any moment. Each figure is of the whole history.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from random import Random
+
+from conformance.checkers.check import judge
+from conformance.checkers.columns import HistoryColumns
+from conformance.history import events
+from conformance.history.events import (
+    Answer,
+    Clock,
+    Counts,
+    Entry,
+    Event,
+    Footer,
+    Header,
+    Request,
+    Subject,
+    Witness,
+)
+from conformance.history.operations import operations
+from conformance.history.reading import read
+from conformance.history.writing import write_events
+from spec_tests.benchmarks import measure
+from spec_tests.conformance.drafts import ended
+
+TABLE = "orders"
+CLIENTS = 16
+HEADER = Header(
+    schema=events.SCHEMA_VERSION,
+    clock=Clock(unit="tick"),
+    subject=Subject(name="simulated"),
+    dialect="catalogManaged",
+    profiles=("core", "idempotent-retry", "attempt-outcome"),
+)
+
+
+class Busy:
+    """A table that sixteen clients keep busy, as the events of a history, without holding them."""
+
+    def __init__(self, operations: int) -> None:
+        self.operations = operations
+        self.random = Random(operations)
+        self.log: list[str] = []
+        self.unsure: list[tuple[str, int]] = []
+        self.published = 0
+        self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
+
+    def events(self) -> Iterator[Event]:
+        yield HEADER
+        now = 0
+        in_flight: list[tuple[int, Answer]] = []
+        for number in range(self.operations):
+            if len(in_flight) == CLIENTS:
+                now += 1
+                done, answer = in_flight.pop(self.random.randrange(4))
+                yield self._counted(ended(now, done, answer))
+            now += 1
+            request, answer = self._ask(number)
+            yield self._counted(
+                events.Invoke(at=now, id=number, client=f"c{number % CLIENTS}", table=TABLE, request=request)
+            )
+            in_flight.append((number, answer))
+        for done, answer in in_flight:
+            now += 1
+            yield self._counted(ended(now, done, answer))
+        for version, attempt in enumerate(self.log):
+            yield self._counted(Witness(table=TABLE, version=version, attempt=attempt))
+        yield Footer(counts=Counts(**self.counts), tables={TABLE: len(self.log)}, complete=True)
+
+    def _counted(self, event: Event) -> Event:
+        self.counts[str(type(event).__struct_config__.tag)] += 1
+        return event
+
+    def _ask(self, number: int) -> tuple[Request, Answer]:
+        """A request takes effect as it is sent: every history of that kind is correct."""
+        chance = self.random.random()
+        latest = len(self.log) - 1
+        if chance < 0.45:
+            return self._commit(f"{number:08x}-0000-4000-8000-{self.random.getrandbits(48):012x}", chance)
+        if chance < 0.5 and self.unsure:
+            attempt, version = self.unsure[number % len(self.unsure)]
+            if chance < 0.475:
+                landed = version <= latest and self.log[version] == attempt
+                answer = events.Ratified(version=version) if landed else events.Conflict(latest=latest)
+                return events.Commit(version=version, attempt=attempt), answer
+            landed = version <= latest and self.log[version] == attempt
+            outcome = events.Landed(version=version) if landed else events.NotLanded()
+            return events.AttemptOutcome(attempt=attempt), outcome
+        if chance < 0.55:
+            self.published = len(self.log)
+            return events.BackfillToVersion(version=max(latest, 0)), events.Done()
+        stored = range(self.published, len(self.log))
+        entries = tuple(Entry(version=version, attempt=self.log[version]) for version in stored)
+        return events.GetCommits(), events.Commits(latest=latest, commits=entries)
+
+    def _commit(self, attempt: str, chance: float) -> tuple[Request, Answer]:
+        latest = len(self.log) - 1
+        if chance < 0.2 and latest >= 0:
+            taken = max(0, latest - self.random.randrange(3))
+            return events.Commit(version=taken, attempt=attempt), events.Conflict(latest=latest)
+        if chance < 0.21:
+            return events.Commit(version=latest + 2, attempt=attempt), events.Gap(latest=latest)
+        if chance < 0.23 and latest >= 0:
+            self.unsure = [*self.unsure[-50:], (attempt, latest)]
+            return events.Commit(version=latest, attempt=attempt), events.Unknown()
+        self.log.append(attempt)
+        if chance < 0.25:
+            self.unsure = [*self.unsure[-50:], (attempt, latest + 1)]
+            return events.Commit(version=latest + 1, attempt=attempt), events.Unknown()
+        return events.Commit(version=latest + 1, attempt=attempt), events.Ratified(version=latest + 1)
+
+
+def write(path: Path, count: int) -> int:
+    """A history of so many operations; how many events it has."""
+    busy = Busy(count)
+    with path.open("wb") as stream:
+        write_events(stream, busy.events())
+    return sum(busy.counts.values()) + 2
+
+
+def timed_reading(path: Path) -> float:
+    """Operations per second, from bytes to pairs of request and answer, all of it checked for sense."""
+    gc.collect()
+    start = time.perf_counter()
+    count = consume(operations(read(path)))
+    return count / (time.perf_counter() - start)
+
+
+def consume(items: Iterable[object]) -> int:
+    return sum(1 for _ in items)
+
+
+def timed_check(columns: HistoryColumns) -> float:
+    """Operations per second, from columns to the verdict."""
+    gc.collect()
+    start = time.perf_counter()
+    found, _ = judge(columns)
+    seconds = time.perf_counter() - start
+    assert found == []
+    return columns.operations / seconds
+
+
+def timed_whole(path: Path) -> tuple[float, HistoryColumns]:
+    gc.collect()
+    start = time.perf_counter()
+    columns = HistoryColumns(operations(read(path)))
+    found, _ = judge(columns)
+    seconds = time.perf_counter() - start
+    assert found == []
+    return columns.operations / seconds, columns
+
+
+def memory(path: Path) -> float:
+    """Bytes per operation at the peak, columns and check together."""
+    gc.collect()
+    tracemalloc.start()
+    columns = HistoryColumns(operations(read(path)))
+    judge(columns)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak / columns.operations
+
+
+def main() -> int:
+    options = measure.arguments("checker of histories", operations=1_000_000, rounds=5)
+    report = measure.Report(f"checker: {options.operations} operations, 16 clients")
+    with tempfile.TemporaryDirectory() as directory:
+        path, small = Path(directory, "history.jsonl"), Path(directory, "small.jsonl")
+        count = write(path, options.operations)
+        measure.progress(f"{count} events, {path.stat().st_size / 1e6:.0f} MB")
+        _, columns = timed_whole(path)
+        works = {
+            "check": lambda: timed_check(columns),
+            "read": lambda: timed_reading(path),
+            "whole": lambda: timed_whole(path)[0],
+        }
+        found = measure.interleaved(options.rounds, works)
+        report.add("check, reading excluded", [v / 1000 for v in found["check"]], "1000 op/s", at_least=500)
+        report.add("read and pair, nothing judged", [v / 1000 for v in found["read"]], "1000 op/s")
+        report.add("file to verdict", [v / 1000 for v in found["whole"]], "1000 op/s")
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        report.add("resident memory at the peak", [resident / 1e6], "MB")
+        tenth = max(options.operations // 10, 1000)
+        write(small, tenth)
+        per_operation = memory(small)
+        larger = Path(directory, "larger.jsonl")
+        write(larger, 3 * tenth)
+        report.add(f"memory per operation, {tenth} operations", [per_operation], "bytes")
+        report.add(
+            "the same, three times as many operations: ratio", [memory(larger) / per_operation], "x", at_most=1.1
+        )
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
