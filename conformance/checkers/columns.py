@@ -163,6 +163,7 @@ class HistoryColumns:
                 found = item
                 self.minus_one_claims = item.dialect == "catalogManaged"
                 self.fresh_refusals = Promise.FRESH_REFUSALS in item.promises
+                self.fresh_snapshots = self.minus_one_claims or Promise.FRESH_SNAPSHOTS in item.promises
         if found is None:
             raise InvalidHistoryError("it is empty")
         self.header = found
@@ -259,12 +260,13 @@ def _last_omitted(commits: tuple[Entry, ...], start: int, end: int) -> int | Non
     return end if end >= start else None
 
 
-def _place_snapshot(_: HistoryColumns, table: TableColumns, op: Operation) -> None:
+def _place_snapshot(history: HistoryColumns, table: TableColumns, op: Operation) -> None:
     answer, request, answered = op.answer, op.request, op.answered
     if answered is None or not isinstance(answer, events.SnapshotRead) or not isinstance(request, events.Snapshot):
         return
     pinned = request.version is not None or request.timestamp is not None
-    rows = table.stale if pinned or answer.stale or request.by_path else table.fresh
+    may_be_stale = pinned or answer.stale or request.by_path or not history.fresh_snapshots
+    rows = table.stale if may_be_stale else table.fresh
     rows.add(op.id, answer.version, op.invoked, answered)
     if request.by_path:
         table.path_reads.add(op.id, answer.version, op.invoked, answered)

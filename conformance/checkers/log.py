@@ -18,9 +18,11 @@ where that exceeds its own upper bound, two observations contradict each other. 
 bounds hold, the earliest times that they allow are a history in which every answer is right. That is why the checker is
 complete. It is linear in the number of operations and versions.
 
-Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim (columns); owners may not know yet
-of a commit by put-if-absent, so a read need not tell of it; a conflict may tell nothing, or something old; without the
-profile `idempotent-retry` a replay may be answered as a conflict; a rejection can have any reason.
+Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim, and a reader of such a table may
+do without its owner (columns); owners may not know yet of a commit by put-if-absent, so a read need not tell of it; a
+conflict may tell nothing, or something old; without the profile `idempotent-retry` a replay may be answered as a
+conflict; a rejection can have any reason; an attempt that was resolved as not landed may be told of a conflict or a gap
+that is true, unless `tombstone-first` promises that it gets none after its tombstone.
 """
 
 from __future__ import annotations

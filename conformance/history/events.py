@@ -72,7 +72,8 @@ class Commit(_Proposal, frozen=True, kw_only=True, tag="commit"):
 
 
 class CreateTable(_Proposal, frozen=True, kw_only=True, tag="create_table"):
-    """Propose version 0. Creators of one name race for one log, wherever their files are."""
+    """Propose version 0. Creators of one name race for one log, wherever their files are. It is invoked before anything
+    of the table is written."""
 
 
 class TakeOver(_Proposal, frozen=True, kw_only=True, tag="take_over"):
@@ -186,7 +187,7 @@ class Table(_Answer, frozen=True, kw_only=True, tag="table"):
 class SnapshotRead(_Answer, frozen=True, kw_only=True, tag="snapshot_read"):
     version: Version
     stale: bool = False
-    """Whether the client said that newer versions may exist."""
+    """Whether the client said that newer versions may exist, or did not ask the owner."""
 
 
 class Done(_Answer, frozen=True, kw_only=True, tag="done"):
@@ -254,6 +255,9 @@ class Promise(Enum):
     """The latest version that a conflict or a gap tells is the latest at that moment, not one from a cache."""
     FRESH_DIRECT = "fresh-direct"
     """The owner knows of a commit by put-if-absent as soon as it is visible."""
+    FRESH_SNAPSHOTS = "fresh-snapshots"
+    """A client asks the owner for every new snapshot, also of a managedCommit table, where it need not: there a reader
+    may do without its owner. Of a catalogManaged table every client does."""
     TOMBSTONE_FIRST = "tombstone-first"
     """An attempt that was resolved as not landed is refused as such, before any look at versions: it gets no conflict
     and no gap any more."""

@@ -196,6 +196,8 @@ class Owner:
 
     def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead) -> Effect:
         may_be_stale = request.version is not None or request.timestamp is not None or request.by_path or answer.stale
+        if self.header.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.header.promises:
+            may_be_stale = True  # its reader may do without the owner
 
         def effect(state: State) -> Iterable[State]:
             if request.by_path and answer.version >= state.published:

@@ -222,6 +222,8 @@ class Simulation:
             if self.random.random() < 0.3:
                 return events.SnapshotRead(version=self.random.randint(0, self.latest), stale=True)
             known = self._known()
+            if self.draft.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.draft.promises:
+                known = self.random.randint(-1, self.latest)
             return events.SnapshotRead(version=known) if known >= 0 else events.NotFound()
 
         self._send(events.Snapshot(version=pinned, by_path=by_path), effect)

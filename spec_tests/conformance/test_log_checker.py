@@ -269,6 +269,17 @@ def test_a_read_that_may_be_stale_claims_less() -> None:
     assert rules(draft) == [Rule.STALE_READ]
 
 
+def test_a_reader_of_a_managed_commit_table_may_do_without_its_owner_unless_it_promises_to_ask() -> None:
+    """managed-commits, "Reading managed-commit tables": two choices. FB01, FB02 are about those who ask."""
+    draft = race(dialect="managedCommit")
+    draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
+    assert rules(draft) == []
+    draft.promises = {Promise.FRESH_SNAPSHOTS}
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.asked[-1].answer = events.SnapshotRead(version=1)
+    assert rules(draft) == []
+
+
 def test_a_stale_read_tells_of_no_version_before_it_is_ratified() -> None:
     draft = race()
     draft.ask("r", 3, 4, events.Snapshot(), events.SnapshotRead(version=1, stale=True))
