@@ -1,7 +1,7 @@
 """The checker of histories: operations per second, with and without reading the file, and memory per operation.
 
     python -m spec_tests.benchmarks.checker
-    python -m spec_tests.benchmarks.checker --operations 5000000 --rounds 1     # 10 million events, 3 GB of memory
+    python -m spec_tests.benchmarks.checker --operations 5000000 --rounds 1     # 11 million events
 
 The history is a correct one: eight writers that lose most races, resend what they lost sight of, and ask what
 became of it, and eight readers; sixteen requests are in flight at any moment. Each figure is of the whole history.
