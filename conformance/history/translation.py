@@ -37,7 +37,7 @@ def request(message: messages.Request) -> Request | None:
         case messages.HandBack():
             content = _proposed(message.actions)
             return events.HandBack(version=message.version, attempt=message.attempt, content=content)
-        case messages.Append() | messages.Overwrite():
+        case messages.Transact():
             return events.Transact(attempt=message.marker)
         case messages.AttemptOutcome():
             return events.AttemptOutcome(attempt=message.attempt)
@@ -51,6 +51,8 @@ def request(message: messages.Request) -> Request | None:
             return events.BackfillToVersion(version=message.version)
         case messages.Checkpoint():
             return events.Checkpoint(version=message.version)
+        case messages.Compact():
+            return events.Checkpoint(version=message.end)
         case messages.Cleanup() | messages.Remove():
             return events.Cleanup()
         case messages.Observe():
@@ -75,7 +77,9 @@ def _answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
     match told:
         case messages.Ratified(version=version):
             return events.Ratified(version=version)
-        case messages.Committed(version=version):
+        case messages.Committed(version=None):
+            return events.Rejected(reason="nothing to commit")
+        case messages.Committed(version=int(version)):
             return events.Committed(version=version)
         case messages.Landed(version=version):
             return events.Landed(version=version)

@@ -11,7 +11,8 @@ Times are ms since the epoch.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -42,6 +43,8 @@ class Hello(_Request, frozen=True, kw_only=True):
     """Who are you, and what do you promise? The first request of every connection."""
 
     interface_version: int = INTERFACE_VERSION
+    owner_url: str | None = None
+    """For a client under test in another process: where the kit's own owner answers this interface over HTTP."""
 
 
 class LoadTable(_Request, frozen=True, kw_only=True):
@@ -61,8 +64,8 @@ class CreateTable(_Request, frozen=True, kw_only=True):
     """How later commits will be proposed: `staged`, `inline` or `direct`."""
     attempt: AttemptId
     actions: tuple[str, ...]
-    """One JSON document each, commitInfo first. The subject may add what its dialect needs to protocol
-    and metadata (its own name as owner, for example), and nothing else."""
+    """One JSON document each, commitInfo first. They carry the features and properties of the dialect; the subject may
+    add what is its own (its name as owner and its configuration, the location), and nothing else."""
     backfill: str = "on-request"
     """`on-request`, or `subject` to leave it to the subject."""
     backlog_limit: int | None = None
@@ -107,7 +110,8 @@ class DropTable(_Request, frozen=True, kw_only=True):
 
 
 class TakeOver(_Request, frozen=True, kw_only=True):
-    """Own the filesystem table at `path`: `actions` is the ownership change, for `version`."""
+    """Own the filesystem table at `path`: `actions` is the ownership change, for `version`. The subject may add its
+    name as owner and its configuration to the metadata. The answer `ratified` names the table."""
 
     path: str
     name: str
@@ -142,11 +146,20 @@ class Observe(_Request, frozen=True, kw_only=True):
 
 
 class Plant(_Request, frozen=True, kw_only=True):
-    """Create or overwrite a file below the table's log folder. Profile `storage-access`."""
+    """Create or overwrite a file below the table's log folder. Profile `storage-access`.
+
+    In `observe`, `plant` and `remove`, `table` may also be the path of a filesystem table, below the `storage` of the
+    subject's identity: the kit makes such tables by planting their files.
+    """
 
     table: TableRef
     file: str
+    """Its path below the log folder, `/` between folders."""
     content: str
+    if_absent: bool = False
+    """Answer `conflict`, and leave the file alone, where there is one: what any filesystem writer does."""
+    modified: int | None = None
+    """The modification time that it shall have."""
 
 
 class Remove(_Request, frozen=True, kw_only=True):
@@ -167,29 +180,67 @@ class Restart(_Request, frozen=True, kw_only=True):
     """Start again from what is durable. Profile `harness-control`, or `durable-restart`."""
 
 
-class Snapshot(_Request, frozen=True, kw_only=True):
-    """Client side: read the table, the newest version or `version`."""
+# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that the kit's owner knows;
+# `create_table`, `take_over`, `hand_back`, `drop_table` and `backfill_to_version` may be asked of a client too.
 
-    table: TableRef
+
+class Snapshot(_Request, frozen=True, kw_only=True):
+    """Client side: read the table: the newest version, `version`, or the one at `timestamp`. A client that is given
+    `path` instead of `table` knows no more than where the files are."""
+
+    table: TableRef | None = None
+    path: str | None = None
     version: Version | None = None
     timestamp: int | None = None
 
 
-class Append(_Request, frozen=True, kw_only=True):
-    """Client side: one transaction that adds these files, reading nothing."""
+class DataFile(_Message, frozen=True, kw_only=True):
+    """A file of the table, as the actions name it. Nobody reads its data."""
+
+    path: str
+    partition: str | None = None
+    """Its value of the kit's one partition column, `part`, if the table has that."""
+
+
+class Isolation(Enum):
+    """What a transaction is checked against; Delta's names."""
+
+    SERIALIZABLE = "Serializable"
+    WRITE_SERIALIZABLE = "WriteSerializable"
+    SNAPSHOT = "SnapshotIsolation"
+
+
+class Transact(_Request, frozen=True, kw_only=True):
+    """Client side: one transaction, based on the snapshot of `read_version`, committed at whatever version it can.
+
+    Others may have committed since: the client checks what they did against what this transaction read and does.
+    """
 
     table: TableRef
-    files: tuple[str, ...]
     marker: str
-    """Stands in the commit's `txnId` or operation, so that the kit recognises it."""
-
-
-class Overwrite(_Request, frozen=True, kw_only=True):
-    """Client side: one transaction that removes all files and adds these."""
-
-    table: TableRef
-    files: tuple[str, ...]
-    marker: str
+    """Becomes the `txnId` of its commit: thus the kit finds it in the log."""
+    read_version: Version | None = None
+    """None: the newest."""
+    reads: str | None = None
+    """What it read: None nothing (with adds alone a blind append), `*` all, otherwise all of one partition value."""
+    adds: tuple[DataFile, ...] = ()
+    removes: tuple[str, ...] = ()
+    """Paths."""
+    data_change: bool = True
+    """False: it only rearranges data."""
+    isolation: Isolation = Isolation.SERIALIZABLE
+    application: tuple[str, int] | None = None
+    """A batch: the application's id and its version. A batch that the table has is not written again."""
+    set_properties: dict[str, str] = msgspec.field(default_factory=dict)
+    unset_properties: tuple[str, ...] = ()
+    replace_table: bool = False
+    """REPLACE TABLE: removes all files, and puts new metadata in the place of the old."""
+    add_feature: str | None = None
+    """A table feature that the protocol gets."""
+    domain: tuple[str, str] | None = None
+    """A metadata domain and its configuration."""
+    if_needed: bool = False
+    """Leave no commit if there is nothing to commit."""
 
 
 class Checkpoint(_Request, frozen=True, kw_only=True):
@@ -199,17 +250,40 @@ class Checkpoint(_Request, frozen=True, kw_only=True):
     version: Version
 
 
+class Compact(_Request, frozen=True, kw_only=True):
+    """Client side: write a log compaction of `start` to `end`."""
+
+    table: TableRef
+    start: Version
+    end: Version
+
+
+class Checksum(_Request, frozen=True, kw_only=True):
+    """Client side: write the checksum of `version`."""
+
+    table: TableRef
+    version: Version
+
+
 class Cleanup(_Request, frozen=True, kw_only=True):
-    """Client side: metadata cleanup of everything older than `older_than`."""
+    """Client side: metadata cleanup of everything older than `older_than`: the cut-off commit is the newest one whose
+    time is not later."""
 
     table: TableRef
     older_than: int
 
 
+class Maintain(_Request, frozen=True, kw_only=True):
+    """Client side: run `vacuum`, `optimize` or `reorg`, if the owner allows it."""
+
+    table: TableRef
+    job: str
+
+
 Request = (
     Hello | LoadTable | CreateTable | Commit | AttemptOutcome | GetCommits | BackfillToVersion | DropTable | TakeOver
-    | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash | Restart | Snapshot | Append | Overwrite
-    | Checkpoint | Cleanup
+    | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash | Restart | Snapshot | Transact | Checkpoint
+    | Compact | Checksum | Cleanup | Maintain
 )  # fmt: skip
 
 
@@ -245,6 +319,12 @@ class Identity(_Answer, frozen=True, kw_only=True):
     limits: dict[str, int] = msgspec.field(default_factory=dict)
     shared_state: bool = False
     """Whether several processes of the subject share one state; otherwise all clients use one process."""
+    storage: str | None = None
+    """With `storage-access`: the folder below which the kit may make filesystem tables, as the subject calls it."""
+    promises: tuple[str, ...] = ()
+    """Beyond the profiles: the values of `conformance.history.events.Promise`."""
+    crash_points: tuple[str, ...] = ()
+    """With `harness-control`: what `crash` may name."""
 
 
 class Table(_Answer, frozen=True, kw_only=True):
@@ -257,6 +337,10 @@ class Table(_Answer, frozen=True, kw_only=True):
     location: str | None = None
     commits: tuple[CommitEntry, ...] | None = None
     """catalog-managed: part of the resolution."""
+    protocol: str | None = None
+    """The latest protocol action, as JSON, of an owner that tells it."""
+    metadata: str | None = None
+    """The latest metaData action, as JSON, of an owner that tells it."""
 
 
 class NotFound(_Answer, frozen=True, kw_only=True):
@@ -333,6 +417,7 @@ class LogFile(_Message, frozen=True, kw_only=True):
     name: str
     size: int
     content: str | None = None
+    modified: int | None = None
 
 
 class Observation(_Answer, frozen=True, kw_only=True):
@@ -340,18 +425,30 @@ class Observation(_Answer, frozen=True, kw_only=True):
 
 
 class SnapshotRead(_Answer, frozen=True, kw_only=True):
-    """What a client read: the version, and the active files' paths."""
+    """What a client read. What it cannot tell it leaves out."""
 
     version: Version
     files: tuple[str, ...]
+    """Paths of the active files, decoded."""
     stale: bool = False
-    metadata: dict[str, Any] | None = None
+    """Whether the client says that there may be newer versions."""
+    timestamp: int | None = None
+    """The time of the commit that the version is."""
+    properties: dict[str, str] | None = None
+    """The table's."""
+    partitions: dict[str, str | None] | None = None
+    """By file: its value of the column `part`."""
+    applications: dict[str, int] | None = None
+    """By application: its latest transaction version."""
+    domains: dict[str, str] | None = None
+    warnings: tuple[str, ...] = ()
+    """Whatever the client reports without failing."""
 
 
 class Committed(_Answer, frozen=True, kw_only=True):
-    """A client's transaction landed as `version`."""
+    """A client's transaction landed as `version`; null: there was nothing to commit."""
 
-    version: Version
+    version: Version | None
 
 
 Answer = (
