@@ -1,0 +1,1 @@
+"""The checks: what is asked of a subject, and what its answers must be."""

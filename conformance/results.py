@@ -1,0 +1,181 @@
+"""What a run found: values that every report is made from, and that are written as JSON.
+
+Nothing here depends on the time or on the machine, so that the same seed and the same subject give the same bytes:
+`RunResult.environment` holds what does, and is left out of comparisons.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from conformance.requirements.catalogue import Level
+
+RESULT_SCHEMA_VERSION: Final = 1
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    pass
+
+
+class Layer(StrEnum):
+    """How the operations of a case are made."""
+
+    EXAMPLE = "example"
+    """A fixed scenario, with its positive twin."""
+    MODEL = "model"
+    """Generated sequences of operations against the pure model. Deterministic."""
+    PROCESSES = "processes"
+    """Real clients at the same time. Not deterministic."""
+    SIMULATION = "simulation"
+    """Every interleaving of effects, every crash. Deterministic."""
+
+
+class Verdict(StrEnum):
+    """What became of a case."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    """A requirement is violated."""
+    INCONCLUSIVE = "inconclusive"
+    """The subject did not get far enough to be judged: it refused what it may refuse, or did not answer."""
+    SKIPPED = "skipped"
+    """The subject does not promise what the case is about."""
+    NOT_RUN = "not-run"
+    """The budget expired, or the run was interrupted."""
+
+
+class Violation(_Value, frozen=True, kw_only=True):
+    """One way in which a case shows requirements to be violated."""
+
+    requirements: tuple[str, ...]
+    """Ids; the first is the one that names it."""
+    message: str
+    """What contradicts what, with the numbers, for somebody who knows Delta and not the kit."""
+    expected: str = ""
+    """What the documents ask for at this point."""
+    observed: str = ""
+    """What the subject did instead."""
+    operations: tuple[int, ...] = ()
+    """The numbers, in the history, of the operations that contradict each other, at most two, then related ones."""
+    rule: str | None = None
+    """The checker's rule, if a checker found it."""
+    table: str | None = None
+    version: int | None = None
+
+
+class CaseResult(_Value, frozen=True, kw_only=True):
+    """One check, on one dialect and one way to commit."""
+
+    case: str
+    """`<family>/<check>[<dialect>/<way>]`: stable, in reports and lists of known failures."""
+    check: str
+    title: str
+    """The check in words."""
+    family: str
+    layer: Layer
+    dialect: str
+    way: str
+    requirements: tuple[str, ...]
+    """All that the check is evidence for, of this dialect and these profiles."""
+    verdict: Verdict
+    reason: str = ""
+    """Why it was skipped, or is inconclusive."""
+    violations: tuple[Violation, ...] = ()
+    operations: int = 0
+    """Requests until the end of the case, or until the violation showed."""
+    history: str | None = None
+    """Of a case that failed, shrunk as far as the layer can: JSON Lines."""
+    reproduction: str | None = None
+    """Of a generated case that failed: what `replay` needs beside the name, as JSON."""
+
+
+class RequirementVerdict(StrEnum):
+    """What the run says of one requirement."""
+
+    HELD = "held"
+    VIOLATED = "violated"
+    WARNED = "warned"
+    """A SHOULD is violated."""
+    INCONCLUSIVE = "inconclusive"
+    NOT_APPLICABLE = "not-applicable"
+    """Another side's, another dialect's, or of a profile that the subject does not declare."""
+    NOT_CHECKED = "not-checked"
+    """No case of this run is evidence: not in this profile, or untestable."""
+
+
+class RequirementResult(_Value, frozen=True, kw_only=True):
+    requirement: str
+    level: Level
+    section: str
+    source: str
+    paraphrase: str
+    verdict: RequirementVerdict
+    cases: tuple[str, ...] = ()
+    """Those that are evidence, failing ones first."""
+    note: str = ""
+    """Why it is not applicable, or cannot be tested."""
+
+
+class KnownFailure(_Value, frozen=True, kw_only=True):
+    """A failure that somebody knows of. One that passes, or matches nothing, fails the run."""
+
+    case: str
+    """A case's name, or a pattern with `*`."""
+    reason: str
+    requirement: str | None = None
+    """Only violations of this requirement are known."""
+
+
+class SubjectFacts(_Value, frozen=True, kw_only=True):
+    """Who was tested, as it said itself."""
+
+    named: str
+    """As on the command line."""
+    name: str
+    version: str
+    side: str
+    profiles: tuple[str, ...]
+    ways: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    promises: tuple[str, ...] = ()
+
+
+class Environment(_Value, frozen=True, kw_only=True):
+    """What differs from run to run."""
+
+    started: str = ""
+    """ISO 8601, UTC."""
+    seconds: float = 0.0
+    python: str = ""
+    platform: str = ""
+    first_failure_seconds: float | None = None
+
+
+class RunResult(_Value, frozen=True, kw_only=True):
+    """Everything about one run."""
+
+    schema: int = RESULT_SCHEMA_VERSION
+    kit_version: str
+    interface_version: int
+    subject: SubjectFacts
+    profile: str
+    """`quick`, `standard` or `thorough`."""
+    seed: int
+    selection: str = ""
+    """What was asked for instead of everything."""
+    complete: bool
+    """False: a budget expired, or somebody interrupted it."""
+    stopped: str = ""
+    """Why it is not complete, or why the subject could not be tested any further."""
+    strict: bool = False
+    """Whether warnings fail the run."""
+    cases: tuple[CaseResult, ...]
+    requirements: tuple[RequirementResult, ...]
+    known: tuple[KnownFailure, ...] = ()
+    stale: tuple[KnownFailure, ...] = ()
+    """Of those, the ones that passed or matched nothing."""
+    environment: Environment = Environment()
+    exit_code: int
+    """0 conformant, 1 violation or stale known failure, 2 usage, adapter or nothing selected, 3 incomplete."""
