@@ -180,7 +180,7 @@ class Restart(_Request, frozen=True, kw_only=True):
     """Start again from what is durable. Profile `harness-control`, or `durable-restart`."""
 
 
-# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that the kit's owner knows;
+# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that its owner knows;
 # `create_table`, `take_over`, `hand_back`, `drop_table` and `backfill_to_version` may be asked of a client too.
 
 
