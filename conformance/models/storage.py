@@ -1,0 +1,112 @@
+"""Where the models keep a table's files: in memory, or in a real folder for clients that read it themselves.
+
+A path is `<location>/_delta_log/<name>`; `/` stands between folders. All that a log needs of a storage is here, and
+`put_if_absent` is the only thing in it that decides a race.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+LOG: Final = "_delta_log"
+
+
+class StoredFile(NamedTuple):
+    content: str
+    modified: int
+    """ms since the epoch."""
+
+
+class Storage(Protocol):
+    """Files by path. Every file is complete as soon as it can be seen."""
+
+    root: str
+    """Below it tables are made."""
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        """Whether it was absent."""
+        ...
+
+    def put(self, path: str, content: str, modified: int) -> None: ...
+
+    def read(self, path: str) -> StoredFile | None: ...
+
+    def remove(self, path: str) -> None:
+        """Nothing happens if there is none."""
+        ...
+
+    def list(self, folder: str) -> list[str]:
+        """Paths of all files anywhere below the folder, relative to it, sorted."""
+        ...
+
+
+class MemoryStorage:
+    """A dictionary. For owners that nobody looks at but the kit."""
+
+    def __init__(self) -> None:
+        self.root = "memory:"
+        self.files: dict[str, StoredFile] = {}
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        if path in self.files:
+            return False
+        self.put(path, content, modified)
+        return True
+
+    def put(self, path: str, content: str, modified: int) -> None:
+        self.files[path] = StoredFile(content, modified)
+
+    def read(self, path: str) -> StoredFile | None:
+        return self.files.get(path)
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
+
+    def list(self, folder: str) -> list[str]:
+        prefix = f"{folder}/"
+        return sorted(path.removeprefix(prefix) for path in self.files if path.startswith(prefix))
+
+
+class FolderStorage:
+    """A real folder. Files become visible whole, by link or rename; nothing is made durable, for nothing here outlives
+    the run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        temporary = self._write(path, content, modified)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        return True
+
+    def put(self, path: str, content: str, modified: int) -> None:
+        self._write(path, content, modified).replace(path)
+
+    def read(self, path: str) -> StoredFile | None:
+        try:
+            content = Path(path).read_bytes().decode("utf-8", "surrogateescape")
+            return StoredFile(content, Path(path).stat().st_mtime_ns // 1_000_000)
+        except FileNotFoundError:
+            return None
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+    def list(self, folder: str) -> list[str]:
+        base = Path(folder)
+        return sorted(str(path.relative_to(base)) for path in base.rglob("*") if path.is_file())
+
+    def _write(self, path: str, content: str, modified: int) -> Path:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(self.root) / f".{target.name}.{os.getpid()}.{id(self)}.tmp"
+        temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
+        os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
+        return temporary

@@ -1,0 +1,93 @@
+"""What a mutant is, and where all of them are found.
+
+    @mutant("PROFILE-RETRY-01", bugs=("FB09",))
+    class ReplayIsAConflict(ModelOwner):
+        "Answers the replay of a landed attempt as a conflict."
+
+        def _replay(self, table, request): return None
+
+Its id is the class's name with hyphens: `replay-is-a-conflict`. `good` registers a subject that nobody may accuse.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from conformance.requirements.catalogue import load
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A subject whose verdict is known."""
+
+    id: str
+    title: str
+    """What it does wrong, or which freedom it uses."""
+    make: type
+    side: str
+    """`owner` or `client`: how the kit drives it."""
+    violates: tuple[str, ...]
+    """Requirements, of which one must be named by the violation that finds it; none for a good one."""
+    bugs: tuple[str, ...] = ()
+    """Rows of the list of field bugs whose shape it has."""
+    freedoms: tuple[str, ...] = ()
+    """Of a good one: those that it uses."""
+
+
+_mutants: dict[str, Mutant] = {}
+
+
+def mutant(*violates: str, bugs: tuple[str, ...] = (), side: str = "owner") -> Callable[[T], T]:
+    """Register a known-bad subject. Raises `ValueError` without a requirement, or for one that does not exist."""
+    if not violates:
+        raise ValueError("a mutant violates at least one requirement")
+    return _register(side, violates=violates, bugs=bugs)
+
+
+def good(*freedoms: str, side: str = "owner") -> Callable[[T], T]:
+    """Register a subject that violates nothing, and uses these freedoms."""
+    return _register(side, freedoms=freedoms)
+
+
+def _register(
+    side: str, *, violates: tuple[str, ...] = (), bugs: tuple[str, ...] = (), freedoms: tuple[str, ...] = ()
+) -> Callable[[T], T]:
+    known = {entry.id for entry in (*load().requirements, *load().freedoms)}
+    unknown = [each for each in (*violates, *freedoms) if each not in known]
+    if unknown:
+        raise ValueError(f"not in the catalogue: {', '.join(unknown)}")
+
+    def register(made: T) -> T:
+        identifier = re.sub(r"(?<!^)(?=[A-Z0-9])", "-", made.__name__).lower()
+        if identifier in _mutants and _mutants[identifier].make.__module__ != made.__module__:
+            raise ValueError(f"two mutants are called {identifier!r}")
+        title = " ".join((made.__doc__ or "").split())
+        _mutants[identifier] = Mutant(
+            id=identifier, title=title, make=made, side=side, violates=violates, bugs=bugs, freedoms=freedoms
+        )
+        return made
+
+    return register
+
+
+@cache
+def all_mutants() -> dict[str, Mutant]:
+    """Every mutant and every good subject, by id."""
+    import conformance.mutants as package
+
+    for module in sorted(module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")):
+        importlib.import_module(module)
+    return dict(sorted(_mutants.items()))
+
+
+def handler(identifier: str, *arguments: Any) -> Any:
+    """A new one. Raises `KeyError` for an unknown id."""
+    return all_mutants()[identifier].make(*arguments)

@@ -1,0 +1,119 @@
+"""The actions of the kit's commits: small, valid, and each recognisable by its attempt's id, the `txnId`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+BASE_TIME: Final = 1_700_000_000_000
+"""ms since the epoch, of version 0. In-commit timestamps may be far from the wall clock."""
+
+SCHEMA: Final = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "part", "type": "string", "nullable": True, "metadata": {}},
+        ],
+    },
+    separators=(",", ":"),
+)
+
+PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
+    "managedCommit": {
+        "minReaderVersion": 1,
+        "minWriterVersion": 7,
+        "writerFeatures": ["inCommitTimestamp", "managedCommit"],
+    },
+    "catalogManaged": {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["catalogManaged"],
+        "writerFeatures": ["catalogManaged", "inCommitTimestamp"],
+    },
+    None: {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]},
+}
+"""By dialect; None: a filesystem table."""
+
+
+def line(kind: str, body: object) -> str:
+    """One action as it stands in a log."""
+    return json.dumps({kind: body}, separators=(",", ":"))
+
+
+def commit_info(attempt: str, timestamp: int, operation: str = "WRITE", **more: Any) -> str:
+    """in-commit timestamps: the first action of its commit."""
+    body = {"inCommitTimestamp": timestamp, "timestamp": timestamp, "operation": operation, "txnId": attempt, **more}
+    return line("commitInfo", body)
+
+
+def add(path: str, timestamp: int, partition: str | None = None, *, partitioned: bool = False) -> str:
+    body = {
+        "path": path,
+        "partitionValues": {"part": partition} if partitioned else {},
+        "size": 1,
+        "modificationTime": timestamp,
+        "dataChange": True,
+    }
+    return line("add", body)
+
+
+def remove(path: str, timestamp: int) -> str:
+    return line("remove", {"path": path, "deletionTimestamp": timestamp, "dataChange": True})
+
+
+def protocol(dialect: str | None) -> str:
+    return line("protocol", PROTOCOLS[dialect])
+
+
+def metadata(
+    table: str, timestamp: int, properties: Mapping[str, str] | None = None, partition_columns: Sequence[str] = ()
+) -> str:
+    """`table` is the id that the metadata carries."""
+    body = {
+        "id": table,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": SCHEMA,
+        "partitionColumns": list(partition_columns),
+        "configuration": {"delta.enableInCommitTimestamps": "true", **(properties or {})},
+        "createdTime": timestamp,
+    }
+    return line("metaData", body)
+
+
+def version_0(
+    dialect: str | None,
+    attempt: str,
+    table: str,
+    *,
+    timestamp: int = BASE_TIME,
+    properties: Mapping[str, str] | None = None,
+    partition_columns: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """What `create_table` proposes. Without a dialect, what a filesystem writer would write."""
+    return (
+        commit_info(attempt, timestamp, "CREATE TABLE"),
+        protocol(dialect),
+        metadata(table, timestamp, properties, partition_columns),
+    )
+
+
+def append(attempt: str, timestamp: int, files: Iterable[str] | None = None) -> tuple[str, ...]:
+    """A commit that adds files; without any named, one of its own."""
+    named = [f"part-00000-{attempt}.snappy.parquet"] if files is None else list(files)
+    return (commit_info(attempt, timestamp), *(add(path, timestamp) for path in named))
+
+
+def content(actions: Iterable[str]) -> str:
+    """As a file: newline-delimited JSON."""
+    return "".join(f"{action}\n" for action in actions)
+
+
+def attempt_of(text: str) -> str | None:
+    """The attempt whose commit this content is: the `txnId` of its first action. None: it is none of the kit's."""
+    try:
+        found = json.loads(text.partition("\n")[0])["commitInfo"]["txnId"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,127 @@
+"""The history of a scenario: what was asked and answered, what a stranger saw of the files, and the final log.
+
+Time is a count of events, so that the same answers give the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from conformance.checkers.check import Verdict, check_events
+from conformance.history import digests, events, translation
+from conformance.history.reading import read_events
+from conformance.history.writing import HistoryWriter
+from conformance.interface import messages as m
+from conformance.scenario.proposals import attempt_of
+
+NOWHERE = "-"
+"""The table of requests that are about none."""
+
+
+class Recording:
+    """Writes one history. Every method may be called from several threads if `clock` may."""
+
+    def __init__(self, header: events.Header, clock: Callable[[], int] | None = None) -> None:
+        self._stream = io.BytesIO()
+        ticks = count(1)
+        self._writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
+        self.operations = 0
+        """Requests so far, looks at files included."""
+
+    def invoke(self, client: str, table: str, request: m.Request) -> int:
+        """Just before a request is sent. The number of the operation, in the history and for its answer."""
+        self.operations += 1
+        about = translation.request(request) or events.Other(name="observe")
+        return self._writer.invoke(client, table, about)
+
+    def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
+        """Just after the answer. Whether such a request can have such an answer: if not, the record says unknown."""
+        if translation.request(request) is None:
+            told: events.Answer | None = events.Done()
+        else:
+            told = translation.answer(request, answer)
+        self._writer.ended(number, told or events.Unknown(reason=f"no answer to this request: {answer}"[:200]))
+        return told is not None
+
+    def lost(self, number: int, why: str) -> None:
+        """Nobody will learn the answer."""
+        self._writer.ended(number, events.Unknown(reason=why))
+
+    def fault(self, kind: str, client: str = "", note: str = "") -> None:
+        self._writer.fault(kind, client=client, note=note)
+
+    def now(self) -> int:
+        return self._writer.now()
+
+    def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
+        """What an `observe` that began at `since` showed. `absent`: versions that were looked for one by one."""
+        self.operations += 1
+        return self._writer.look(table, since, translation.published(files), absent)
+
+    def final_log(self, versions: Iterable[events.Witness]) -> None:
+        for version in versions:
+            self._writer.witness(version)
+
+    def complete(self) -> None:
+        self._writer.complete()
+
+    @property
+    def text(self) -> str:
+        """The history, JSON Lines."""
+        return self._stream.getvalue().decode("utf-8")
+
+    def judge(self) -> Verdict:
+        """What the checkers say of it. Raises `InvalidHistoryError` if it was not completed."""
+        return check_events(list(read_events(io.BytesIO(self._stream.getvalue()))))
+
+
+def witnesses(
+    table: str,
+    published: Iterable[m.LogFile],
+    listed: Iterable[m.CommitEntry],
+    *,
+    way: str,
+    before: int = 0,
+    ownership: Iterable[str] = (),
+) -> list[events.Witness]:
+    """The final log of a table: of every version its published file, else what its owner lists.
+
+    `before`: so many versions, from 0 on, were there before the history. `ownership`: attempts that changed the owner,
+    which became commits by becoming visible.
+    """
+    files = list(published)
+    by_name = {file.name: file.content for file in files}
+    found: dict[int, tuple[str | None, str | None]] = {}
+    for commit in listed:
+        found[commit.version] = _listed(commit, by_name)
+    for file in translation.published(files):
+        content = by_name[f"{file.version:020}.json"]
+        found[file.version] = (None if content is None else attempt_of(content), content)
+    changes = set(ownership)
+    log = []
+    for version, (attempt, content) in sorted(found.items()):
+        how = "ownership" if attempt in changes else way if version > 0 else None
+        log.append(
+            events.Witness(
+                table=table,
+                version=version,
+                attempt=None if version < before else attempt or f"somebody's version {version}",
+                before=version < before,
+                way=how,  # type: ignore[arg-type]
+                content=None if content is None else digests.of_file(content.encode("utf-8", "surrogatepass")),
+            )
+        )
+    return log
+
+
+def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | None, str | None]:
+    """The attempt and the content of a commit that an owner lists."""
+    if commit.actions is not None:
+        content = "".join(f"{action}\n" for action in commit.actions)
+        return attempt_of(content), content
+    if commit.file_name is None:
+        return None, None
+    staged = [content for name, content in files.items() if name.endswith(f"/{commit.file_name}")]
+    return translation.attempt_of(commit.file_name), staged[0] if staged else None

@@ -1,0 +1,80 @@
+"""One case: a check on one variant of one subject, and what became of it."""
+
+from __future__ import annotations
+
+from conformance.adapters.subject import Subject
+from conformance.checkers.explanation import Violation as Found
+from conformance.checks.registry import Check, Variant, applies
+from conformance.history.errors import InvalidHistoryError
+from conformance.requirements.catalogue import Level, load
+from conformance.results import CaseResult, Verdict, Violation
+from conformance.scenario.rules import REQUIREMENTS
+from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated
+
+
+def run_case(check: Check, variant: Variant, subject: Subject, *, seed: int = 0, salt: str = "") -> CaseResult:
+    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, and nothing else."""
+    scenario = Scenario(subject, variant, name=check.case(variant), seed=seed, salt=salt)
+    verdict, reason = Verdict.PASSED, ""
+    try:
+        check.function(scenario)
+    except Violated:
+        verdict = Verdict.FAILED
+    except Inconclusive as stopped:
+        verdict, reason = Verdict.INCONCLUSIVE, stopped.reason
+    operations = scenario.recording.operations
+    found = _judge(scenario)
+    if isinstance(found, str):
+        if verdict is Verdict.PASSED:
+            verdict, reason = Verdict.INCONCLUSIVE, found
+    elif found:
+        verdict, reason = Verdict.FAILED, ""
+        scenario.violations += found
+    return CaseResult(
+        case=check.case(variant),
+        check=check.name,
+        title=check.title,
+        family=check.family,
+        layer=check.layer,
+        dialect=variant.dialect,
+        way=variant.way,
+        requirements=tuple(each for each in check.requirements if applies(each, subject.identity, variant)),
+        verdict=verdict,
+        reason=reason,
+        violations=tuple(scenario.violations),
+        operations=operations,
+        history=scenario.recording.text if verdict is Verdict.FAILED else None,
+    )
+
+
+def _judge(scenario: Scenario) -> list[Violation] | str:
+    """What the checkers say of the history; or why they cannot say anything."""
+    try:
+        scenario.conclude()
+        verdict = scenario.recording.judge()
+    except Stopped as stopped:
+        return str(stopped)
+    except InvalidHistoryError as error:
+        return f"the history cannot be judged: {error.problem}"
+    return [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
+
+
+def _named(found: Found, scenario: Scenario) -> Violation | None:
+    """As violations of the catalogue's requirements; None if the subject is held to none of them."""
+    held = tuple(each for each in REQUIREMENTS[found.rule] if applies(each, scenario.identity, scenario.variant))
+    if not held:
+        return None
+    return Violation(
+        requirements=held,
+        message=found.message,
+        expected=found.requirement,
+        operations=tuple(operation.id for operation in found.operations),
+        rule=found.rule.value,
+        table=found.table,
+        version=found.version,
+    )
+
+
+def is_warning(violation: Violation) -> bool:
+    """Whether nothing but advice is violated."""
+    return all(load().requirement(each).level is Level.SHOULD for each in violation.requirements)

@@ -1,0 +1,360 @@
+"""What a check is written with: clients that ask, a network that loses and delays, and demands with their requirements.
+
+    table = s.create()
+    s.land(table, 1)
+    told = s.commit(table, 1, client="late")
+    s.expect(told, Conflict, "MC-COMMIT-02", "CM-COMMIT-08", expected="version 1 is taken: a conflict")
+
+A demand that is not met ends the scenario. At its end the history is judged by the checkers all the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from conformance.adapters.in_process import RAISED, operation
+from conformance.adapters.subject import Subject
+from conformance.checks.registry import Variant, applies
+from conformance.history import events
+from conformance.history.events import Promise
+from conformance.interface import messages as m
+from conformance.results import Violation
+from conformance.scenario import proposals
+from conformance.scenario.recording import NOWHERE, Recording, witnesses
+
+TRIES: Final = 5
+"""Proposals before a subject that refuses by a policy of its own cannot be judged."""
+
+A = TypeVar("A", bound=m._Message)
+
+
+class Stopped(Exception):  # noqa: N818  # it ends a scenario; it is not always an error
+    """The scenario is over."""
+
+
+class Violated(Stopped):
+    """A demand was not met."""
+
+
+class Inconclusive(Stopped):
+    """The subject did not get to the point. `reason` says why; a run that is nothing but this is not green."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(slots=True, kw_only=True)
+class TableHandle:
+    """A table of the scenario."""
+
+    name: str
+    """In the history."""
+    reference: m.TableRef
+    """What the subject calls it."""
+    versions: int
+    """How many versions it has as far as the scenario knows: the next to propose."""
+    before: int = 0
+    """So many of them were there before the history."""
+    ownership: list[str] = field(default_factory=list)
+    """Attempts that changed its owner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A request with its answer."""
+
+    number: int
+    request: m.Request
+    answer: m.Answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Delayed:
+    """A request that is on its way."""
+
+    number: int
+    client: str
+    request: m.Request
+    given_up: bool = False
+
+
+class Scenario:
+    """One run of a check. `requirements` are all that the check is evidence for on this variant."""
+
+    def __init__(self, subject: Subject, variant: Variant, *, name: str, seed: int = 0, salt: str = "") -> None:
+        self.subject = subject
+        self.identity = subject.identity
+        self.variant = variant
+        self.dialect = variant.dialect
+        self.way = variant.way
+        self.random = Random(f"{seed}/{name}")
+        self.name = name
+        self.salt = salt
+        """Makes the names of tables unique where a subject remembers those of earlier runs."""
+        self.tables: list[TableHandle] = []
+        self.violations: list[Violation] = []
+        promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
+        self.recording = Recording(
+            events.Header(
+                schema=events.SCHEMA_VERSION,
+                clock=events.Clock(unit="tick"),
+                subject=events.Subject(name=self.identity.name, version=self.identity.version),
+                dialect=variant.dialect,  # type: ignore[arg-type]
+                profiles=self.identity.profiles,
+                promises=promises,
+                seed=seed,
+                note=name,
+            )
+        )
+
+    # Asking
+
+    def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
+        """Ask, and record it."""
+        name = self._name(request) if table is None else table.name
+        number = self.recording.invoke(client, name, request)
+        answer = self.subject.ask(client, request)
+        return self._ended(number, request, answer)
+
+    def lose(self, client: str, request: m.Request) -> Told:
+        """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been."""
+        number = self.recording.invoke(client, self._name(request), request)
+        self.recording.fault("lost answer", client)
+        answer = self.subject.ask(client, request)
+        self.recording.lost(number, "the answer was lost")
+        return Told(number=number, request=request, answer=answer)
+
+    def delay(self, client: str, request: m.Request) -> Delayed:
+        """Send a request that the network holds back."""
+        number = self.recording.invoke(client, self._name(request), request)
+        return Delayed(number=number, client=client, request=request)
+
+    def give_up(self, delayed: Delayed) -> None:
+        """Its client stops waiting; the request may still arrive."""
+        delayed.given_up = True
+        self.recording.lost(delayed.number, "no answer in time")
+
+    def deliver(self, delayed: Delayed) -> Told:
+        """It arrives. Nobody hears the answer if its client gave up."""
+        if delayed.given_up:
+            self.recording.fault("a request that was given up arrives", delayed.client)
+            answer = self.subject.ask(delayed.client, delayed.request)
+            return Told(number=delayed.number, request=delayed.request, answer=answer)
+        answer = self.subject.ask(delayed.client, delayed.request)
+        return self._ended(delayed.number, delayed.request, answer)
+
+    def _ended(self, number: int, request: m.Request, answer: m.Answer) -> Told:
+        belongs = self.recording.ended(number, request, answer)
+        told = Told(number=number, request=request, answer=answer)
+        if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
+            self.fail(
+                "PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=answer.reason
+            )
+        if not belongs:
+            message = f"`{operation(request)}` was answered by {_words(answer)}, which is no answer to it."
+            self.fail("PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=message)
+        return told
+
+    def _name(self, request: m.Request) -> str:
+        reference = getattr(request, "table", None) or getattr(request, "path", None)
+        for table in self.tables:
+            if reference is not None and table.reference == reference:
+                return table.name
+        name = getattr(request, "name", None)
+        return NOWHERE if name is None else self.logical(name)
+
+    # Proposals
+
+    def attempt(self) -> m.AttemptId:
+        """A new attempt's id."""
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def timestamp(self, version: int) -> int:
+        """In-commit timestamps increase with the version, whoever proposes it."""
+        return proposals.BASE_TIME + version * 1000
+
+    def physical(self, name: str) -> str:
+        """The name of a table as the subject hears it."""
+        return f"{self.name}-{name}{self.salt}".replace("/", "-").replace("[", "-").replace("]", "")
+
+    def logical(self, name: str) -> str:
+        return name.removeprefix(self.physical("").removesuffix(self.salt)).removesuffix(self.salt) or name
+
+    def creation(self, name: str = "orders", **options: Any) -> m.CreateTable:
+        """A proposal of version 0, as a new attempt."""
+        attempt = self.attempt()
+        actions = proposals.version_0(self.dialect, attempt, self.attempt(), timestamp=self.timestamp(0))
+        return m.CreateTable(
+            name=self.physical(name), feature=self.dialect, way=self.way, attempt=attempt,
+            **{"actions": actions, **options},
+        )  # fmt: skip
+
+    def create(self, name: str = "orders", client: str = "creator", **options: Any) -> TableHandle:
+        """A table with its version 0, or the scenario is inconclusive."""
+        told = self.ask(client, self.creation(name, **options))
+        ratified = self.expect(
+            told, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
+            expected="the only creator of a new name is answered `ratified` with version 0",
+        )  # fmt: skip
+        return self.created(name, told, ratified)
+
+    def created(self, name: str, told: Told, ratified: m.Ratified) -> TableHandle:
+        """The table that a `create_table` made."""
+        if ratified.table is None or ratified.version != 0:
+            self.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` with version 0 and the table",
+                      message=f"`create_table` was answered by {_words(ratified)}.")  # fmt: skip
+        table = TableHandle(name=name, reference=ratified.table, versions=1)
+        self.tables.append(table)
+        return table
+
+    def proposal(
+        self, table: TableHandle, version: int | None = None, *, attempt: str | None = None,
+        actions: Sequence[str] | None = None,
+    ) -> m.Commit:  # fmt: skip
+        """A commit that adds one file; without a version, the next one."""
+        number = table.versions if version is None else version
+        own = attempt or self.attempt()
+        content = proposals.append(own, self.timestamp(number)) if actions is None else tuple(actions)
+        return m.Commit(table=table.reference, version=number, attempt=own, actions=content)
+
+    def commit(self, table: TableHandle, version: int | None = None, client: str = "writer", **options: Any) -> Told:
+        """Propose, once."""
+        return self.ask(client, self.proposal(table, version, **options))
+
+    def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Told:
+        """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
+        with new attempts, `TRIES` times; then the scenario is inconclusive."""
+        for _ in range(TRIES):
+            told = self.commit(table, client=client, **options)
+            if not isinstance(told.answer, m.Rejected):
+                break
+        ratified = self.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
+                               expected=f"nobody else proposed version {table.versions}, and the version before it is "
+                               f"ratified: the proposal is ratified")  # fmt: skip
+        self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", told=(told,),
+                     expected=f"ratified as version {table.versions}, as proposed",
+                     observed=f"ratified as version {ratified.version}")  # fmt: skip
+        table.versions += 1
+        return told
+
+    def get_commits(
+        self, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
+    ) -> m.Commits:
+        told = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
+        return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
+
+    def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
+        """Backfill up to a ratified version; it must succeed."""
+        told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+        self.expect(
+            told, m.Done, "MC-BACKFILL-05", expected=f"version {version} is ratified: `done` when it is published"
+        )
+        return told
+
+    def observe(self, table: TableHandle, client: str = "stranger") -> list[m.LogFile]:
+        """All files of the log, with contents."""
+        since = self.recording.now()
+        request = m.Observe(table=table.reference)
+        answer = self.subject.ask(client, request)
+        if isinstance(answer, m.Observation):
+            self.recording.look(table.name, since, answer.files)
+            return list(answer.files)
+        number = self.recording.invoke(client, table.name, request)
+        told = self._ended(number, request, answer)
+        self.expect(told, m.Observation, "PROFILE-CORE-02", expected="the files of the log")
+        raise AssertionError("unreachable")
+
+    def published(self, table: TableHandle) -> dict[int, str]:
+        """Content by version, of the published commits that a stranger sees."""
+        found = {}
+        for file in self.observe(table):
+            stem, _, ending = file.name.partition(".")
+            if ending == "json" and len(stem) == 20 and stem.isdecimal():
+                found[int(stem)] = file.content or ""
+        return found
+
+    # Demands
+
+    def expect(
+        self, told: Told, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
+        may_refuse: bool = False, because: Sequence[Told] = (),
+    ) -> A:  # fmt: skip
+        """The answer, which must be of the kind. `may_refuse`: a `rejected` leaves the scenario inconclusive; so does,
+        always, an outcome that stayed unknown. `because`: the operations that make it the only right answer."""
+        answer: Any = told.answer
+        if isinstance(answer, kinds):
+            return answer
+        if isinstance(answer, m.Unknown):
+            raise Inconclusive(f"operation {told.number}: the outcome stayed unknown: {answer.reason}")
+        if isinstance(answer, m.Rejected) and may_refuse:
+            raise Inconclusive(f"operation {told.number} was refused, which its owner may do: {answer.reason}")
+        if isinstance(answer, m.Unsupported):
+            self.fail("PROFILE-CORE-07", told=(told,), expected=expected,
+                      message=f"`{operation(told.request)}` is unsupported, but a declared profile needs it: "
+                      f"{answer.reason}")  # fmt: skip
+        return self.fail(*requirements, told=(told, *because), expected=expected, observed=_words(answer))
+
+    def require(
+        self, condition: bool, *requirements: str, told: Sequence[Told] = (), expected: str, observed: str = "",
+        table: TableHandle | None = None, version: int | None = None,
+    ) -> None:  # fmt: skip
+        """Something that must be so."""
+        if not condition:
+            self.fail(*requirements, told=told, expected=expected, observed=observed, table=table, version=version)
+
+    def fail(
+        self, *requirements: str, told: Sequence[Told] = (), expected: str, observed: str = "", message: str = "",
+        table: TableHandle | None = None, version: int | None = None,
+    ) -> NoReturn:  # fmt: skip
+        """These requirements are violated, as far as the subject is held to them."""
+        held = tuple(each for each in requirements if applies(each, self.identity, self.variant))
+        if not held:
+            raise AssertionError(f"{self.name}: none of {requirements} holds for {self.variant} and these profiles")
+        self.violations.append(
+            Violation(
+                requirements=held,
+                message=message or f"Expected: {expected}. Observed: {observed}.",
+                expected=expected,
+                observed=observed,
+                operations=tuple(each.number for each in told),
+                table=None if table is None else table.name,
+                version=version,
+            )
+        )
+        raise Violated(held[0])
+
+    # The end
+
+    def conclude(self) -> None:
+        """Ask for the final log of every table, and complete the history."""
+        logs: dict[str, list[events.Witness]] = {}
+        for table in self.tables:
+            listed = self.subject.ask("kit", m.GetCommits(table=table.reference))
+            seen = self.subject.ask("kit", m.Observe(table=table.reference))
+            if not isinstance(seen, m.Observation):
+                raise Inconclusive(f"the final log of {table.name} cannot be seen: {_words(seen)}")
+            commits = listed.commits if isinstance(listed, m.Commits) else ()
+            logs[table.name] = witnesses(
+                table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership
+            )
+        for log in logs.values():
+            self.recording.final_log(log)
+        self.recording.complete()
+
+
+def _words(answer: m.Answer) -> str:
+    """An answer as the wire shows it, shortened."""
+    text = msgspec.json.encode(answer).decode("utf-8", "replace")
+    return f"`{operation_of(answer)}` {text}" if len(text) <= 300 else f"`{operation_of(answer)}` {text[:300]}..."
+
+
+def operation_of(answer: m.Answer) -> str:
+    """The name of an outcome, as on the wire."""
+    return str(type(answer).__struct_config__.tag)
