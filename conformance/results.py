@@ -6,6 +6,7 @@ Nothing here depends on the time or on the machine, so that the same seed and th
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -127,6 +128,12 @@ class KnownFailure(_Value, frozen=True, kw_only=True):
     reason: str
     requirement: str | None = None
     """Only violations of this requirement are known."""
+
+    def covers(self, case: str, violation: Violation) -> bool:
+        """Whether it is about this violation. `*` stands for anything; brackets, which names of cases have, do not."""
+        pattern = ".*".join(re.escape(part) for part in self.case.split("*"))
+        named = self.requirement is None or self.requirement in violation.requirements
+        return named and re.fullmatch(pattern, case, re.DOTALL) is not None
 
 
 class SubjectFacts(_Value, frozen=True, kw_only=True):
