@@ -61,6 +61,9 @@ class Violation(_Value, frozen=True, kw_only=True):
     """What the subject did instead."""
     operations: tuple[int, ...] = ()
     """The numbers, in the history, of the operations that contradict each other, at most two, then related ones."""
+    contradicting: int = 2
+    """How many of `operations`, from the first on, contradict each other. Of a single one: it contradicts the final
+    log, or what the documents ask for."""
     rule: str | None = None
     """The checker's rule, if a checker found it."""
     table: str | None = None

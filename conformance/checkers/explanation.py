@@ -26,6 +26,8 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[Operation | FileLook, ...]
     """The operations that the message speaks of, first those that contradict each other, then the other requests of
     the attempt that it is about."""
+    contradicting: int = 2
+    """How many of the operations contradict each other; with less than two, the final log is the other side."""
 
 
 def explain(findings: Sequence[Finding], items: Iterable[Item]) -> tuple[Violation, ...]:
@@ -68,6 +70,7 @@ def _explain(
         version=finding.version,
         message=message,
         operations=(*named, *others),
+        contradicting=len(named),
     )
 
 

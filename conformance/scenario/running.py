@@ -69,6 +69,7 @@ def _named(found: Found, scenario: Scenario) -> Violation | None:
         message=found.message,
         expected=found.requirement,
         operations=tuple(operation.id for operation in found.operations),
+        contradicting=found.contradicting,
         rule=found.rule.value,
         table=found.table,
         version=found.version,
