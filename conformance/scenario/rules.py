@@ -37,3 +37,15 @@ REQUIREMENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.CHECKPOINT_UNPUBLISHED: ("MC-CHECKPOINT-03", "CM-MAINT-01"),
     Rule.READ_UNPUBLISHED: ("MC-READ-04", "CM-ACCESS-01"),
 }
+
+OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
+    **REQUIREMENTS,
+    Rule.STALE_READ: ("MC-READ-07", "CM-READ-05"),
+    Rule.TOLD_TOO_EARLY: ("MC-FILES-05", "CM-FILES-04"),
+    Rule.NEVER_RATIFIED: ("MC-FILES-05", "CM-FILES-04"),
+    Rule.LANDED_TWICE: ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02"),
+    Rule.REFUSED_BUT_LANDED: ("PROFILE-CLIENT-02",),
+    Rule.RATIFIED_BUT_LOST: ("PROFILE-CLIENT-02",),
+    Rule.RATIFIED_ELSEWHERE: ("PROFILE-CLIENT-02",),
+}
+"""The same for a client under test, whose owner is the kit's own and does nothing wrong."""

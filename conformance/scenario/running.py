@@ -8,13 +8,32 @@ from conformance.checks.registry import Check, Variant, applies
 from conformance.history.errors import InvalidHistoryError
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, Verdict, Violation
-from conformance.scenario.rules import REQUIREMENTS
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.rules import OF_CLIENTS, REQUIREMENTS
 from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated
 
 
-def run_case(check: Check, variant: Variant, subject: Subject, *, seed: int = 0, salt: str = "") -> CaseResult:
-    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, and nothing else."""
-    scenario = Scenario(subject, variant, name=check.case(variant), seed=seed, salt=salt)
+def run_case(
+    check: Check, variant: Variant, subject: Subject, *, seed: int = 0, salt: str = "", host: ClientHost | None = None
+) -> CaseResult:
+    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, and nothing else.
+
+    `host`: where a client under test finds the kit's owner; the subject was opened with it.
+    """
+    name = check.case(variant)
+    if check.side == "owner":
+        return _run(check, variant, subject, Scenario(subject, variant, name=name, seed=seed, salt=salt))
+    if host is None:
+        raise ValueError(f"{name} is for clients: it needs the host with which the subject was opened")
+    scenario = ClientScenario(subject, variant, host, name=name, seed=seed, salt=salt)
+    try:
+        return _run(check, variant, subject, scenario)
+    finally:
+        scenario.close()
+
+
+def _run(check: Check, variant: Variant, subject: Subject, scenario: Scenario) -> CaseResult:
     verdict, reason = Verdict.PASSED, ""
     try:
         check.function(scenario)
@@ -61,7 +80,8 @@ def _judge(scenario: Scenario) -> list[Violation] | str:
 
 def _named(found: Found, scenario: Scenario) -> Violation | None:
     """As violations of the catalogue's requirements; None if the subject is held to none of them."""
-    held = tuple(each for each in REQUIREMENTS[found.rule] if applies(each, scenario.identity, scenario.variant))
+    named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
+    held = tuple(each for each in named[found.rule] if applies(each, scenario.identity, scenario.variant))
     if not held:
         return None
     return Violation(

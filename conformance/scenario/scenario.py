@@ -88,9 +88,19 @@ class Delayed:
 class Scenario:
     """One run of a check. `requirements` are all that the check is evidence for on this variant."""
 
-    def __init__(self, subject: Subject, variant: Variant, *, name: str, seed: int = 0, salt: str = "") -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        variant: Variant,
+        *,
+        name: str,
+        seed: int = 0,
+        salt: str = "",
+        judged: m.Identity | None = None,
+    ) -> None:
         self.subject = subject
-        self.identity = subject.identity
+        self.identity = subject.identity if judged is None else judged
+        """Of whom the verdict speaks."""
         self.variant = variant
         self.dialect = variant.dialect
         self.way = variant.way

@@ -1,0 +1,24 @@
+"""The kit's own client: reader, writer and maintenance in one, as a subject of the client side."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.interface import messages as m
+from conformance.models.owner import WAYS
+from conformance.models.reader import ModelReader
+
+CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",
+                          "backlog-limit", "discovery")  # fmt: skip
+
+
+class ModelClient(ModelReader):
+    """Answers the client side of the shared interface."""
+
+    name = "model-client"
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return m.Identity(
+            name=self.name, version="1", interface_version=m.INTERFACE_VERSION, side="client",
+            profiles=CLIENT_PROFILES, ways=dict(WAYS), promises=("fresh-snapshots",),
+        )  # fmt: skip

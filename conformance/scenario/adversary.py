@@ -1,0 +1,152 @@
+"""The kit's own owner as clients under test meet it: correct, and as unpleasant as an owner and its network may be.
+
+    s.owner.on(m.GetCommits, before=lambda: s.backfill(table, 3))     # a backfill at the worst moment
+    s.owner.on(m.Commit, lose_answer=True)                            # it happened, and nobody is told
+    s.owner.on(m.Commit, lose_request=True)                           # it did not, and nobody is told
+    s.owner.on(m.Commit, answer=m.Rejected(reason="too many unbackfilled commits", retryable=True), times=2)
+
+A rule applies to the next requests of its kind that come from the client under test, `times` of them; the first rule
+that fits is used. What the kit's other writers ask meanwhile does not pass through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.adapters.in_process import InProcess, operation
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner
+
+MOST_REQUESTS: Final = 500
+"""Of one operation of a client. One that asks more often would ask for ever."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Rule:
+    """What happens to some requests."""
+
+    kind: type
+    before: Callable[[], object] | None = None
+    after: Callable[[], object] | None = None
+    lose_request: bool = False
+    lose_answer: bool = False
+    answer: m.Answer | None = None
+    """Said instead of asking the owner."""
+    change: Callable[[m.Answer], m.Answer] | None = None
+    """What is made of the owner's answer: it must still be one that an owner may give."""
+    skip: int = 0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """A request of the client under test to the owner, and what it was told."""
+
+    client: str
+    request: m.Request
+    answer: m.Answer
+
+
+class Adversary:
+    """One scenario's owner. `heard` is all that the client under test asked it, in order."""
+
+    def __init__(self, owner: ModelOwner) -> None:
+        self.owner = owner
+        self.subject = InProcess(owner)
+        self.rules: list[Rule] = []
+        self.heard: list[Heard] = []
+        self.listener: Callable[[Heard], None] | None = None
+        self._left = MOST_REQUESTS
+
+    def on(
+        self,
+        kind: type,
+        *,
+        before: Callable[[], object] | None = None,
+        after: Callable[[], object] | None = None,
+        lose_request: bool = False,
+        lose_answer: bool = False,
+        answer: m.Answer | None = None,
+        change: Callable[[m.Answer], m.Answer] | None = None,
+        skip: int = 0,
+        times: int = 1,
+    ) -> Rule:
+        """Add a rule for requests of this type; `skip` of them pass first."""
+        rule = Rule(
+            kind=kind,
+            before=before,
+            after=after,
+            lose_request=lose_request,
+            lose_answer=lose_answer,
+            answer=answer,
+            change=change,
+            skip=skip,
+            times=times,
+        )
+        self.rules.append(rule)
+        return rule
+
+    def begin(self) -> None:
+        """An operation of the client begins: it may ask `MOST_REQUESTS` times."""
+        self._left = MOST_REQUESTS
+
+    @property
+    def endless(self) -> bool:
+        """Whether the client asked so often that it was not answered any more."""
+        return self._left <= 0
+
+    def ask(self, client: str, request: m.Request) -> m.Answer:
+        """What the client under test calls."""
+        self._left -= 1
+        if self.endless:
+            return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {operation(request)}")
+        rule = self._rule(request)
+        answer = self.subject.ask(client, request) if rule is None else self._under(rule, client, request)
+        heard = Heard(client=client, request=request, answer=answer)
+        self.heard.append(heard)
+        if self.listener is not None:
+            self.listener(heard)
+        return answer
+
+    def _rule(self, request: m.Request) -> Rule | None:
+        for rule in self.rules:
+            if isinstance(request, rule.kind) and rule.times > 0:
+                if rule.skip > 0:
+                    rule.skip -= 1
+                    return None
+                rule.times -= 1
+                return rule
+        return None
+
+    def _under(self, rule: Rule, client: str, request: m.Request) -> m.Answer:
+        if rule.before is not None:
+            rule.before()
+        if rule.lose_request:
+            answer: m.Answer = m.Unknown(reason="no answer in time")
+        elif rule.answer is not None:
+            answer = rule.answer
+        else:
+            answer = self.subject.ask(client, request)
+        if rule.change is not None:
+            answer = rule.change(answer)
+        if rule.after is not None:
+            rule.after()
+        return m.Unknown(reason="the connection broke") if rule.lose_answer else answer
+
+
+class ClientHost:
+    """Where a client under test finds the kit's owner for as long as a run lasts: `ask`, in process, or over HTTP by
+    whoever serves it. Each scenario puts its own adversary here."""
+
+    def __init__(self) -> None:
+        self.current: Adversary | None = None
+
+    def ask(self, client: str, request: m.Request) -> m.Answer:
+        """Between two scenarios nobody answers."""
+        if isinstance(request, m.Hello):
+            return ModelOwner().hello(client, request)
+        if self.current is None:
+            return m.Unknown(reason="no scenario is running")
+        return self.current.ask(client, request)
