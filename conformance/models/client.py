@@ -6,13 +6,13 @@ from typing import Final
 
 from conformance.interface import messages as m
 from conformance.models.owner import WAYS
-from conformance.models.reader import ModelReader
+from conformance.models.writer import ModelWriter
 
 CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",
                           "backlog-limit", "discovery")  # fmt: skip
 
 
-class ModelClient(ModelReader):
+class ModelClient(ModelWriter):
     """Answers the client side of the shared interface."""
 
     name = "model-client"

@@ -1,0 +1,241 @@
+"""A writer in one page: one transaction, checked against whoever was faster, proposed until it is ratified.
+
+managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps, "Writer Requirements"; the order of the
+conflict checks is that of the document about commits and conflicts.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from conformance.interface import messages as m
+from conformance.models.owner import OWNER_PROPERTY, STAGING
+from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure, file_of
+from conformance.models.storage import FolderStorage
+from conformance.scenario import proposals
+
+MOST_TRIES: Final = 100
+"""Lost races before a writer gives up. Every one is another's success."""
+
+
+class Conflicting(Exception):  # noqa: N818  # it is an answer
+    """Another transaction did what this one relied on not to happen."""
+
+
+@dataclass(kw_only=True)
+class Transaction:
+    """What is to be committed, and what it is based on."""
+
+    request: m.Transact
+    table: Resolved
+    base: State
+    """What it read."""
+    checked: State
+    """The newest snapshot that it has been checked against."""
+    attempts: list[str] = field(default_factory=list)
+
+
+class ModelWriter(ModelReader):
+    """Commits through `owner`, in the way that the table's owner prescribes."""
+
+    now: int = proposals.BASE_TIME
+    """The clock, ms since the epoch. It stands still: timestamps must not need it to go on."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        try:
+            table = self._resolve(client, request.table)
+            base = self._read(client, table, request.read_version, None)
+            transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
+            return self._transact(client, transaction)
+        except Conflicting:
+            return m.Conflict()
+        except Refused as refused:
+            return m.Rejected(reason=str(refused))
+        except Unsure as unsure:
+            return m.Unknown(reason=str(unsure))
+
+    def _transact(self, client: str, transaction: Transaction) -> m.Answer:
+        if self._recorded(transaction.base, transaction.request) or self._is_empty(transaction.request):
+            return m.Committed(version=None)
+        for _ in range(MOST_TRIES):
+            self._catch_up(client, transaction)
+            version = transaction.checked.version + 1
+            landed = self._propose(client, transaction, version)
+            if landed:
+                return m.Committed(version=version)
+        raise Refused(f"{MOST_TRIES} races lost")
+
+    def _recorded(self, base: State, request: m.Transact) -> bool:
+        """Whether the table has this batch of the application, or a later one."""
+        if request.application is None:
+            return False
+        name, version = request.application
+        return base.applications.get(name, -1) >= version
+
+    def _is_empty(self, request: m.Transact) -> bool:
+        changes = (request.adds, request.removes, request.set_properties, request.unset_properties, request.add_feature,
+                   request.domain, request.application, request.replace_table)  # fmt: skip
+        return request.if_needed and not any(changes)
+
+    # Whoever was faster
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        """Check against every version that came since, oldest first."""
+        listed = self._gather(client, transaction.table)
+        target = self._target(transaction.table, listed, None)
+        owned = {commit.version: commit for commit in transaction.table.commits}
+        for version in range(transaction.checked.version + 1, target + 1):
+            winner = self._commit(transaction.table, listed, owned, version)
+            self._check(transaction, winner)
+            self._apply(transaction.checked, version, winner)
+
+    def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
+        """The checks in their order. Raises `Conflicting`."""
+        request, base = transaction.request, transaction.base
+        did: dict[str, list[dict[str, Any]]] = {}
+        for action in winner:
+            for kind, body in action.items():
+                did.setdefault(kind, []).append(body)
+        if "protocol" in did:
+            self._check_protocol(request, did["protocol"][0], transaction.checked)
+        if "metaData" in did:
+            raise Conflicting("the metadata changed")
+        self._check_domains(request, did.get("domainMetadata", []))
+        self._check_applications(request, did.get("txn", []))
+        self._check_added(request, base, winner, did.get("add", []))
+        self._check_removed(request, base, did.get("remove", []))
+
+    def _check_protocol(self, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
+        dropped = set(before.protocol.get("writerFeatures", ())) - set(protocol.get("writerFeatures", ()))
+        if request.add_feature is not None or dropped:
+            raise Conflicting("the protocol changed")
+
+    def _check_domains(self, request: m.Transact, domains: list[dict[str, Any]]) -> None:
+        if request.domain is not None and any(body["domain"] == request.domain[0] for body in domains):
+            raise Conflicting("the domain changed")
+
+    def _check_applications(self, request: m.Transact, applications: list[dict[str, Any]]) -> None:
+        if request.application is not None and any(body["appId"] == request.application[0] for body in applications):
+            raise Conflicting("the application committed")
+
+    def _check_added(
+        self, request: m.Transact, base: State, winner: list[dict[str, Any]], added: list[dict[str, Any]]
+    ) -> None:
+        """What the isolation looks at, against what was read."""
+        if request.reads is None or request.isolation is m.Isolation.SNAPSHOT:
+            return
+        blind = any(action.get("commitInfo", {}).get("isBlindAppend") for action in winner)
+        changes_metadata = bool(request.set_properties or request.unset_properties or request.replace_table)
+        if blind and request.isolation is m.Isolation.WRITE_SERIALIZABLE and not changes_metadata:
+            return
+        if any(self._was_read(request, base, body) for body in added):
+            raise Conflicting("files were added to what was read")
+
+    def _check_removed(self, request: m.Transact, base: State, removed: list[dict[str, Any]]) -> None:
+        mine = set(request.removes)
+        for body in removed:
+            known = base.files.get(file_of(body))
+            if request.reads == "*" or (request.reads is not None and known and self._was_read(request, base, known)):
+                raise Conflicting("files that were read were removed")
+            if unquote(body["path"]) in mine:
+                raise Conflicting("a file was removed by both")
+
+    def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
+        """A file in what the transaction read: all of it, or one partition of a table that has partitions."""
+        if request.reads == "*" or not base.metadata.get("partitionColumns"):
+            return request.reads is not None
+        return (file["partitionValues"].get("part") or None) == request.reads
+
+    # The proposal
+
+    def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
+        """Whether it landed; not, if another was faster. A new attempt every time."""
+        attempt = str(uuid.uuid4())
+        transaction.attempts.append(attempt)
+        actions = self._actions(transaction, version)
+        request = self._request(transaction.table, version, attempt, actions)
+        told = self.owner(client, request)
+        if isinstance(told, m.Unknown):
+            return self._resolved(client, transaction, request)
+        if isinstance(told, m.Rejected) and told.retryable:
+            self.owner(client, m.BackfillToVersion(table=request.table, version=version - 1))
+            return False
+        if isinstance(told, (m.Conflict, m.Gap)):
+            return False
+        if not isinstance(told, m.Ratified):
+            raise Refused(f"the owner refused: {told}")
+        return True
+
+    def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
+        """In the way that the owner prescribes; what is staged is written to a file of its own first."""
+        if table.way != "staged":
+            return m.Commit(table=table.reference or "", version=version, attempt=attempt, actions=actions)
+        name = f"{version:020}.{attempt}.json"
+        folder = table.log / STAGING[table.feature or ""]
+        storage = FolderStorage(table.log.parent)
+        storage.put_if_absent(str(folder / name), proposals.content(actions), self.now)
+        return m.Commit(table=table.reference or "", version=version, attempt=attempt, staged_file=name)
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        """After an unknown outcome: what became of this attempt, before anything is proposed again."""
+        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+        if isinstance(told, m.Landed):
+            return True
+        if isinstance(told, m.NotLanded):
+            return False
+        raise Unsure(f"attempt {request.attempt} of version {request.version} is not resolved")
+
+    def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
+        request, newest = transaction.request, transaction.checked
+        timestamp = self._timestamp(newest)
+        blind = request.reads is None and not request.removes
+        actions = [proposals.commit_info(request.marker, timestamp, "WRITE", isBlindAppend=blind)]
+        if request.add_feature is not None:
+            actions.append(proposals.line("protocol", self._protocol(newest, request.add_feature)))
+        if request.set_properties or request.unset_properties or request.replace_table:
+            actions.append(proposals.line("metaData", self._metadata(newest, request)))
+        if request.application is not None:
+            name, number = request.application
+            actions.append(proposals.line("txn", {"appId": name, "version": number}))
+        if request.domain is not None:
+            domain, configuration = request.domain
+            body = {"domain": domain, "configuration": configuration, "removed": False}
+            actions.append(proposals.line("domainMetadata", body))
+        removes = [unquote(path) for path, _ in newest.files] if request.replace_table else list(request.removes)
+        removed = [file for file in newest.files.values() if unquote(file["path"]) in removes]
+        actions += [proposals.line("remove", self._removal(file, request, timestamp)) for file in removed]
+        partitioned = bool(newest.metadata.get("partitionColumns"))
+        actions += [self._add(each, request, timestamp, partitioned=partitioned) for each in request.adds]
+        return tuple(actions)
+
+    def _timestamp(self, newest: State) -> int:
+        """in-commit timestamps: greater than that of the commit before, and not before now."""
+        return max(self.now, newest.timestamp + 1)
+
+    def _protocol(self, newest: State, feature: str) -> dict[str, Any]:
+        return {**newest.protocol, "writerFeatures": sorted({*newest.protocol.get("writerFeatures", ()), feature})}
+
+    def _metadata(self, newest: State, request: m.Transact) -> dict[str, Any]:
+        """A replaced table keeps what says who owns it and since when its timestamps count."""
+        kept = newest.properties
+        if request.replace_table:
+            names = (OWNER_PROPERTY, f"{OWNER_PROPERTY}Conf")
+            kept = {k: v for k, v in kept.items() if k in names or "InCommitTimestamp" in k}
+        configuration = {**kept, **request.set_properties}
+        for name in request.unset_properties:
+            configuration.pop(name, None)
+        return {**newest.metadata, "configuration": configuration}
+
+    def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
+        vector = {"deletionVector": file["deletionVector"]} if file.get("deletionVector") else {}
+        body = {"path": file["path"], "deletionTimestamp": timestamp, "dataChange": request.data_change}
+        return {**body, "partitionValues": file.get("partitionValues", {}), **vector}
+
+    def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
+        body = json.loads(proposals.add(quote(file.path), timestamp, file.partition, partitioned=partitioned))["add"]
+        return proposals.line("add", {**body, "dataChange": request.data_change})
