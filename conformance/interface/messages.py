@@ -290,11 +290,11 @@ Request = (
 # Answers
 
 
-class _Answer(_Message, frozen=True, kw_only=True, tag_field="outcome", tag=_snake):
-    pass
+class _Answer(_Message, frozen=True, kw_only=True, tag_field="outcome", tag=_snake, forbid_unknown_fields=True):
+    """A field that an answer does not have is an error: mostly it is an optional one, misspelt."""
 
 
-class CommitEntry(_Message, frozen=True, kw_only=True):
+class CommitEntry(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A commit that the owner stores. Exactly one of `file_name` and `actions`, or neither for one that is
     published."""
 
@@ -411,7 +411,7 @@ class Policy(_Answer, frozen=True, kw_only=True):
     allowed: tuple[str, ...]
 
 
-class LogFile(_Message, frozen=True, kw_only=True):
+class LogFile(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file below the log folder, by its path relative to it."""
 
     name: str
@@ -465,7 +465,7 @@ class Call(_Message, frozen=True, kw_only=True):
     request: Request
 
 
-class Reply(_Message, frozen=True, kw_only=True):
+class Reply(_Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An answer on the wire; `id` is the request's."""
 
     id: int
