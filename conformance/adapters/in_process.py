@@ -5,7 +5,7 @@
         def commit(self, client: str, request: Commit) -> Ratified | Conflict | Gap | Rejected: ...
 
 An operation without a method is `Unsupported`. A method that raises has not answered: that is `Unknown`, with the
-exception in its reason, and a violation where the kit expects an answer.
+exception in its reason, and a violation where the kit expects an answer. One that raises `Died` was told to crash.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from conformance.adapters.subject import AdapterError
+from conformance.adapters.subject import AdapterError, Died, gone
 from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported
 
 RAISED: Final = "raised"
@@ -48,6 +48,8 @@ class InProcess:
             answer = method(client, request)
         except AdapterError:
             raise
+        except Died as died:
+            return gone(str(died))
         except Exception as error:  # noqa: BLE001  # whatever a subject raises, it has not answered
             return Unknown(reason=f"{RAISED}: {type(error).__name__}: {error}")
         if not isinstance(answer, _ANSWERS):

@@ -30,6 +30,10 @@ class AdapterError(Exception):
         return type(self), (self.problem,)
 
 
+class Died(Exception):  # noqa: N818  # it did what it was told to
+    """Raised by a subject in this process that was told to crash: nobody answers any more, which is no fault of it."""
+
+
 class Subject(Protocol):
     """A commit owner, a client, or the kit's own owner. Not safe for threads unless `identity.shared_state` or the
     transport says so."""

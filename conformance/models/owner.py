@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from typing import Final
 
-import msgspec
-
 from conformance.interface import messages as m
-from conformance.models.storage import LOG, MemoryStorage, Storage
+from conformance.models.hands import CRASH_POINTS, Hands
+from conformance.models.state import STAGING, Commit, OwnedTable
+from conformance.models.storage import LOG
 
-STAGING: Final = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
+__all__ = ["OWNER_PROPERTY", "PROFILES", "STAGING", "WAYS", "Commit", "ModelOwner", "OwnedTable"]
+
 WAYS: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline", "direct")}
 OWNER_PROPERTY: Final = "delta.managedCommit.commitOwner"
 PROFILES: Final = (
@@ -24,51 +25,16 @@ PROFILES: Final = (
 )  # fmt: skip
 
 
-class Commit(msgspec.Struct, kw_only=True):
-    """A ratified commit that the owner still stores: where its file is, or for an inline commit what it says."""
-
-    attempt: str
-    staged_file: str | None = None
-    actions: tuple[str, ...] | None = None
-
-
-class OwnedTable(msgspec.Struct, kw_only=True):
-    """All that the owner knows of a table."""
-
-    reference: str
-    name: str
-    feature: str
-    way: str
-    location: str
-    latest: int = -1
-    """The latest ratified version."""
-    backfilled: int = -1
-    """Every version up to it is `<v>.json`."""
-    unbackfilled: dict[int, Commit] = {}
-    landed: dict[str, int] = {}
-    """Version by attempt, for ever."""
-    never: set[str] = set()
-    """Attempts that were resolved as not landed."""
-    active: bool = True
-    backfill: str = "on-request"
-    backlog_limit: int | None = None
-
-
-class ModelOwner:
+class ModelOwner(Hands):
     """Answers the shared interface, see `conformance.interface.messages`."""
 
     name = "model"
-
-    def __init__(self, storage: Storage | None = None) -> None:
-        self.storage: Storage = MemoryStorage() if storage is None else storage
-        self.tables: dict[str, OwnedTable] = {}
-        self.saved: dict[str, bytes] = {}
-        """By table: what a restart finds."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=self.name, version="1", interface_version=m.INTERFACE_VERSION, side="owner", profiles=PROFILES,
             ways=dict(WAYS), storage=self.storage.root, promises=("fresh-refusals", "fresh-direct", "tombstone-first"),
+            crash_points=CRASH_POINTS,
         )  # fmt: skip
 
     # Committing
@@ -108,7 +74,7 @@ class ModelOwner:
         if not table.active:
             return m.Rejected(reason="not owned any more")
         if request.version > table.latest + 1:
-            return m.Gap(latest=latest_of(table))
+            return m.Gap(latest=self._latest(table))
         if request.version <= table.latest:
             return m.Conflict(latest=table.latest, winners=self._entries(table, request.version, None))
         if request.staged_file is not None and not self._is_proposal(table, request):
@@ -124,12 +90,14 @@ class ModelOwner:
         return named and self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        """Make it the version. The commit point is the one assignment, or the one file."""
+        """Make it the version. The commit point is the one save, or the one file."""
+        self._reach("before-commit-point")
         if table.way == "direct":
             return self._publish_directly(table, request)
         actions = request.actions if table.way == "inline" else None
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
         self._record(table, request.version, request.attempt)
+        self._reach("after-commit-point")
         if table.backfill == "subject" and request.version % 3 == 2:
             self._backfill(table, request.version)
         return m.Ratified(version=request.version)
@@ -139,6 +107,7 @@ class ModelOwner:
         if not self.storage.put_if_absent(self._path(table, request.version), content_of(actions), time_of(actions)):
             self._notice(table)
             return m.Conflict(latest=table.latest)
+        self._reach("after-publish")
         table.backfilled = request.version
         self._record(table, request.version, request.attempt)
         return m.Ratified(version=request.version)
@@ -154,8 +123,10 @@ class ModelOwner:
             visible = self.storage.read(self._path(table, table.latest + 1))
             if visible is None:
                 break
+            attempt = attempt_of(visible.content)
             table.backfilled += 1
-            self._record(table, table.backfilled, attempt_of(visible.content))
+            table.active = attempt != table.leaving
+            self._record(table, table.backfilled, attempt)
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         table = self.tables.get(request.table)
@@ -176,7 +147,7 @@ class ModelOwner:
             return m.NotFound()
         self._notice(table)
         commits = self._entries(table, request.start or 0, request.end)
-        return m.Commits(commits=commits, latest=latest_of(table))
+        return m.Commits(commits=commits, latest=self._latest(table))
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
@@ -184,6 +155,9 @@ class ModelOwner:
             return m.NotFound()
         self._backfill(table, min(request.version, table.latest))
         return m.Done()
+
+    def _latest(self, table: OwnedTable) -> int | None:
+        return None if table.latest < 0 else table.latest
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         last = table.latest if end is None else min(end, table.latest)
@@ -197,6 +171,7 @@ class ModelOwner:
         """In order; a commit is forgotten only when its file is there."""
         for next_version in range(table.backfilled + 1, version + 1):
             self._publish(table, next_version)
+            self._reach("after-publish")
             table.backfilled = next_version
             del table.unbackfilled[next_version]
             self._save(table)
@@ -231,13 +206,34 @@ class ModelOwner:
             location=f"{self.storage.root}/{reference}",
             backfill=request.backfill, backlog_limit=request.backlog_limit,
         )  # fmt: skip
-        actions = self._with_owner(request.actions, request.feature)
-        if not self.storage.put_if_absent(self._path(table, 0), content_of(actions), time_of(actions)):
-            return m.Conflict(latest=0)
-        self.tables[reference] = table
-        table.backfilled = 0
-        self._record(table, 0, request.attempt)
-        return m.Ratified(version=0, table=reference)
+        return self._begin(table, 0, request.attempt, request.actions)
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        """The commit that makes the table ours. The promise to own it is saved before that can be seen; of all who
+        write the version the one whose file is there has it."""
+        table.promised = (version, attempt)
+        self.tables[table.reference] = table
+        self._save(table)
+        self._reach("after-promise")
+        content = self._with_owner(actions, table.feature)
+        if not self.storage.put_if_absent(self._path(table, version), content_of(content), time_of(content)):
+            self._forget(table)
+            return m.Conflict(latest=self._published(table))
+        self._reach("after-publish")
+        self._recover(table)
+        return m.Ratified(version=version, table=table.reference)
+
+    def _recover(self, table: OwnedTable) -> None:
+        """Whether a promise came true is for the file to say. Without one the owner forgets it."""
+        if table.promised is None:
+            return
+        version, attempt = table.promised
+        visible = self.storage.read(self._path(table, version))
+        if visible is None or attempt_of(visible.content) != attempt:
+            self._forget(table)
+            return
+        table.promised, table.backfilled = None, version
+        self._record(table, version, attempt)
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         reference = self._find(request.name, request.path)
@@ -246,7 +242,7 @@ class ModelOwner:
         table = self.tables[reference]
         self._notice(table)
         return m.Table(
-            table=reference, feature=table.feature, way=table.way, latest=latest_of(table), location=table.location,
+            table=reference, feature=table.feature, way=table.way, latest=self._latest(table), location=table.location,
             commits=self._entries(table, 0, None),
         )  # fmt: skip
 
@@ -272,7 +268,6 @@ class ModelOwner:
     # Changing the owner
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        """The promise is saved before the ownership change can be seen, and forgotten if another commit won."""
         for reference, table in self.tables.items():
             if request.attempt in table.landed:
                 return m.Ratified(version=table.landed[request.attempt], table=reference)
@@ -285,15 +280,7 @@ class ModelOwner:
         latest = self._published(table)
         if request.version > latest + 1:
             return m.Gap(latest=latest if latest >= 0 else None)
-        self.tables[reference] = table
-        self._save(table)
-        actions = self._with_owner(request.actions, request.feature)
-        if not self.storage.put_if_absent(self._path(table, request.version), content_of(actions), time_of(actions)):
-            del self.tables[reference], self.saved[reference]
-            return m.Conflict(latest=latest)
-        table.backfilled = request.version
-        self._record(table, request.version, request.attempt)
-        return m.Ratified(version=request.version, table=reference)
+        return self._begin(table, request.version, request.attempt, request.actions)
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)
@@ -306,6 +293,8 @@ class ModelOwner:
         if answer is not None:
             return answer
         self._backfill(table, table.latest)
+        table.leaving = request.attempt
+        self._save(table)
         answer = self._publish_directly(table, proposal)
         if isinstance(answer, m.Ratified):
             table.active = False
@@ -325,58 +314,6 @@ class ModelOwner:
             if "metaData" in action:
                 action["metaData"].setdefault("configuration", {})[OWNER_PROPERTY] = self.name
         return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
-
-    # The storage, and the kit's hands on it
-
-    def observe(self, client: str, request: m.Observe) -> m.Answer:
-        folder = f"{self._location(request.table)}/{LOG}"
-        found = []
-        for name in self.storage.list(folder):
-            file = self.storage.read(f"{folder}/{name}")
-            if file is not None:
-                content = file.content if request.contents else None
-                found.append(m.LogFile(name=name, size=len(file.content), content=content, modified=file.modified))
-        return m.Observation(files=tuple(found))
-
-    def plant(self, client: str, request: m.Plant) -> m.Answer:
-        path = f"{self._location(request.table)}/{LOG}/{request.file}"
-        modified = 0 if request.modified is None else request.modified
-        if not request.if_absent:
-            self.storage.put(path, request.content, modified)
-            return m.Done()
-        return m.Done() if self.storage.put_if_absent(path, request.content, modified) else m.Conflict()
-
-    def remove(self, client: str, request: m.Remove) -> m.Answer:
-        self.storage.remove(f"{self._location(request.table)}/{LOG}/{request.file}")
-        return m.Done()
-
-    def _location(self, table: str) -> str:
-        return self.tables[table].location if table in self.tables else table
-
-    def _path(self, table: OwnedTable, version: int) -> str:
-        return f"{table.location}/{LOG}/{version:020}.json"
-
-    def _staged_path(self, table: OwnedTable, name: str) -> str:
-        return f"{table.location}/{LOG}/{STAGING[table.feature]}/{name}"
-
-    # Dying and starting again
-
-    def crash(self, client: str, request: m.Crash) -> m.Answer:
-        if request.point is not None:
-            return m.Unsupported(reason="the model has no crash points")
-        self.tables = {}
-        return m.Done()
-
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        self.tables = {name: msgspec.json.decode(saved, type=OwnedTable) for name, saved in self.saved.items()}
-        return m.Done()
-
-    def _save(self, table: OwnedTable) -> None:
-        self.saved[table.reference] = msgspec.json.encode(table)
-
-
-def latest_of(table: OwnedTable) -> int | None:
-    return None if table.latest < 0 else table.latest
 
 
 def content_of(actions: tuple[str, ...]) -> str:

@@ -1,0 +1,101 @@
+"""What the kit may do to the model owner beyond asking: look at its files, change them, let it die and start again."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Final
+
+import msgspec
+
+from conformance.adapters.subject import Died
+from conformance.interface import messages as m
+from conformance.models.state import STAGING, OwnedTable
+from conformance.models.storage import LOG, MemoryStorage, Storage
+
+CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promise", "after-publish")
+
+
+class Hands:
+    """State in memory, what must survive in `saved`, files in `storage`."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        self.storage: Storage = MemoryStorage() if storage is None else storage
+        self.saved: MutableMapping[str, bytes] = {}
+        """By table: what a restart finds."""
+        self._tables: dict[str, OwnedTable] | None = {}
+        self.deadly: str | None = None
+        """The crash point at which it dies."""
+
+    @property
+    def tables(self) -> dict[str, OwnedTable]:
+        """Nobody who is dead knows a table."""
+        if self._tables is None:
+            raise Died("it was told to crash")
+        return self._tables
+
+    # The storage
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        folder = f"{self._location(request.table)}/{LOG}"
+        found = []
+        for name in self.storage.list(folder):
+            file = self.storage.read(f"{folder}/{name}")
+            if file is not None:
+                content = file.content if request.contents else None
+                found.append(m.LogFile(name=name, size=len(file.content), content=content, modified=file.modified))
+        return m.Observation(files=tuple(found))
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        path = f"{self._location(request.table)}/{LOG}/{request.file}"
+        modified = 0 if request.modified is None else request.modified
+        if not request.if_absent:
+            self.storage.put(path, request.content, modified)
+            return m.Done()
+        return m.Done() if self.storage.put_if_absent(path, request.content, modified) else m.Conflict()
+
+    def remove(self, client: str, request: m.Remove) -> m.Answer:
+        self.storage.remove(f"{self._location(request.table)}/{LOG}/{request.file}")
+        return m.Done()
+
+    def _location(self, table: str) -> str:
+        return self.tables[table].location if table in self.tables else table
+
+    def _path(self, table: OwnedTable, version: int) -> str:
+        return f"{table.location}/{LOG}/{version:020}.json"
+
+    def _staged_path(self, table: OwnedTable, name: str) -> str:
+        return f"{table.location}/{LOG}/{STAGING[table.feature]}/{name}"
+
+    # Dying and starting again
+
+    def crash(self, client: str, request: m.Crash) -> m.Answer:
+        if request.point is not None and request.point not in CRASH_POINTS:
+            return m.Unsupported(reason=f"crash points are {', '.join(CRASH_POINTS)}")
+        self.deadly = request.point
+        if request.point is None:
+            self._tables = None
+        return m.Done()
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        self.deadly = None
+        self._tables = {name: msgspec.json.decode(saved, type=OwnedTable) for name, saved in self.saved.items()}
+        for table in list(self._tables.values()):
+            self._recover(table)
+        return m.Done()
+
+    def _recover(self, table: OwnedTable) -> None:
+        """What to do about a table after a crash."""
+        raise NotImplementedError
+
+    def _reach(self, point: str) -> None:
+        """Here it may die."""
+        if self.deadly == point:
+            self._tables = None
+            raise Died(point)
+
+    def _save(self, table: OwnedTable) -> None:
+        self.saved[table.reference] = msgspec.json.encode(table)
+
+    def _forget(self, table: OwnedTable) -> None:
+        self.tables.pop(table.reference, None)
+        self.saved.pop(table.reference, None)
