@@ -67,7 +67,7 @@ ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
     events.BackfillToVersion: frozenset({events.Done, *_NO}),
     events.Checkpoint: frozenset({events.Done, *_NO}),
     events.Cleanup: frozenset({events.Done, *_NO}),
-    events.Other: frozenset({events.Done, *_NO}),
+    events.Other: frozenset({events.Done, events.Conflict, *_NO}),
 }
 """Which answers a request can have at all."""
 

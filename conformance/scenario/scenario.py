@@ -199,7 +199,7 @@ class Scenario:
 
     def creation(self, name: str = "orders", **options: Any) -> m.CreateTable:
         """A proposal of version 0, as a new attempt."""
-        attempt = self.attempt()
+        attempt = options.pop("attempt", None) or self.attempt()
         actions = proposals.version_0(self.dialect, attempt, self.attempt(), timestamp=self.timestamp(0))
         return m.CreateTable(
             name=self.physical(name), feature=self.dialect, way=self.way, attempt=attempt,
@@ -254,6 +254,19 @@ class Scenario:
         table.versions += 1
         return told
 
+    def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Told:
+        """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
+        is asked again with new attempts; one that refuses all of them calls a lost race something else."""
+        for _ in range(TRIES):
+            told = self.commit(table, version, client=client, **options)
+            if not isinstance(told.answer, m.Rejected):
+                break
+        twice = ("MC-COMMIT-02", "CM-COMMIT-08") if isinstance(told.answer, m.Ratified) else ()
+        self.expect(told, m.Conflict, *twice, "PROFILE-CORE-04",
+                    expected=f"version {version} is taken: the proposal is answered as a conflict, so that its writer "
+                    f"knows to rebase and propose again")  # fmt: skip
+        return told
+
     def get_commits(
         self, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
     ) -> m.Commits:
@@ -261,20 +274,26 @@ class Scenario:
         return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
-        """Backfill up to a ratified version; it must succeed."""
+        """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
+        themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
         told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+        if self.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
+            raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
         self.expect(
             told, m.Done, "MC-BACKFILL-05", expected=f"version {version} is ratified: `done` when it is published"
         )
         return told
 
     def observe(self, table: TableHandle, client: str = "stranger") -> list[m.LogFile]:
-        """All files of the log, with contents."""
+        """All files of the log, with contents. A version that the listing lacks was looked for too: there was a moment
+        during the listing at which it was not there, and no more than that is concluded."""
         since = self.recording.now()
         request = m.Observe(table=table.reference)
         answer = self.subject.ask(client, request)
         if isinstance(answer, m.Observation):
-            self.recording.look(table.name, since, answer.files)
+            names = {file.name for file in answer.files}
+            absent = [v for v in range(table.before, table.versions) if f"{v:020}.json" not in names]
+            self.recording.look(table.name, since, answer.files, absent)
             return list(answer.files)
         number = self.recording.invoke(client, table.name, request)
         told = self._ended(number, request, answer)
