@@ -66,6 +66,9 @@ class CreateTable(_Request, frozen=True, kw_only=True):
     actions: tuple[str, ...]
     """One JSON document each, commitInfo first. They carry the features and properties of the dialect; the subject may
     add what is its own (its name as owner and its configuration, the location), and nothing else."""
+    path: str | None = None
+    """Where its folder shall be, below the `storage` of the subject's identity: a place that others may write to, too.
+    Only asked of subjects with `version-0-by-filesystem` and `storage-access`; otherwise the subject finds a place."""
     backfill: str = "on-request"
     """`on-request`, or `subject` to leave it to the subject."""
     backlog_limit: int | None = None

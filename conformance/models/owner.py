@@ -7,6 +7,7 @@ wants to know who may commit what reads that. The bad owners of `conformance.mut
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Final
 
 from conformance.interface import messages as m
@@ -23,6 +24,10 @@ PROFILES: Final = (
     "attempt-outcome", "ownership-transfer", "durable-restart", "maintenance-policy", "backlog-limit", "discovery",
     "storage-access", "harness-control",
 )  # fmt: skip
+
+
+class NotPublished(Exception):  # noqa: N818  # a word for it that says what is so
+    """Something else stands where a commit has to be published, or what would be published is gone."""
 
 
 class ModelOwner(Hands):
@@ -99,7 +104,8 @@ class ModelOwner(Hands):
         self._record(table, request.version, request.attempt)
         self._reach("after-commit-point")
         if table.backfill == "subject" and request.version % 3 == 2:
-            self._backfill(table, request.version)
+            with suppress(NotPublished):  # the commit landed, whatever becomes of its publication
+                self._backfill(table, request.version)
         return m.Ratified(version=request.version)
 
     def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
@@ -153,7 +159,10 @@ class ModelOwner(Hands):
         table = self.tables.get(request.table)
         if table is None:
             return m.NotFound()
-        self._backfill(table, min(request.version, table.latest))
+        try:
+            self._backfill(table, min(request.version, table.latest))
+        except NotPublished as error:
+            return m.Rejected(reason=str(error), retryable=True)
         return m.Done()
 
     def _latest(self, table: OwnedTable) -> int | None:
@@ -181,14 +190,14 @@ class ModelOwner(Hands):
         if not self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines())):
             found = self.storage.read(self._path(table, version))
             if found is None or found.content != content:
-                raise RuntimeError(f"version {version} of {table.name} is published with another content")
+                raise NotPublished(f"version {version} of {table.name} is published with another content")
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         if commit.actions is not None:
             return content_of(commit.actions)
         staged = self.storage.read(self._staged_path(table, commit.staged_file or ""))
         if staged is None:
-            raise RuntimeError(f"the staged file {commit.staged_file} of {table.name} is gone")
+            raise NotPublished(f"the staged file {commit.staged_file} of {table.name} is gone")
         return staged.content
 
     # Creating, finding and dropping
@@ -203,7 +212,7 @@ class ModelOwner(Hands):
         reference = f"{request.name}-{len(self.tables)}"
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, way=request.way,
-            location=f"{self.storage.root}/{reference}",
+            location=request.path or f"{self.storage.root}/{reference}",
             backfill=request.backfill, backlog_limit=request.backlog_limit,
         )  # fmt: skip
         return self._begin(table, 0, request.attempt, request.actions)
@@ -292,7 +301,10 @@ class ModelOwner(Hands):
         answer = self._replay(table, proposal) or self._refusal(table, proposal, None)
         if answer is not None:
             return answer
-        self._backfill(table, table.latest)
+        try:
+            self._backfill(table, table.latest)
+        except NotPublished as error:
+            return m.Rejected(reason=str(error), retryable=True)
         table.leaving = request.attempt
         self._save(table)
         answer = self._publish_directly(table, proposal)
