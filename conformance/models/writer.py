@@ -22,6 +22,9 @@ from conformance.scenario import proposals
 MOST_TRIES: Final = 100
 """Lost races before a writer gives up. Every one is another's success."""
 
+SUPPORTED: Final = frozenset({"managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata"})
+"""Features of the protocol that this writer knows."""
+
 
 class Conflicting(Exception):  # noqa: N818  # it is an answer
     """Another transaction did what this one relied on not to happen."""
@@ -111,7 +114,10 @@ class ModelWriter(ModelReader):
         self._check_removed(request, base, did.get("remove", []))
 
     def _check_protocol(self, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
-        dropped = set(before.protocol.get("writerFeatures", ())) - set(protocol.get("writerFeatures", ()))
+        features = set(protocol.get("writerFeatures", ()))
+        if not features <= SUPPORTED:
+            raise Conflicting(f"unknown features: {sorted(features - SUPPORTED)}")
+        dropped = set(before.protocol.get("writerFeatures", ())) - features
         if request.add_feature is not None or dropped:
             raise Conflicting("the protocol changed")
 

@@ -24,7 +24,7 @@ from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
 from conformance.models.storage import FolderStorage
 from conformance.scenario.adversary import Adversary, ClientHost, Heard
-from conformance.scenario.scenario import Scenario, TableHandle, Told, operation_of
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told, operation_of
 
 
 class ClientScenario(Scenario):
@@ -47,6 +47,8 @@ class ClientScenario(Scenario):
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
         answer = self.client.ask(client, request)
         told = self._ended(number, request, answer)
+        if isinstance(answer, m.Unsupported):
+            raise Inconclusive(f"the client does not do that: {answer.reason}")
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", told=(told,),
             expected="a client ends its operation, with success or with an error",

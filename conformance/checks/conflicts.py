@@ -1,0 +1,315 @@
+"""Conflicts: a transaction that was not the first is checked against whoever was.
+
+Every scenario is the same race. The table has two files, `a` and `b`, since version 1; the transaction read version 1;
+another writer commits version 2; then the transaction commits. What both did differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.checks.registry import Family, check
+from conformance.interface import messages as m
+from conformance.interface.messages import DataFile, Isolation, Transact
+from conformance.scenario import proposals
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.scenario import TableHandle, Told
+
+COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
+"""All of these scenarios are evidence that a transaction that lost is checked, and commits nothing if it fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """What happened."""
+
+    s: ClientScenario
+    table: TableHandle
+    winner: Told
+    told: Told
+
+    def conflicts(self, *requirements: str, why: str) -> None:
+        """The transaction ended with an error, and nothing of it is in the log."""
+        expected = f"{why}: the transaction ends with a conflict, and commits nothing"
+        self.s.require(
+            isinstance(self.told.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
+            told=(self.told, self.winner), expected=expected, observed=f"`{self.told.answer}`",
+        )  # fmt: skip
+        latest = self.s.get_commits(self.table, client="auditor").latest
+        self.s.require(
+            latest == 2, "CONFLICT-CHECK-02", told=(self.told,), expected=expected,
+            observed=f"the table's latest version is {latest}, not 2",
+        )  # fmt: skip
+
+    def commits(self, *requirements: str, why: str) -> None:
+        """It is the version after the winner."""
+        done = self.told.answer
+        self.s.require(
+            isinstance(done, m.Committed) and done.version == 3, *requirements, "CONFLICT-RETRY-05",
+            told=(self.told, self.winner), expected=f"{why}: the transaction is committed as version 3",
+            observed=f"`{done}`",
+        )  # fmt: skip
+        self.table.versions = 4
+
+
+def prepare(s: ClientScenario, *, partitioned: bool = False, domain: str | None = None) -> TableHandle:
+    """A table with the files `a` (partition x) and `b` (partition y) since version 1."""
+    creation: dict[str, Any] = {}
+    if partitioned or domain is not None:
+        attempt = s.attempt()
+        columns = ("part",) if partitioned else ()
+        creation = {
+            "attempt": attempt,
+            "actions": proposals.version_0(s.dialect, attempt, s.attempt(), partition_columns=columns),
+        }
+    table = s.create(**creation)
+    files = [
+        proposals.add("a", s.timestamp(1), "x", partitioned=partitioned),
+        proposals.add("b", s.timestamp(1), "y", partitioned=partitioned),
+    ]
+    if domain is not None:
+        files.append(proposals.line("domainMetadata", {"domain": domain, "configuration": "{}", "removed": False}))
+    win(s, table, files)
+    return table
+
+
+def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind: bool = False) -> Told:
+    """Another writer commits the next version."""
+    attempt = s.attempt()
+    info = proposals.commit_info(attempt, s.timestamp(table.versions), isBlindAppend=blind)
+    return s.land(table, client="winner", attempt=attempt, actions=(info, *actions))
+
+
+def race(s: ClientScenario, table: TableHandle, winner: Sequence[str], *, blind: bool = False, **mine: Any) -> Race:
+    """The winner commits version 2, and then the transaction of the client under test, which read version 1."""
+    won = win(s, table, winner, blind=blind)
+    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, **mine))
+    return Race(s=s, table=table, winner=won, told=told)
+
+
+def added(s: ClientScenario, path: str, partition: str | None = None, *, partitioned: bool = False) -> str:
+    return proposals.add(path, s.timestamp(2), partition, partitioned=partitioned)
+
+
+def removed(s: ClientScenario, path: str) -> str:
+    return proposals.remove(path, s.timestamp(2))
+
+
+NEW = (DataFile(path="mine"),)
+
+
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", "CONFLICT-RETRY-04", "CONFLICT-RETRY-05", *COMMON, side="client")
+def a_blind_append_conflicts_with_no_append(s: ClientScenario) -> None:
+    """A transaction that read nothing and only adds files is committed after another writer's append."""
+    race(s, prepare(s), [added(s, "theirs")], adds=NEW).commits(
+        "CONFLICT-FILES-02", why="a blind append does not conflict with files that others added"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client")
+def a_blind_append_conflicts_with_no_removal(s: ClientScenario) -> None:
+    """A transaction that read nothing and only adds files is committed after another writer removed files."""
+    race(s, prepare(s), [removed(s, "a")], adds=NEW).commits(
+        "CONFLICT-FILES-02", why="a blind append does not conflict with files that others removed"
+    )
+
+
+@check(
+    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-FILES-01", "CONFLICT-ISOLATION-01", *COMMON,
+    side="client",
+)  # fmt: skip
+def whoever_read_everything_conflicts_with_an_append(s: ClientScenario) -> None:
+    """A serializable transaction that read the whole table conflicts with files that another writer added, even
+    blindly."""
+    race(s, prepare(s), [added(s, "theirs")], blind=True, reads="*", removes=("a", "b"), adds=NEW).conflicts(
+        "CONFLICT-ISOLATION-01", "CONFLICT-FILES-03", "CONFLICT-ORDER-08",
+        why="it read the whole table before a file was added, and its isolation is serializable",
+    )  # fmt: skip
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-FILES-04", *COMMON, side="client")
+def whoever_read_a_partition_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
+    """A transaction that read one partition conflicts with a file that was added to that partition."""
+    table = prepare(s, partitioned=True)
+    mine = (DataFile(path="mine", partition="x"),)
+    race(s, table, [added(s, "theirs", "x", partitioned=True)], reads="x", removes=("a",), adds=mine).conflicts(
+        "CONFLICT-ORDER-08", why="a file was added to the partition that it read"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, side="client")
+def whoever_read_a_partition_does_not_conflict_with_another(s: ClientScenario) -> None:
+    """A transaction that read one partition is committed after a file was added to another one."""
+    table = prepare(s, partitioned=True)
+    mine = (DataFile(path="mine", partition="x"),)
+    race(s, table, [added(s, "theirs", "y", partitioned=True)], reads="x", removes=("a",), adds=mine).commits(
+        "CONFLICT-FILES-04", why="no file was added to the partition that it read"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, side="client")
+def without_partitions_every_read_is_of_everything(s: ClientScenario) -> None:
+    """Where a table has no partitions, whoever read anything conflicts with any added file."""
+    race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
+        "CONFLICT-FILES-03",
+        "CONFLICT-ORDER-08",
+        why="the table has no partitions by which its read could be told apart",
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
+def whoever_read_everything_conflicts_with_any_removal(s: ClientScenario) -> None:
+    """A transaction that read the whole table conflicts with any removed file."""
+    race(s, prepare(s), [removed(s, "b")], reads="*", removes=("a",), adds=NEW).conflicts(
+        "CONFLICT-ORDER-09", why="a file of the table that it read was removed"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
+def whoever_read_a_file_conflicts_with_its_removal(s: ClientScenario) -> None:
+    """A transaction that read a partition conflicts with the removal of a file in it, and of no other."""
+    table = prepare(s, partitioned=True)
+    mine = (DataFile(path="mine", partition="x"),)
+    race(s, table, [removed(s, "a")], reads="x", adds=mine).conflicts(
+        "CONFLICT-ORDER-09", why="a file of the partition that it read was removed"
+    )
+    other = prepare_another(s)
+    race(s, other, [removed(s, "b")], reads="x", adds=mine).commits(
+        "CONFLICT-ORDER-09", why="only a file of another partition was removed"
+    )
+
+
+def prepare_another(s: ClientScenario) -> TableHandle:
+    """A second partitioned table, for the twin."""
+    attempt = s.attempt()
+    actions = proposals.version_0(s.dialect, attempt, s.attempt(), partition_columns=("part",))
+    table = s.create("twin", attempt=attempt, actions=actions)
+    win(
+        s,
+        table,
+        [proposals.add(path, s.timestamp(1), part, partitioned=True) for path, part in (("a", "x"), ("b", "y"))],
+    )
+    return table
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, side="client")
+def no_file_is_removed_twice(s: ClientScenario) -> None:
+    """Two transactions that remove the same file conflict, whatever they read."""
+    table = prepare(s, partitioned=True)
+    race(s, table, [removed(s, "a")], isolation=Isolation.SNAPSHOT, removes=("a",), adds=()).conflicts(
+        "CONFLICT-ORDER-10", why="both remove the file `a`"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-04", "CONFLICT-ORDER-05", *COMMON, side="client")
+def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
+    """Two transactions that change the metadata conflict; so does any other transaction with a changed schema or
+    partitioning."""
+    table = prepare(s)
+    theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s, {"their.property": "1"}))
+    race(s, table, [theirs], set_properties={"my.property": "1"}).conflicts(
+        "CONFLICT-ORDER-04", why="both change the table's metadata"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client")
+def whoever_wrote_by_another_partitioning_conflicts(s: ClientScenario) -> None:
+    """A transaction that added files without partitions conflicts with a change that partitions the table."""
+    table = prepare(s)
+    theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
+    gone = [removed(s, "a"), removed(s, "b")]
+    race(s, table, [theirs, *gone], adds=NEW).conflicts(
+        "CONFLICT-ORDER-05", why="the partitioning that it wrote by changed"
+    )
+
+
+def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
+    """The properties that a change of the metadata must keep: those that name the owner."""
+    owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.dialect == "managedCommit" else {}
+    return {**owner, **(more or {})}
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-03", "CONFLICT-ORDER-02", *COMMON, side="client")
+def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
+    """A transaction that adds a table feature conflicts with a winner that added one."""
+    table = prepare(s)
+    theirs = {**proposals.PROTOCOLS[s.dialect]}
+    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "domainMetadata"])
+    race(s, table, [proposals.line("protocol", theirs)], add_feature="appendOnly").conflicts(
+        "CONFLICT-ORDER-03", why="both change the table's protocol"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, side="client")
+def whoever_does_not_know_the_winners_protocol_commits_nothing(s: ClientScenario) -> None:
+    """A writer that does not support a feature that the winner added stops."""
+    table = prepare(s)
+    theirs = {**proposals.PROTOCOLS[s.dialect]}
+    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "aFeatureThatNobodyHas"])
+    race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
+        "CONFLICT-ORDER-02", why="the winner's protocol asks writers for a feature that no client has"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, side="client")
+def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
+    """Two transactions that change the same metadata domain conflict; two that change different ones do not."""
+    with_domains = {**proposals.PROTOCOLS[s.dialect]}
+    with_domains["writerFeatures"] = sorted([*with_domains["writerFeatures"], "domainMetadata"])
+    for domain, agrees in (("d", False), ("e", True)):
+        table = s.create(f"table-{domain}")
+        win(s, table, [proposals.line("protocol", with_domains), added(s, "a")])
+        theirs = proposals.line("domainMetadata", {"domain": "d", "configuration": "theirs", "removed": False})
+        found = race(s, table, [theirs], domain=(domain, "mine"))
+        if agrees:
+            found.commits("CONFLICT-ORDER-06", why="they change different domains")
+        else:
+            found.conflicts("CONFLICT-ORDER-06", why="both change the domain `d`")
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, side="client")
+def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
+    """A transaction that relies on an application's last batch conflicts with a winner that recorded another one."""
+    table = prepare(s)
+    theirs = proposals.line("txn", {"appId": "stream", "version": 5})
+    race(s, table, [theirs, added(s, "theirs")], application=("stream", 6), adds=NEW).conflicts(
+        "CONFLICT-ORDER-07", why="the application's transaction version advanced since it was read"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", side="client")
+def a_batch_that_the_table_has_is_not_written_again(s: ClientScenario) -> None:
+    """A batch is written once: after it is recorded, writing it again changes nothing; the next batch is written."""
+    table = prepare(s)
+    win(s, table, [proposals.line("txn", {"appId": "stream", "version": 5}), added(s, "theirs")])
+    again = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 5), adds=NEW)
+    told = s.act("writer", again)
+    latest = s.get_commits(table, client="auditor").latest
+    s.require(
+        latest == 2, "CONFLICT-REPEAT-01", told=(told,),
+        expected="the table recorded batch 5 of `stream` at version 2: nothing is committed",
+        observed=f"the latest version is {latest}",
+    )  # fmt: skip
+    following = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
+    done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
+    s.require(done.version == 3, "CONFLICT-REPEAT-01", told=(told,), expected="batch 6 is new: version 3",
+              observed=f"{done}")  # fmt: skip
+    table.versions = 4
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-RETRY-04", side="client")
+def every_winner_is_looked_at(s: ClientScenario) -> None:
+    """Of several winners the first one conflicts: a transaction that only looks at the newest overlooks it."""
+    table = prepare(s)
+    first = win(s, table, [removed(s, "a")])
+    for _ in range(3):
+        win(s, table, [added(s, f"theirs-{table.versions}")])
+    mine = Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, removes=("a",), adds=())
+    told = s.act("writer", mine)
+    s.require(
+        isinstance(told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", told=(told, first),
+        expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
+        observed=f"`{told.answer}`",
+    )  # fmt: skip
