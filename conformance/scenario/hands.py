@@ -1,0 +1,70 @@
+"""What a check does to a table's files itself. Profile `storage-access`.
+
+What is planted is for the kit to account for: a commit that a stranger publishes is recorded as a request whose answer
+nobody heard, and whatever no owner could have written has to be removed again before the scenario ends.
+"""
+
+from __future__ import annotations
+
+from conformance.interface import messages as m
+from conformance.scenario import proposals
+from conformance.scenario.scenario import Scenario, TableHandle, Told
+
+STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
+"""The staging folder of each dialect."""
+
+
+def published_name(version: int) -> str:
+    return f"{version:020}.json"
+
+
+def staged_name(version: int, attempt: str) -> str:
+    return f"{version:020}.{attempt}.json"
+
+
+def plant(
+    s: Scenario, table: TableHandle, file: str, content: str, *, if_absent: bool = False, client: str = "stranger"
+) -> Told:
+    """A file below the log folder. `if_absent`: the answer may be a conflict."""
+    told = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
+    kinds = (m.Done, m.Conflict) if if_absent else m.Done
+    s.expect(told, kinds, "PROFILE-STORAGE-01", expected=f"`done`: {file} is planted")
+    return told
+
+
+def remove(s: Scenario, table: TableHandle, file: str, client: str = "stranger") -> Told:
+    told = s.ask(client, m.Remove(table=table.reference, file=file))
+    s.expect(told, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
+    return told
+
+
+def stage(
+    s: Scenario, table: TableHandle, version: int | None = None, *, content: str | None = None,
+    attempt: str | None = None, client: str = "writer",
+) -> m.Commit:  # fmt: skip
+    """A staged file that the kit writes, and the proposal of it; `content` is a commit's, however it is laid out."""
+    number = table.versions if version is None else version
+    own = attempt or s.attempt()
+    text = proposals.content(proposals.append(own, s.timestamp(number))) if content is None else content
+    name = staged_name(number, own)
+    plant(s, table, f"{STAGING[s.dialect]}/{name}", text, client=client)
+    return m.Commit(table=table.reference, version=number, attempt=own, staged_file=name)
+
+
+def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) -> Told:
+    """A commit by put-if-absent that its client makes without the owner. `answer` is what the storage said."""
+    content = proposals.content(proposal.actions or ())
+    number = s.recording.invoke(client, table.name, proposal)
+    s.recording.fault("the owner is not told of a commit by put-if-absent", client)
+    file = published_name(proposal.version)
+    planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
+    answer = s.subject.ask(client, planted)
+    s.recording.lost(number, "the owner never heard of it")
+    return Told(number=number, request=proposal, answer=answer)
+
+
+def staged(s: Scenario, table: TableHandle) -> dict[str, str]:
+    """Content by name of the files in the staging folder, as a stranger sees it."""
+    prefix = f"{STAGING[s.dialect]}/"
+    return {file.name.removeprefix(prefix): file.content or "" for file in s.observe(table)
+            if file.name.startswith(prefix)}  # fmt: skip
