@@ -31,9 +31,8 @@ def request(message: messages.Request) -> Request | None:
         case messages.CreateTable():
             # The subject may add what its dialect needs to protocol and metadata: the content is not the proposal's.
             return events.CreateTable(attempt=message.attempt)
-        case messages.TakeOver():
-            content = _proposed(message.actions)
-            return events.TakeOver(version=message.version, attempt=message.attempt, content=content)
+        case messages.TakeOver():  # the subject may add its name: as for a creation
+            return events.TakeOver(version=message.version, attempt=message.attempt)
         case messages.HandBack():
             content = _proposed(message.actions)
             return events.HandBack(version=message.version, attempt=message.attempt, content=content)

@@ -63,7 +63,11 @@ class TableHandle:
     before: int = 0
     """So many of them were there before the history."""
     ownership: list[str] = field(default_factory=list)
-    """Attempts that changed its owner."""
+    """Attempts that became commits by becoming visible: changes of ownership, and what filesystem writers wrote."""
+    path: str | None = None
+    """Of a table that was made through the filesystem: where it is."""
+    final: list[events.Witness] | None = None
+    """Its log when it was dropped: afterwards nobody need keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,19 +367,19 @@ class Scenario:
 
     def conclude(self) -> None:
         """Ask for the final log of every table, and complete the history."""
-        logs: dict[str, list[events.Witness]] = {}
-        for table in self.tables:
-            listed = self.subject.ask("kit", m.GetCommits(table=table.reference))
-            seen = self.subject.ask("kit", m.Observe(table=table.reference))
-            if not isinstance(seen, m.Observation):
-                raise Inconclusive(f"the final log of {table.name} cannot be seen: {_words(seen)}")
-            commits = listed.commits if isinstance(listed, m.Commits) else ()
-            logs[table.name] = witnesses(
-                table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership
-            )
-        for log in logs.values():
+        logs = [self.log_of(table) if table.final is None else table.final for table in self.tables]
+        for log in logs:
             self.recording.final_log(log)
         self.recording.complete()
+
+    def log_of(self, table: TableHandle) -> list[events.Witness]:
+        """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
+        listed = self.subject.ask("kit", m.GetCommits(table=table.reference))
+        seen = self.subject.ask("kit", m.Observe(table=table.reference))
+        if not isinstance(seen, m.Observation):
+            raise Inconclusive(f"the final log of {table.name} cannot be seen: {_words(seen)}")
+        commits = listed.commits if isinstance(listed, m.Commits) else ()
+        return witnesses(table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership)
 
 
 def _words(answer: m.Answer) -> str:

@@ -1,0 +1,207 @@
+"""What happens to a table as a whole: a filesystem writer makes one, an owner takes it over, gives it back, drops it,
+dies and starts again.
+
+    table = filesystem_table(s, versions=2)
+    write_file(s, table)                        # what any filesystem writer does: put-if-absent of the next version
+    take_over(s, table)
+    hand_back(s, table)
+
+Each asks once more with a new attempt where an owner refuses, as it may; one that refuses for ever breaks the profile
+that it declares.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.interface import messages as m
+from conformance.scenario import proposals
+from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+
+
+def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
+    """A table without an owner, with so many versions from before the history."""
+    if s.identity.storage is None:
+        raise Inconclusive("the subject says no folder (`storage`) below which filesystem tables can be made")
+    path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
+    table = TableHandle(name=name, reference=path, versions=versions, before=versions, path=path)
+    s.tables.append(table)
+    for version in range(versions):
+        request = m.Plant(table=path, file=file_of(version), content=_content(s, version, s.attempt()), if_absent=True)
+        told = s.ask("filesystem writer", request, table)
+        s.expect(
+            told, m.Done, "PROFILE-STORAGE-01", expected=f"{path} is below `storage`: the kit may make a table there"
+        )
+    return table
+
+
+def write_file(
+    s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer"
+) -> tuple[Told, bool]:
+    """A filesystem commit: put-if-absent of `<version>.json`. Whether it won; that is no fault of anybody."""
+    number = table.versions if version is None else version
+    attempt = s.attempt()
+    content = _content(s, number, attempt)
+    commit = m.Commit(
+        table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
+    )
+    operation = s.recording.invoke(client, table.name, commit)
+    answer = s.subject.ask(client, m.Plant(table=commit.table, file=file_of(number), content=content, if_absent=True))
+    meaning: m.Answer = answer
+    if isinstance(answer, m.Done):
+        meaning = m.Ratified(version=number)
+    elif isinstance(answer, m.Conflict):
+        meaning = m.Conflict()
+    told = s._ended(operation, commit, meaning)
+    s.expect(
+        told, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` where there is a file"
+    )
+    won = isinstance(told.answer, m.Ratified)
+    if won:
+        table.ownership.append(attempt)
+        table.versions = max(table.versions, number + 1)
+    return told, won
+
+
+def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **options: Any) -> m.TakeOver:
+    """The proposal of an ownership change, as a new attempt."""
+    number = table.versions if version is None else version
+    attempt = s.attempt()
+    actions = (
+        proposals.commit_info(attempt, s.timestamp(number), "SET TBLPROPERTIES"),
+        proposals.protocol(s.dialect),
+        proposals.metadata(s.attempt(), s.timestamp(number)),
+    )
+    fields: dict[str, Any] = {
+        "path": table.path, "name": s.physical(table.name), "feature": s.dialect, "way": s.way, "version": number,
+        "attempt": attempt, "actions": actions,
+    }  # fmt: skip
+    return m.TakeOver(**{**fields, **options})
+
+
+def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Told:
+    """The owner takes the table over, with its next version."""
+    for _ in range(TRIES):
+        told = s.ask(client, taking_over(s, table), table)
+        if not isinstance(told.answer, m.Rejected):
+            break
+    ratified = s.expect(
+        told, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
+        expected=f"version {table.versions} is the table's next, and nobody else wants it: the ownership change is "
+        f"ratified as it",
+    )  # fmt: skip
+    owned(s, table, told, ratified)
+    return told
+
+
+def owned(s: Scenario, table: TableHandle, told: Told, ratified: m.Ratified) -> None:
+    """The table belongs to the owner from now on."""
+    assert isinstance(told.request, m.TakeOver)
+    version = told.request.version
+    s.require(
+        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", told=(told,), table=table, version=version,
+        expected=f"the ownership change is version {version}, as proposed", observed=f"version {ratified.version}",
+    )  # fmt: skip
+    if ratified.table is None:
+        s.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` names the table", observed="it names none")
+    table.reference = ratified.table
+    table.versions = version + 1
+    table.ownership.append(told.request.attempt)
+
+
+def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> m.HandBack:
+    """The proposal to end the ownership, as a new attempt: neither the feature nor the owner is left."""
+    number = table.versions if version is None else version
+    attempt = s.attempt()
+    actions = (
+        proposals.commit_info(attempt, s.timestamp(number), "UNSET TBLPROPERTIES"),
+        proposals.protocol(None),
+        proposals.metadata(s.attempt(), s.timestamp(number)),
+    )
+    return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
+
+
+def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Told:
+    """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
+    scenario is inconclusive."""
+    for _ in range(TRIES):
+        told = s.ask(client, giving_back(s, table))
+        if not isinstance(told.answer, m.Rejected):
+            break
+    s.expect(
+        told, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
+        expected=f"version {table.versions} is the table's next: it is given back with it",
+    )  # fmt: skip
+    given_back(s, table, told)
+    return told
+
+
+def given_back(s: Scenario, table: TableHandle, told: Told) -> None:
+    """The commit that ends the ownership is published at once, or the owner sees to it that it is in the end."""
+    assert isinstance(told.request, m.HandBack)
+    version = told.request.version
+    table.versions = version + 1
+    if version in s.published(table):
+        table.ownership.append(told.request.attempt)
+        return
+    asked = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
+    s.require(
+        version in s.published(table), "MC-RELEASE-07", "PROFILE-TRANSFER-01", told=(told, asked), table=table,
+        version=version, expected=f"version {version} ends the ownership: nobody can write the table until it is "
+        f"published, so the owner sees to it", observed=f"{file_of(version)} is not there, even after a request for it",
+    )  # fmt: skip
+
+
+def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Told:
+    """Drop the table. What it was is looked at before: afterwards nobody need keep anything of it."""
+    table.final = s.log_of(table)
+    told = s.ask(client, m.DropTable(table=table.reference))
+    s.expect(told, m.Done, "PROFILE-DISCOVERY-01", may_refuse=True, expected="the table is dropped")
+    return told
+
+
+def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> TableHandle:
+    """Another table with the name of one that was dropped."""
+    again = TableHandle(name=f"{table.name} again", reference="", versions=0)
+    told = s.ask(client, s.creation(table.name), again)
+    ratified = s.expect(
+        told, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
+        expected=f"the table that was called {table.name} is dropped: its name is free",
+    )  # fmt: skip
+    if ratified.table is None or ratified.version != 0:
+        s.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` with version 0 and the table",
+               observed=f"version {ratified.version} of {ratified.table}")  # fmt: skip
+    again.reference, again.versions = ratified.table, 1
+    s.tables.append(again)
+    return again
+
+
+def crash(s: Scenario, point: str | None = None) -> None:
+    """Let the subject die: now, or when it reaches a point."""
+    told = s.ask("operator", m.Crash(point=point))
+    s.recording.fault("crash", note="" if point is None else f"at {point}")
+    if not isinstance(told.answer, m.Unknown):  # who dies at once need not say so
+        s.expect(told, m.Done, "PROFILE-HARNESS-01", expected="the subject dies as it is told")
+
+
+def restart(s: Scenario) -> None:
+    """Start it again."""
+    told = s.ask("operator", m.Restart())
+    s.recording.fault("restart")
+    if isinstance(told.answer, m.Unknown):
+        s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", told=(told,), expected="the subject starts again",
+               observed=f"it does not answer: {told.answer.reason}")  # fmt: skip
+    s.expect(told, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
+
+
+def file_of(version: int) -> str:
+    """The name of a published commit."""
+    return f"{version:020}.json"
+
+
+def _content(s: Scenario, version: int, attempt: str) -> str:
+    """What a filesystem writer writes."""
+    time = s.timestamp(version)
+    if version > 0:
+        return proposals.content(proposals.append(attempt, time))
+    return proposals.content(proposals.version_0(None, attempt, s.attempt(), timestamp=time))
