@@ -1,0 +1,139 @@
+"""The typer application: its commands, and the border that no traceback crosses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from importlib import metadata
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from conformance.adapters.subject import AdapterError
+from conformance.command import judging, listing, replaying, reporting, running
+from conformance.command.output import say
+from conformance.reports.errors import ReportError
+from conformance.reports.replaying import COMMAND
+from conformance.running.errors import ExitCode, UnusableError
+
+TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
+
+_BROKEN_PIPE: Final = 141
+"""What a shell reports of a program that SIGPIPE ended: `... list checks | head` is no error."""
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 conformant · 1 a requirement is violated, or a known failure is stale · 2 the call is wrong, the "
+    "subject does not speak the interface, or nothing was selected · 3 incomplete: the budget expired, the run was "
+    "interrupted, or a declared profile came to no verdict"
+)
+
+
+class _Border(TyperGroup):
+    """Turns every failure into a message and an exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        standalone = kwargs.pop("standalone_mode", True)
+        kwargs["standalone_mode"] = False
+        with contextlib.suppress(AttributeError, ValueError):  # a subject's name may hold what a terminal cannot show
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        code = self._run(*args, **kwargs)
+        if standalone:
+            sys.exit(code)
+        return code
+
+    def _run(self, *args: Any, **kwargs: Any) -> int:
+        try:
+            try:
+                code = super().main(*args, **kwargs)
+                sys.stdout.flush()
+                return int(code) if isinstance(code, int) else ExitCode.CONFORMANT
+            except typer.Abort:
+                return ExitCode.INCOMPLETE
+            except BrokenPipeError:
+                return _leave_broken_pipe()
+            except Exception as error:  # noqa: BLE001 - this is the border
+                return _report(error)
+        except BrokenPipeError:
+            return _leave_broken_pipe()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Two things before typer sees them: it has its own ideas of their exit codes."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(_leave_broken_pipe()) from None
+        except KeyboardInterrupt:
+            say("interrupted; there is no verdict")
+            raise typer.Exit(ExitCode.INCOMPLETE) from None
+
+
+def _report(error: Exception) -> int:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exc()
+    usage = getattr(error, "format_message", None)
+    if usage is not None:  # a usage error of typer, whose class moved between its releases
+        return _report_usage(error, usage())
+    if isinstance(error, (UnusableError, AdapterError, ReportError)):
+        say(f"error: {error.problem}")
+        return ExitCode.USAGE
+    if isinstance(error, OSError):
+        place = f" {error.filename}" if error.filename else ""
+        say(f"error: the system refused{place}: {error.strerror or error}; check the path and its rights")
+        return ExitCode.USAGE
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    say(
+        f"error: this is a defect of the kit: {type(error).__name__}: {lines[0] if lines else ''}\n"
+        f"set {TRACEBACK_VARIABLE}=1 to see where, and report it; there is no verdict"
+    )
+    return ExitCode.INCOMPLETE
+
+
+def _report_usage(error: Exception, what: str) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write(what.rstrip() + "\n" if what else "")
+        return ExitCode.USAGE
+    command = getattr(getattr(error, "ctx", None), "command_path", None) or COMMAND
+    say(f"error: {' '.join(what.split())}\nsee: {command} --help")
+    return ExitCode.USAGE
+
+
+def _leave_broken_pipe() -> int:
+    """Nobody reads any more. Point the standard output elsewhere, so that its last flush is silent."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _BROKEN_PIPE
+
+
+application = typer.Typer(
+    name=COMMAND,
+    cls=_Border,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"{COMMAND} {metadata.version('delta-commit-owner')}\n")
+        raise typer.Exit
+
+
+@application.callback(epilog=EXIT_CODES)
+def _conformance(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Does a commit owner, or a client, do what the documents of Delta's managed commits ask for?
+
+    Start with:  delta-commit-conformance smoke SUBJECT
+    """
+
+
+for module in (running, replaying, judging, reporting, listing):
+    module.register(application)

@@ -1,0 +1,61 @@
+"""How the command shows things: results on the standard output, everything else on the standard error.
+
+Text that a subject chose is shown and never obeyed. Where the output is no terminal there is no width and no colour.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from conformance.reports.visible import visible
+
+
+def show(text: str = "") -> None:
+    """A line, or several, of the result."""
+    print(visible(text))
+
+
+def say(text: str) -> None:
+    """Something beside the result."""
+    print(visible(text), file=sys.stderr)
+
+
+def show_json(value: Any) -> None:
+    """One JSON document."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode() + "\n")
+
+
+def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str) -> None:
+    """Rows with the same columns. `wide` is the column that is wrapped on a terminal, and stands last."""
+    columns = [name for name in rows[0] if name != wide] + [wide]
+    if not sys.stdout.isatty():
+        widths = {name: max(len(row[name]) for row in rows) for name in columns}
+        for row in rows:
+            show("  ".join(f"{row[name]:<{widths[name]}}" for name in columns).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
+    for name in columns:
+        table.add_column(name, no_wrap=name != wide, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(visible(row[name])) for name in columns))
+    Console(highlight=False).print(table)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listed(words: Iterable[str], limit: int) -> str:
+    """The first few, and how many more there are."""
+    found = list(words)
+    more = f" and {len(found) - limit} more" if len(found) > limit else ""
+    return ", ".join(found[:limit]) + more

@@ -1,0 +1,53 @@
+"""The command `replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from conformance.command.options import TIMEOUT_TEXT, JsonOption, TimeoutOption, seconds
+from conformance.command.output import say
+from conformance.command.progress import progress
+from conformance.command.running import profile_named, terminated_like_interrupted
+from conformance.command.summary import show_result
+from conformance.reports import read_finding, to_json
+from conformance.running.execution import execute
+from conformance.running.replay import options_of, remarks, replay_code
+
+_EPILOG: Final = """Examples:
+
+delta-commit-conformance replay report/findings/some-case/finding.json
+
+delta-commit-conformance replay finding.json --subject 'stdio:./my-owner --debug'"""
+
+
+def register(application: typer.Typer) -> None:
+    application.command(epilog=_EPILOG)(replay)
+
+
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FINDING.json", help="Of a bundle that `run --report` wrote.")],
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="SUBJECT", help="Another one than that of the finding.")
+    ] = None,
+    json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+) -> None:
+    """Run exactly the case of a finding again, on the same subject or another one.
+
+    Exit code 0: it passes now; 1: it still fails; 2: the file, or the subject, cannot be used; 3: no verdict.
+    """
+    finding = read_finding(file)
+    profile_named(finding.profile)
+    for remark in remarks(finding, subject):
+        say(f"note: {remark}")
+    options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))
+    with terminated_like_interrupted(), progress() as watcher:
+        result = execute(options, watcher)
+    if json:
+        print(to_json(result), end="")
+    else:
+        show_result(result, None)
+    raise typer.Exit(replay_code(result))

@@ -1,0 +1,165 @@
+"""The command `run`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from conformance.adapters.named import FORMS
+from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption, seconds
+from conformance.command.output import counted, say
+from conformance.command.progress import progress
+from conformance.command.summary import show_result
+from conformance.reports import ReportFolder, to_json
+from conformance.results import RunResult
+from conformance.running import known_failures
+from conformance.running.errors import UnusableError
+from conformance.running.execution import Options, execute
+from conformance.running.profiles import PROFILES, RunProfile
+from conformance.running.selection import select
+
+_EPILOG: Final = """Examples:
+
+delta-commit-conformance run reference
+
+delta-commit-conformance run 'stdio:node my-owner.mjs' --profile standard --report report -n 2
+
+delta-commit-conformance run http://127.0.0.1:8080 --family backfill-ordering --seed 7
+
+delta-commit-conformance run python:my_owner:MyOwner --known known.toml --report report"""
+
+
+def register(application: typer.Typer) -> None:
+    application.command(epilog=_EPILOG)(run)
+
+
+def run(
+    subject: SubjectArgument = None,
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", metavar="NAME", help=f"How much is tried: {', '.join(PROFILES)}.")
+    ] = "quick",
+    budget: Annotated[
+        str | None,
+        typer.Option("--budget", metavar="TIME", help="At most this long; what is left then was not run, exit code 3."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Other seeds generate other scenarios.")] = 0,
+    workers: Annotated[
+        str, typer.Option("-n", "--workers", metavar="N", help="Processes, each with a subject of its own; or: auto.")
+    ] = "auto",
+    check: Annotated[
+        list[str] | None, typer.Option("--check", metavar="PATTERN", help="Only checks or cases of this name; `*`.")
+    ] = None,
+    requirement: Annotated[
+        list[str] | None, typer.Option("--requirement", metavar="ID", help="Only cases that are evidence for it; `*`.")
+    ] = None,
+    family: Annotated[list[str] | None, typer.Option("--family", help="Only checks of this family.")] = None,
+    layer: Annotated[
+        list[str] | None, typer.Option("--layer", help="Only example, model, simulation or processes.")
+    ] = None,
+    known: Annotated[
+        Path | None, typer.Option("--known", metavar="FILE", help="Failures that are known, with reasons (TOML).")
+    ] = None,
+    write_known: Annotated[
+        Path | None, typer.Option("--write-known", metavar="FILE", help="Write such a list from what fails now.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FOLDER", help="Write the page, JSON, JUnit, Markdown, badge and findings."),
+    ] = None,
+    json: JsonOption = False,
+    strict: Annotated[bool, typer.Option("--strict", help="A SHOULD that is not followed fails the run too.")] = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False,
+) -> None:
+    """Test a subject against every requirement that it is held to.
+
+    The verdict is on the standard output, progress on the standard error. The same seed and subject give the same
+    result, whatever is selected and however many workers share the work; the cases of the layer `processes`, with
+    real concurrency, are the exception.
+    """
+    options = Options(
+        subject=subject_of(subject),
+        profile=profile_named(profile),
+        seed=seed,
+        workers=_number_of(workers),
+        selection=select(check=check or (), requirement=requirement or (), family=family or (), layer=layer or ()),
+        known=() if known is None else known_failures.read(known),
+        strict=strict,
+        fail_fast=fail_fast,
+        timeout=seconds(timeout, "--timeout"),
+        budget=None if budget is None else seconds(budget, "--budget"),
+    )
+    if write_known is not None:
+        _must_be_new(write_known, known)
+    with ExitStack() as stack:
+        folder = None if report is None else stack.enter_context(ReportFolder(report))
+        with terminated_like_interrupted(), progress() as watcher:
+            result = execute(options, watcher)
+        if folder is not None:
+            folder.write(result)
+        if write_known is not None:
+            _write_known(write_known, result)
+    if json:
+        print(to_json(result), end="")
+    else:
+        show_result(result, report)
+    raise typer.Exit(result.exit_code)
+
+
+def subject_of(name: str | None) -> str:
+    """The subject's name. There is no default: raises `UnusableError` with the forms."""
+    if name is None or not name.strip():
+        raise UnusableError(f"no subject was named, and there is no default; it is one of\n{FORMS}")
+    return name
+
+
+def profile_named(name: str) -> RunProfile:
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise UnusableError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}") from None
+
+
+@contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM, with which a CI system cancels, ends a run like Ctrl-C: with what was found so far."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _number_of(workers: str) -> int:
+    if workers == "auto":
+        return max(1, min(os.cpu_count() or 1, 4))
+    if not workers.isdecimal() or not int(workers):
+        raise UnusableError(f"-n {workers!r} is not a number of processes; it is 1, 2, ... or auto")
+    return int(workers)
+
+
+def _must_be_new(file: Path, known: Path | None) -> None:
+    """The reasons in a list are somebody's work."""
+    if file.exists() and (known is None or file.resolve() != known.resolve()):
+        raise UnusableError(f"{file} is there already; name it with --known too to keep its reasons, or take it away")
+
+
+def _write_known(file: Path, result: RunResult) -> None:
+    if not result.complete:
+        say(f"{file} is not written: the run is incomplete, and so would the list be")
+        return
+    file.write_text(
+        known_failures.generate(result.subject.named, result.cases, result.known, strict=result.strict), "utf-8"
+    )
+    failures = sum(line == "[[known-failure]]" for line in file.read_text("utf-8").splitlines())
+    say(f"{file}: {counted(failures, 'known failure')}; fill in the empty reasons, then run with --known {file}")

@@ -1,0 +1,114 @@
+"""The verdict of a run for a person at a shell."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Final
+
+from conformance.command.output import counted, listed, show
+from conformance.reports.bundle import bundle_name
+from conformance.reports.replaying import finding_of, replay_command, run_command
+from conformance.reports.summary import Standing, failing_cases, reason_for, standing, summarise
+from conformance.reports.visible import one_line
+from conformance.requirements.catalogue import Profile, load
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation
+
+MOST_REQUIREMENTS: Final = 20
+"""That are explained. The reports explain all."""
+_LONGEST: Final = 600
+
+
+def show_result(result: RunResult, folder: Path | None) -> None:
+    """The violated requirements, each with its shortest case, and then the verdict. `folder`: of the reports."""
+    shown = [
+        each for each in result.requirements if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
+    ]
+    for requirement in shown[:MOST_REQUIREMENTS]:
+        _show_requirement(result, requirement, folder)
+    if len(shown) > MOST_REQUIREMENTS:
+        show(f"... and {counted(len(shown) - MOST_REQUIREMENTS, 'more requirement')}: name a folder with --report\n")
+    for entry in result.stale:
+        show(f"stale known failure: {entry.case}: it did not fail like that, or matches no case; take it off the list")
+    _show_open(result)
+    summary = summarise(result)
+    show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
+    for line in _coverage(result):
+        show(line)
+    seconds = f" after {result.environment.seconds:.1f} s" if result.environment.seconds else ""
+    show(f"{summary.sentence}")
+    show(f"{summary.exit_meaning}{seconds}")
+    if folder is not None:
+        show(f"report: {folder / 'index.html'}")
+
+
+def _show_requirement(result: RunResult, requirement: RequirementResult, folder: Path | None) -> None:
+    section = f", {requirement.section!r}" if requirement.section else ""
+    verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "advice not followed"
+    show(f"{requirement.requirement} ({requirement.level}, {requirement.source}{section}): {verdict}")
+    show(textwrap.fill(requirement.paraphrase, 110, initial_indent="  ", subsequent_indent="  "))
+    found = [
+        (case, violation)
+        for case in failing_cases(result)
+        for violation in case.violations
+        if requirement.requirement in violation.requirements
+    ]
+    if found:
+        case, violation = found[0]
+        _show_case(result, case, violation)
+        others = len({each.case for each, _ in found}) - 1
+        if others:
+            show(f"    and {counted(others, 'more case')}")
+        again = run_command(result, case)
+        if folder is not None:
+            again = replay_command(finding_of(folder, bundle_name(case)))
+        show(f"    again: {again}")
+    show()
+
+
+def _show_case(result: RunResult, case: CaseResult, violation: Violation) -> None:
+    known = reason_for(result, case, violation)
+    show(f"  {case.case}, {counted(case.operations, 'operation')}{f' (known: {one_line(known)})' if known else ''}")
+    show(f"    {_cut(violation.message)}")
+    if violation.expected and violation.expected not in violation.message:
+        show(f"    expected: {_cut(violation.expected)}")
+    if violation.observed and violation.observed not in violation.message:
+        show(f"    observed: {_cut(violation.observed)}")
+
+
+def _show_open(result: RunResult) -> None:
+    """Cases without a verdict, by reason."""
+    for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
+        reasons: dict[str, list[str]] = {}
+        for case in result.cases:
+            if standing(result, case) is kind:
+                reasons.setdefault(one_line(case.reason), []).append(case.case)
+        for reason, cases in list(reasons.items())[:5]:
+            show(f"{kind}: {_cut(reason)}: {counted(len(cases), 'case')}: {listed(cases, 2)}")
+        if len(reasons) > 5:
+            show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
+
+
+def _coverage(result: RunResult) -> list[str]:
+    """For each declared profile, how many of its requirements came to which verdict."""
+    lines = []
+    of = {each.id: each.profile for each in load().requirements}
+    for profile in [Profile.CORE.value, *(each for each in result.subject.profiles if each != Profile.CORE)]:
+        mine = [each for each in result.requirements if of.get(each.requirement) == profile]
+        counts = {
+            verdict: sum(each.verdict is verdict for each in mine)
+            for verdict in (
+                RequirementVerdict.HELD,
+                RequirementVerdict.VIOLATED,
+                RequirementVerdict.WARNED,
+                RequirementVerdict.INCONCLUSIVE,
+            )
+        }
+        words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+        lines.append(f"  {profile:<24} {words or 'no verdict'}")
+    return lines
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."

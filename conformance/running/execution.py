@@ -1,0 +1,391 @@
+"""A run: the coordinator that plans, hands out the cases, watches the clock, and draws the conclusion."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import secrets
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Protocol
+
+from conformance.adapters.subject import TIMEOUT
+from conformance.interface.messages import INTERFACE_VERSION, Identity
+from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
+from conformance.running import known_failures, verdicts
+from conformance.running.crew import Crew, Died, WorkerProcess
+from conformance.running.driving import is_remote
+from conformance.running.errors import ExitCode, UnusableError
+from conformance.running.plan import Plan, PlannedCase, plan
+from conformance.running.profiles import PROFILES, RunProfile
+from conformance.running.selection import EVERYTHING, Selection
+from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Unusable
+
+MISHAPS: Final = 3
+"""Cases that may end their worker, or never end, before the run is given up."""
+
+OPENING_SECONDS: Final = 30.0
+"""For a subject to start, beside its answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    subject: str
+    profile: RunProfile = PROFILES["quick"]
+    seed: int = 0
+    workers: int = 1
+    selection: Selection = EVERYTHING
+    known: tuple[KnownFailure, ...] = ()
+    strict: bool = False
+    fail_fast: bool = False
+    timeout: float = TIMEOUT
+    budget: float | None = None
+    """Seconds; None: the profile's."""
+    reproduction: str | None = None
+    """Of the one case that is selected: what makes the generated scenario that failed again."""
+
+    @property
+    def budget_seconds(self) -> float:
+        return self.profile.budget_seconds if self.budget is None else self.budget
+
+
+class Watcher(Protocol):
+    """Is told of a run while it goes on."""
+
+    def begins(self, identity: Identity, planned: Plan, workers: int) -> None: ...
+
+    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        """A case ended, so many seconds after the run began."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something that people should know."""
+        ...
+
+
+class _Stopped(Exception):  # noqa: N818  # a way to leave the loop
+    """The run goes no further."""
+
+    def __init__(self, why: str, code: ExitCode = ExitCode.INCOMPLETE) -> None:
+        super().__init__(why)
+        self.why = why
+        self.code = code
+
+
+def execute(options: Options, watcher: Watcher) -> RunResult:
+    """The whole run. Raises `UnusableError` if nothing could be tried: a wrong call, a subject that cannot be opened.
+
+    Ctrl-C (`KeyboardInterrupt`), like an expired budget, ends it early: the result then says what is missing.
+    """
+    with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as scratch:
+        return _Run(options, watcher, Path(scratch)).execute()
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """What is known of the run so far."""
+
+    identity: Identity
+    planned: Plan
+    everything: tuple[str, ...]
+    """The names of all cases, selected or not."""
+    pending: deque[PlannedCase]
+    doing: dict[int, PlannedCase] = field(default_factory=dict)
+    """By the number of the worker."""
+    results: dict[str, CaseResult] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    """Why the run is not complete."""
+    mishaps: int = 0
+    first_failure: float | None = None
+    code: ExitCode = ExitCode.CONFORMANT
+    """Of what stopped the run."""
+
+
+class _Run:
+    def __init__(self, options: Options, watcher: Watcher, scratch: Path) -> None:
+        self._options = options
+        self._watcher = watcher
+        self._scratch = scratch
+        self._salt = f"-{secrets.token_hex(3)}" if is_remote(options.subject) else ""
+        self._started = time.monotonic()
+        self._at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+    def execute(self) -> RunResult:
+        with Crew(self._scratch) as crew:
+            first = crew.hire()
+            identity = self._open(crew, first)
+            state = self._plan(identity)
+            with _stopping(state):
+                self._smoke(crew, first, state)
+                wanted = self._workers(identity, len(state.pending))
+                self._watcher.begins(identity, state.planned, wanted)
+                for _ in range(1, wanted):
+                    self._send_open(crew.hire())
+                self._hand_out(crew, state)
+        return self._conclude(state)
+
+    # Opening
+
+    def _send_open(self, worker: WorkerProcess) -> None:
+        options = self._options
+        worker.give(
+            Open(subject=options.subject, timeout=options.timeout, directory=str(worker.directory), salt=self._salt)
+        )
+
+    def _open(self, crew: Crew, worker: WorkerProcess) -> Identity:
+        self._send_open(worker)
+        report = self._answer(crew, "open")
+        if not isinstance(report, Opened):
+            raise UnusableError(_problem(report, "the subject could not be opened"))
+        worker.busy_since = None
+        return report.identity
+
+    def _answer(self, crew: Crew, what: str) -> Report | Died:
+        """Of the only worker."""
+        limit = min(self._left(), OPENING_SECONDS + 3 * self._options.timeout)
+        news = crew.news(limit)
+        if news is None:
+            raise UnusableError(f"the subject {self._options.subject!r} did not {what} within {limit:g} s")
+        return news[1]
+
+    def _smoke(self, crew: Crew, worker: WorkerProcess, state: _State) -> None:
+        """A subject that does not speak the interface is not judged; what an owner does wrong the cases will show."""
+        worker.give(Smoke())
+        try:
+            report = self._answer(crew, "answer the first requests")
+        except UnusableError as error:
+            raise _Stopped(error.problem, ExitCode.USAGE) from error
+        if not isinstance(report, Smoked) or report.adapter:
+            adapter = report.adapter if isinstance(report, Smoked) else _problem(report, "smoke")
+            raise _Stopped(adapter, ExitCode.USAGE)
+        if report.owner:
+            state.problems.append(f"smoke: {report.owner}")
+            self._watcher.note(f"smoke: {report.owner}")
+        worker.busy_since = None
+
+    def _workers(self, identity: Identity, cases: int) -> int:
+        """A subject that can be crashed, and is there only once, cannot serve two cases at the same time."""
+        if is_remote(self._options.subject) and "harness-control" in identity.profiles and self._options.workers > 1:
+            self._watcher.note("one worker: all would share the one process of the subject, and some cases crash it")
+            return 1
+        return max(1, min(self._options.workers, cases))
+
+    def _plan(self, identity: Identity) -> _State:
+        options = self._options
+        planned = plan(identity, options.profile, options.seed, options.selection)
+        if not planned.cases:
+            raise UnusableError(_nothing(planned, options, identity))
+        return _State(
+            identity=identity,
+            planned=planned,
+            everything=plan(identity, options.profile, options.seed).order,
+            pending=deque(planned.cases),
+        )
+
+    # Handing out
+
+    def _hand_out(self, crew: Crew, state: _State) -> None:
+        while state.pending or state.doing:
+            for worker in crew.workers:
+                if worker.busy_since is None and state.pending:
+                    self._give(worker, state)
+            news = crew.news(self._patience(crew))
+            if news is not None:
+                self._hear(crew, state, *news)
+            self._look_at_the_clock(crew, state)
+
+    def _give(self, worker: WorkerProcess, state: _State) -> None:
+        case = state.pending.popleft()
+        state.doing[worker.number] = case
+        worker.give(
+            RunCase(
+                check=case.check.name,
+                dialect=case.variant.dialect,
+                way=case.variant.way,
+                seed=case.seed,
+                count=case.count,
+                reproduction=self._options.reproduction,
+            )
+        )
+
+    def _hear(self, crew: Crew, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
+        worker.busy_since = None
+        match report:
+            case Opened(identity=identity):
+                if identity != state.identity:
+                    raise _Stopped(
+                        f"the subject changed its mind: `hello` was answered by {identity}, before by "
+                        f"{state.identity}; it must be the same every time",
+                        ExitCode.USAGE,
+                    )
+            case Ran(result=result):
+                del state.doing[worker.number]
+                self._record(state, result)
+            case Unusable(problem=problem):
+                case_ = state.doing.pop(worker.number, None)
+                if case_ is not None:
+                    self._record(state, case_.without_verdict(Verdict.INCONCLUSIVE, problem))
+                where = f"{case_.name}: " if case_ is not None else ""
+                raise _Stopped(f"{where}{problem}", ExitCode.USAGE)
+            case Defect(problem=problem, where=where):
+                self._watcher.note(where)
+                self._mishap(state, worker, f"a defect of the kit: {problem}")
+            case Died(how=how):
+                crew.release(worker)
+                self._mishap(state, worker, f"the process that ran it died: {how}")
+                self._replace(crew, state)
+
+    def _mishap(self, state: _State, worker: WorkerProcess, what: str) -> None:
+        """Something that must not be taken for a verdict, nor be hidden."""
+        case = state.doing.pop(worker.number, None)
+        name = "while the subject was opened" if case is None else case.name
+        state.problems.append(f"{name}: {what}")
+        if case is not None:
+            self._record(state, case.without_verdict(Verdict.INCONCLUSIVE, what))
+        state.mishaps += 1
+        if state.mishaps >= MISHAPS:
+            raise _Stopped(f"given up after {MISHAPS} such cases")
+
+    def _replace(self, crew: Crew, state: _State) -> None:
+        if state.pending:
+            self._send_open(crew.hire())
+
+    def _record(self, state: _State, result: CaseResult) -> None:
+        seconds = time.monotonic() - self._started
+        state.results[result.case] = result
+        fails = bool(verdicts.failing([result], strict=self._options.strict))
+        known = known_failures.is_known(result, self._options.known, strict=self._options.strict)
+        if fails and state.first_failure is None:
+            state.first_failure = round(seconds, 3)
+        self._watcher.case(result, fails=fails, known=known, seconds=seconds)
+        if fails and not known and self._options.fail_fast:
+            raise _Stopped("--fail-fast: stopped at the first failure")
+
+    # The clock
+
+    def _left(self) -> float:
+        return self._started + self._options.budget_seconds - time.monotonic()
+
+    def _patience(self, crew: Crew) -> float:
+        """Seconds until something has to be done even if nothing happens."""
+        now = time.monotonic()
+        limit = self._options.profile.case_seconds
+        busy = [worker.busy_since + limit - now for worker in crew.workers if worker.busy_since is not None]
+        return max(0.0, min([self._left(), *busy]))
+
+    def _look_at_the_clock(self, crew: Crew, state: _State) -> None:
+        if self._left() <= 0:
+            raise _Stopped(f"the budget of {self._options.budget_seconds:g} s expired")
+        limit = self._options.profile.case_seconds
+        for worker in list(crew.workers):
+            if worker.busy_since is not None and time.monotonic() - worker.busy_since >= limit:
+                crew.release(worker)
+                self._mishap(state, worker, f"no end after {limit:g} s: the subject hangs, or is too slow")
+                self._replace(crew, state)
+
+    # The conclusion
+
+    def _conclude(self, state: _State) -> RunResult:
+        options = self._options
+        cases = self._cases(state)
+        without = verdicts.profiles_without_verdict(cases, state.identity)
+        if without and state.code is ExitCode.CONFORMANT:
+            state.problems.append(verdicts.without_verdict_in_words(without))
+        stale = known_failures.stale(options.known, cases, state.everything)
+        return RunResult(
+            kit_version=metadata.version("delta-commit-owner"),
+            interface_version=INTERFACE_VERSION,
+            subject=_facts(options.subject, state.identity),
+            profile=options.profile.name,
+            seed=options.seed,
+            selection=str(options.selection),
+            complete=not state.problems,
+            stopped="; ".join(dict.fromkeys(state.problems)),
+            strict=options.strict,
+            cases=cases,
+            requirements=verdicts.requirement_results(cases, state.identity),
+            known=options.known,
+            stale=stale,
+            environment=Environment(
+                started=self._at,
+                seconds=round(time.monotonic() - self._started, 3),
+                python=platform.python_version(),
+                platform=platform.platform(),
+                first_failure_seconds=state.first_failure,
+            ),
+            exit_code=self._exit_code(state, cases, stale),
+        )
+
+    def _exit_code(self, state: _State, cases: tuple[CaseResult, ...], stale: tuple[KnownFailure, ...]) -> ExitCode:
+        if state.code is ExitCode.USAGE:
+            return ExitCode.USAGE
+        strict = self._options.strict
+        unknown = [
+            case
+            for case in verdicts.failing(cases, strict=strict)
+            if not known_failures.is_known(case, self._options.known, strict=strict)
+        ]
+        if unknown or stale:
+            return ExitCode.VIOLATION
+        if state.problems or not any(case.verdict is Verdict.PASSED for case in cases):
+            return ExitCode.INCOMPLETE
+        return ExitCode.CONFORMANT
+
+    def _cases(self, state: _State) -> tuple[CaseResult, ...]:
+        """In the order of the plan, however the workers shared them."""
+        why = state.problems[-1] if state.problems else ""
+        return tuple(
+            state.results.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
+        ) + tuple(state.planned.skipped)
+
+
+@contextmanager
+def _stopping(state: _State) -> Iterator[None]:
+    """Whatever ends a run early is part of its result."""
+    try:
+        yield
+    except _Stopped as stopped:
+        state.problems.append(stopped.why)
+        state.code = stopped.code
+    except KeyboardInterrupt:
+        state.problems.append("interrupted")
+        state.code = ExitCode.INCOMPLETE
+
+
+def _problem(report: Report | Died, what: str) -> str:
+    match report:
+        case Unusable(problem=problem):
+            return problem
+        case Died(how=how):
+            return f"{what}: its process died: {how}"
+        case Defect(problem=problem):
+            return f"{what}: a defect of the kit: {problem}"
+    return f"{what}: unexpectedly {report}"
+
+
+def _facts(named: str, identity: Identity) -> SubjectFacts:
+    return SubjectFacts(
+        named=named,
+        name=identity.name,
+        version=identity.version,
+        side=identity.side,
+        profiles=identity.profiles,
+        ways=identity.ways,
+        promises=identity.promises,
+    )
+
+
+def _nothing(planned: Plan, options: Options, identity: Identity) -> str:
+    what = f"{options.selection} selects" if options.selection else f"the profile {options.profile.name} holds"
+    if planned.skipped:
+        reasons = dict.fromkeys(case.reason for case in planned.skipped)
+        return f"nothing to run: {what} {len(planned.skipped)} checks, and none applies: {'; '.join(list(reasons)[:3])}"
+    return f"nothing to run: {what} no check for a subject of the side {identity.side!r}"

@@ -1,0 +1,56 @@
+"""How much of everything a run does: the one table of counts.
+
+Counts, not times, so that the same seed does the same on every machine. The budget is a limit beside them: a run that
+reaches it is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from conformance.results import Layer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProfile:
+    """What `--profile` chooses."""
+
+    name: str
+    about: str
+    counts: Mapping[Layer, int]
+    """By layer: how many generated scenarios, schedules or rounds each case of it consists of. 0: the layer is left
+    out. An example is itself."""
+    budget_seconds: float
+    """Of wall-clock time, unless the user says otherwise."""
+    case_seconds: float
+    """After which a single case is given up, and the process that runs it ended."""
+
+
+PROFILES: Final[Mapping[str, RunProfile]] = {
+    profile.name: profile
+    for profile in (
+        RunProfile(
+            name="quick",
+            about="for every change: all examples, a few generated scenarios of each kind; about a minute",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.SIMULATION: 50, Layer.PROCESSES: 1},
+            budget_seconds=300,
+            case_seconds=60,
+        ),
+        RunProfile(
+            name="standard",
+            about="for a release, or every night: ten times as many generated scenarios",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.SIMULATION: 1_000, Layer.PROCESSES: 5},
+            budget_seconds=3_600,
+            case_seconds=600,
+        ),
+        RunProfile(
+            name="thorough",
+            about="for a protocol change: a hundred times as many; hours",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.SIMULATION: 10_000, Layer.PROCESSES: 25},
+            budget_seconds=8 * 3_600,
+            case_seconds=3_600,
+        ),
+    )
+}

@@ -1,0 +1,75 @@
+"""What the coordinator of a run and its workers say to each other: JSON, one message a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+from conformance.interface.messages import Identity
+from conformance.results import CaseResult
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Open(_Message, frozen=True, kw_only=True):
+    """Open the subject. Answered by `Opened`."""
+
+    subject: str
+    timeout: float
+    """Seconds that one answer may take."""
+    directory: str
+    """Of the worker's subject alone."""
+    salt: str
+    """Part of the names of tables, where several workers and runs share one subject; otherwise empty."""
+
+
+class Smoke(_Message, frozen=True, kw_only=True):
+    """Find out whether it speaks the interface. Answered by `Smoked`."""
+
+
+class RunCase(_Message, frozen=True, kw_only=True):
+    """Run a case. Answered by `Ran`."""
+
+    check: str
+    dialect: str
+    way: str
+    seed: int
+    count: int
+    reproduction: str | None = None
+    """Of a generated case that failed: run exactly that one again."""
+
+
+Task = Open | Smoke | RunCase
+
+
+class Opened(_Message, frozen=True, kw_only=True):
+    identity: Identity
+
+
+class Smoked(_Message, frozen=True, kw_only=True):
+    """`adapter`: why the subject does not speak the interface. `owner`: what it does wrong in it."""
+
+    adapter: str = ""
+    owner: str = ""
+
+
+class Ran(_Message, frozen=True, kw_only=True):
+    result: CaseResult
+
+
+class Unusable(_Message, frozen=True, kw_only=True):
+    """Instead of any other answer: the call is wrong, or the subject does not speak the interface."""
+
+    problem: str
+
+
+class Defect(_Message, frozen=True, kw_only=True):
+    """Instead of any other answer: the kit itself failed."""
+
+    problem: str
+    where: str
+    """The traceback."""
+
+
+Report = Opened | Smoked | Ran | Unusable | Defect

@@ -1,0 +1,113 @@
+"""What the results of the cases say of each requirement, of each profile, and of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from conformance.checks.registry import OTHER_DIALECT
+from conformance.interface.messages import Identity
+from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, Verdict, Violation
+
+JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
+_LIMIT_OF_NAMES: Final = 3
+
+
+def fails(violation: Violation, *, strict: bool = False) -> bool:
+    """Whether it makes a subject not conformant: it is about a MUST. A SHOULD is a warning, unless `strict`."""
+    levels = {load().requirement(each).level for each in violation.requirements}
+    return Level.MUST in levels or (strict and Level.SHOULD in levels)
+
+
+def failing(cases: Iterable[CaseResult], *, strict: bool = False) -> list[CaseResult]:
+    """The cases that make the subject not conformant."""
+    return [case for case in cases if any(fails(each, strict=strict) for each in case.violations)]
+
+
+def requirement_results(cases: Iterable[CaseResult], identity: Identity) -> tuple[RequirementResult, ...]:
+    """One for each requirement of the catalogue, in its order."""
+    evidence: dict[str, list[CaseResult]] = {}
+    against: dict[str, list[CaseResult]] = {}
+    for case in cases:
+        if case.verdict in (Verdict.SKIPPED, Verdict.NOT_RUN):
+            continue
+        for requirement in case.requirements:
+            evidence.setdefault(requirement, []).append(case)
+        for requirement in dict.fromkeys(each for violation in case.violations for each in violation.requirements):
+            against.setdefault(requirement, []).append(case)
+    return tuple(
+        _result(each, evidence.get(each.id, []), against.get(each.id, []), identity) for each in load().requirements
+    )
+
+
+def _result(
+    requirement: Requirement, evidence: list[CaseResult], against: list[CaseResult], identity: Identity
+) -> RequirementResult:
+    verdict, note = _verdict(requirement, evidence, against, identity)
+    names = dict.fromkeys([case.case for case in against] + [case.case for case in evidence])
+    return RequirementResult(
+        requirement=requirement.id,
+        level=requirement.level,
+        section=requirement.section,
+        source=requirement.source,
+        paraphrase=requirement.paraphrase,
+        verdict=verdict,
+        cases=tuple(names),
+        note=note,
+    )
+
+
+def _verdict(
+    requirement: Requirement, evidence: list[CaseResult], against: list[CaseResult], identity: Identity
+) -> tuple[RequirementVerdict, str]:
+    if against and requirement.level is Level.MUST:
+        return RequirementVerdict.VIOLATED, ""
+    if against and requirement.level is Level.SHOULD:
+        return RequirementVerdict.WARNED, ""
+    if any(case.verdict is Verdict.PASSED for case in evidence):
+        return RequirementVerdict.HELD, ""
+    if evidence:
+        reasons = dict.fromkeys(case.reason or "it failed for another reason" for case in evidence)
+        return RequirementVerdict.INCONCLUSIVE, "; ".join(list(reasons)[:_LIMIT_OF_NAMES])
+    excuse = not_applicable(requirement, identity)
+    if excuse:
+        return RequirementVerdict.NOT_APPLICABLE, excuse
+    if requirement.untestable:
+        return RequirementVerdict.NOT_CHECKED, f"nothing that can be observed shows it: {requirement.untestable}"
+    return RequirementVerdict.NOT_CHECKED, "no case of this run is evidence"
+
+
+def not_applicable(requirement: Requirement, identity: Identity) -> str:
+    """Why the subject is not held to it; empty if it is."""
+    if (requirement.side is Side.OWNER) != (identity.side == "owner"):
+        return f"binds a {requirement.side}; the subject is of the side {identity.side}"
+    for dialect, other in OTHER_DIALECT.items():
+        offered = [each for each in OTHER_DIALECT if each in identity.features and identity.ways.get(each)]
+        if offered == [dialect] and requirement.id.startswith(other):
+            return f"binds the other dialect; the subject offers {dialect} only"
+    if requirement.profile is not Profile.CORE and requirement.profile.value not in identity.profiles:
+        return f"is a promise of {requirement.profile}, which the subject does not declare"
+    return ""
+
+
+def profiles_without_verdict(cases: Sequence[CaseResult], identity: Identity) -> tuple[str, ...]:
+    """Declared profiles that cases of the run were about, of which not one came to a verdict."""
+    found = []
+    for profile in identity.profiles:
+        about = [case for case in cases if case.verdict is not Verdict.SKIPPED and _is_about(case, profile)]
+        if about and not any(case.verdict in JUDGED for case in about):
+            found.append(profile)
+    return tuple(found)
+
+
+def _is_about(case: CaseResult, profile: str) -> bool:
+    return any(load().requirement(each).profile.value == profile for each in case.requirements)
+
+
+def without_verdict_in_words(profiles: Sequence[str]) -> str:
+    one = len(profiles) == 1
+    return (
+        f"no case of the declared profile{'' if one else 's'} {', '.join(profiles)} came to a verdict: the subject "
+        "refused or did not answer"
+    )

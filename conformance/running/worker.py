@@ -1,0 +1,88 @@
+"""A worker process: opens a subject of its own and runs the cases that it is told to.
+
+The coordinator's messages come by the standard input, the answers go to what was the standard output. A subject that
+runs in the process may print: that goes to the standard error. When the input ends, because the run is over, or was
+given up, or the coordinator is no more, the subject is closed and the process ends, whatever is still running in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import BinaryIO, Final
+
+import msgspec
+
+from conformance.adapters.subject import AdapterError
+from conformance.running import driving
+from conformance.running.errors import UnusableError
+from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable
+
+CLOSING_SECONDS: Final = 5.0
+"""How long a subject may take to close."""
+
+
+class Worker:
+    """Does one task after the other."""
+
+    def __init__(self) -> None:
+        self._driven: driving.Driven | None = None
+
+    def do(self, task: Task) -> Report:
+        """Whatever happens is an answer."""
+        try:
+            return self._do(task)
+        except (AdapterError, UnusableError) as error:
+            return Unusable(problem=error.problem)
+        except Exception as error:  # noqa: BLE001  # the coordinator says it, and the run goes no further
+            return Defect(problem=f"{type(error).__name__}: {error}", where=traceback.format_exc())
+
+    def _do(self, task: Task) -> Report:
+        match task:
+            case Open():
+                self._driven = driving.Driven(task)
+                return Opened(identity=self._driven.identity)
+            case Smoke():
+                return self._opened().smoke()
+            case RunCase():
+                return Ran(result=self._opened().run(task))
+
+    def _opened(self) -> driving.Driven:
+        if self._driven is None:
+            raise RuntimeError("a worker was given work before a subject")
+        return self._driven
+
+    def close(self) -> None:
+        """From any thread, while a case is running."""
+        if self._driven is not None:
+            with contextlib.suppress(Exception):
+                self._driven.close()
+
+
+def main() -> None:
+    """Until the standard input ends."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # the coordinator's to handle; a subject's process gets the default
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    worker = Worker()
+    tasks: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, worker.close), daemon=True).start()
+    while True:
+        task: Task = msgspec.json.decode(tasks.get(), type=Task)
+        answers.write(msgspec.json.encode(worker.do(task)) + b"\n")
+        answers.flush()
+
+
+def _listen(stream: BinaryIO, tasks: SimpleQueue[bytes], close: Callable[[], None]) -> None:
+    for line in stream:
+        tasks.put(line)
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(CLOSING_SECONDS)
+    os._exit(0)  # the main thread may be in the middle of a case, in code that never returns
