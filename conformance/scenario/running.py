@@ -34,13 +34,23 @@ def run_case(
 
 
 def _run(check: Check, variant: Variant, subject: Subject, scenario: Scenario) -> CaseResult:
-    verdict, reason = Verdict.PASSED, ""
+    ended: Stopped | None = None
     try:
         check.function(scenario)
-    except Violated:
+    except Stopped as stopped:
+        ended = stopped
+    return finish(check, variant, subject, scenario, ended)
+
+
+def finish(
+    check: Check, variant: Variant, subject: Subject, scenario: Scenario, ended: Stopped | None = None
+) -> CaseResult:
+    """The result of a scenario that is over; `ended`: what ended it before its time."""
+    verdict, reason = Verdict.PASSED, ""
+    if isinstance(ended, Violated):
         verdict = Verdict.FAILED
-    except Inconclusive as stopped:
-        verdict, reason = Verdict.INCONCLUSIVE, stopped.reason
+    elif isinstance(ended, Inconclusive):
+        verdict, reason = Verdict.INCONCLUSIVE, ended.reason
     operations = scenario.recording.operations
     found = _judge(scenario)
     if isinstance(found, str):

@@ -137,17 +137,17 @@ class Scenario:
         answer = self.subject.ask(client, request)
         return self._ended(number, request, answer)
 
-    def lose(self, client: str, request: m.Request) -> Told:
+    def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
         """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been."""
-        number = self.recording.invoke(client, self._name(request), request)
+        number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
         self.recording.fault("lost answer", client)
         answer = self.subject.ask(client, request)
         self.recording.lost(number, "the answer was lost")
         return Told(number=number, request=request, answer=answer)
 
-    def delay(self, client: str, request: m.Request) -> Delayed:
+    def delay(self, client: str, request: m.Request, table: TableHandle | None = None) -> Delayed:
         """Send a request that the network holds back."""
-        number = self.recording.invoke(client, self._name(request), request)
+        number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
         return Delayed(number=number, client=client, request=request)
 
     def give_up(self, delayed: Delayed) -> None:
