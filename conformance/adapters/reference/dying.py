@@ -1,0 +1,252 @@
+"""The effects of one owner process that can be told where to die.
+
+All effects of the reference pass through its `Environment`; here they pass through a `Life` first. A life that ended
+has no effects: whatever the code still tries on its way out (`finally`, `suppress`) raises `Killed` again, locks are
+freed and open transactions rolled back, as the kernel does for a process that was killed. What had been written stays,
+synced or not: this is the death of a process, not a power cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any, Final, Self
+
+from refimpl.environment import Environment
+from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.log_path import LOG_FOLDER, FileKind, parse
+from refimpl.owner import ledger
+from refimpl.table_feature import TABLE_FEATURES
+
+CRASH_POINTS: Final = {
+    "during-stage": "half of a staged file is written",
+    "after-stage": "the staged file is durable, and not proposed",
+    "before-ratify": "the transaction that records a staged or inline commit is open: the commit point is next",
+    "after-ratify": "it is committed: the commit is ratified, and nobody was told",
+    "before-promise": "the promise of a commit by put-if-absent is not stored",
+    "after-promise": "it is stored, and its file is not there",
+    "before-link": "the promised bytes are durable under a temporary name",
+    "after-link": "the promised `<v>.json` is visible, and nothing else knows of it",
+    "before-record": "the transaction that records a kept promise is open",
+    "after-record": "it is committed, and nobody was told",
+    "before-publish": "a backfill is about to make a `<v>.json` visible",
+    "after-publish": "that file is visible, and the owner does not know",
+    "before-forget": "everything asked for is published, and the owner still keeps its copies",
+    "after-forget": "the copies are forgotten, and nobody was told",
+    "before-tombstone": "an attempt is about to be resolved as not landed, for ever",
+    "after-tombstone": "it is resolved, and nobody was told",
+    "before-drop": "a table is about to lose its name",
+    "after-drop": "it has lost it, and nobody was told",
+}
+"""Where an owner may be told to die, and what is so at that moment."""
+
+STAGING_FOLDERS: Final = frozenset(feature.staging_folder for feature in TABLE_FEATURES.values())
+
+_DOES: Final = (
+    ("INSERT INTO promises", "promise"),
+    ("DELETE FROM promises", "keep"),
+    ("INSERT INTO commits", "ratify"),
+    ("UPDATE commits SET published_at", "forget"),
+    ("INSERT OR IGNORE INTO tombstones", "tombstone"),
+    ("UPDATE tables SET state", "drop"),
+)
+"""How the statements of the ledger that make a transaction memorable begin."""
+
+
+class Killed(BaseException):
+    """The process died here. No `Exception`: nobody may handle it on the way out."""
+
+
+class Life:
+    """One process of the owner, from its start to its death. `deadly`: the point at which it dies."""
+
+    def __init__(self) -> None:
+        self.dead = False
+        self.deadly: str | None = None
+        self._connections: list[_Connection] = []
+        self._of_thread = threading.local()
+
+    def environment(self) -> Environment:
+        return Environment(files=_Files(self), connect=self._connect)
+
+    def alive(self) -> None:
+        """Raises `Killed` if it is not."""
+        if self.dead:
+            raise Killed
+
+    def reach(self, point: str) -> None:
+        """It gets there, and perhaps no further."""
+        self.alive()
+        if point == self.deadly:
+            self.dead = True
+            raise Killed(point)
+
+    def end(self) -> None:
+        """Without cleaning up: the connections are gone, and what they had begun is rolled back. Idempotent.
+
+        Only the calling thread's own connections are sure to be idle; the others follow when their threads notice.
+        """
+        self.dead = True
+        for connection in self._connections:
+            with contextlib.suppress(Exception):  # another thread is inside of it, and dies at its next effect
+                connection.database.close(True)
+
+    def _connect(self, path: Path) -> _Connection:
+        self.alive()
+        connection = _Connection(self, ledger.connect(path))
+        self._connections.append(connection)
+        return connection
+
+    # What the thread is doing, told by what its transactions do
+
+    def begins(self) -> None:
+        self._of_thread.does = set()
+
+    def does(self, statement: str) -> None:
+        text = statement.lstrip()
+        for beginning, what in _DOES:
+            if text.startswith(beginning):
+                self._of_thread.does.add(what)
+
+    def commit_point(self) -> str | None:
+        """What the open transaction decides; None if nothing that has a name."""
+        found: set[str] = getattr(self._of_thread, "does", set())
+        if "promise" in found:
+            return "promise"
+        if "ratify" in found:
+            return "record" if "keep" in found else "ratify"
+        return next((what for what in ("forget", "tombstone", "drop") if what in found), None)
+
+    def committed(self, what: str | None) -> None:
+        self._of_thread.promised = what == "promise"
+        self._of_thread.does = set()
+
+    def visibly(self) -> str:
+        """What it means when this thread makes a `<v>.json` visible."""
+        return "link" if getattr(self._of_thread, "promised", False) else "publish"
+
+
+class _Connection:
+    """A connection to the ledger whose commits are effects."""
+
+    def __init__(self, life: Life, database: Any) -> None:
+        self.life = life
+        self.database = database
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        self.life.alive()
+        if statement.startswith("BEGIN"):
+            self.life.begins()
+        if statement != "COMMIT":
+            self.life.does(statement)
+            return self.database.execute(statement, *values)
+        what = self.life.commit_point()
+        if what is not None:
+            self.life.reach(f"before-{what}")
+        found = self.database.execute(statement, *values)
+        self.life.committed(what)
+        if what is not None:
+            self.life.reach(f"after-{what}")
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+
+class _Files(PosixFiles):
+    """The host's files, for the living."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def create(self, path: Path) -> NewFile:
+        self._life.alive()
+        return _NewFile(self._life, super().create(path), staged=path.parent.name in STAGING_FOLDERS)
+
+    def fsync(self, path: Path) -> None:
+        self._life.alive()
+        super().fsync(path)
+
+    def fsync_directory(self, path: Path) -> None:
+        self._life.alive()
+        super().fsync_directory(path)
+        if path.name in STAGING_FOLDERS:
+            self._life.reach("after-stage")
+
+    def make_directory(self, path: Path) -> None:
+        self._life.alive()
+        super().make_directory(path)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._life.alive()
+        if not _is_commit(target):
+            super().link(source, target)
+            return
+        what = self._life.visibly()
+        self._life.reach(f"before-{what}")
+        super().link(source, target)
+        self._life.reach(f"after-{what}")
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._life.alive()
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._life.alive()
+        super().unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self._life.alive()
+        super().remove_directory(path)
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        self._life.alive()
+        return super().list_directory(directory)
+
+    def read(self, path: Path) -> bytes:
+        self._life.alive()
+        return super().read(path)
+
+    def read_start(self, path: Path, size: int) -> bytes:
+        self._life.alive()
+        return super().read_start(path, size)
+
+    def stat(self, path: Path) -> FileStatus | None:
+        self._life.alive()
+        return super().stat(path)
+
+    def exists(self, path: str) -> bool:
+        self._life.alive()
+        return super().exists(path)
+
+
+class _NewFile:
+    def __init__(self, life: Life, file: NewFile, *, staged: bool) -> None:
+        self._life = life
+        self._file = file
+        self._staged = staged
+
+    def write(self, content: bytes) -> None:
+        self._life.alive()
+        if self._staged and self._life.deadly == "during-stage":
+            self._file.write(content[: len(content) // 2])
+            self._life.reach("during-stage")
+        self._file.write(content)
+
+    def fsync(self) -> None:
+        self._life.alive()
+        self._file.fsync()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)
+
+
+def _is_commit(path: Path) -> bool:
+    if path.parent.name != LOG_FOLDER:
+        return False
+    found = parse(path.name)
+    return found is not None and found.kind is FileKind.COMMIT

@@ -1,0 +1,406 @@
+"""The reference owner as a subject of the kit.
+
+Its methods are the owner together with its client side: they stage what is to be staged, name the owner in the
+metadata where the dialect asks for that, and translate. Everything else is `refimpl.owner`. A warehouse may be served
+by any number of processes of this class at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import refimpl
+from conformance.adapters.reference import log_files, translation
+from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
+from conformance.adapters.subject import Died
+from conformance.interface import messages as m
+from conformance.interface.messages import INTERFACE_VERSION
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
+from refimpl.commits import (
+    MAX_WINNERS,
+    Conflict,
+    DirectProposal,
+    InlineProposal,
+    Outcome,
+    Proposal,
+    Ratified,
+    StagedProposal,
+    is_attempt_id,
+)
+from refimpl.errors import DeltaError, InvalidRequestError, NameTakenError, TableNotFoundError
+from refimpl.log_store import LogStore
+from refimpl.owner.policy import MAX_INLINE_BYTES
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
+from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way
+
+PROFILES: Final = (
+    "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",
+    "attempt-outcome", "ownership-transfer", "durable-restart", "maintenance-policy", "backlog-limit", "discovery",
+    "storage-access", "harness-control",
+)  # fmt: skip
+PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
+WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
+"""Names the warehouse where the constructor does not: what a process of its own is told."""
+FILESYSTEM_TABLES: Final = "filesystem"
+"""The folder in the warehouse below which the kit may make tables without an owner."""
+
+
+class ReferenceOwner:
+    """Answers the owner side of the shared interface, from any thread.
+
+    `directory`: the warehouse, made where there is none; by default what `CONFORMANCE_DIRECTORY` names, else a
+    temporary directory that `close` removes.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        named = directory or os.environ.get(DIRECTORY_VARIABLE) or None
+        self._temporary = tempfile.mkdtemp(prefix="conformance-reference-") if named is None else None
+        self.directory = Path(named or self._temporary or "").resolve()
+        self._process: _Process | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._process = _Process(self.directory)
+        (self.directory / FILESYSTEM_TABLES).mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """Stop in good order. Idempotent."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _answered(self, ask: Callable[[refimpl.Warehouse], m.Answer]) -> m.Answer:
+        """The answer, errors included. Raises `Died` where the process does, and after that until it is restarted."""
+        process = self._process
+        if process is None:
+            raise Died("it was told to crash")
+        try:
+            answer = ask(process.warehouse)
+        except DeltaError as error:
+            answer = translation.failure(error)
+        except log_files.OutsideError as error:
+            answer = m.Rejected(reason=str(error))
+        except Killed as killed:
+            self._bury(process)
+            raise Died(f"it died at {killed}") from None
+        if process.life.dead:  # another thread killed it meanwhile: nobody is left who could answer
+            self._bury(process)
+            raise Died("it was told to crash")
+        return answer
+
+    def _bury(self, process: _Process) -> None:
+        process.life.end()
+        if self._process is process:
+            self._process = None
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return m.Identity(
+            name="reference",
+            version=refimpl.__version__,
+            interface_version=INTERFACE_VERSION,
+            side="owner",
+            profiles=PROFILES,
+            features=tuple(TABLE_FEATURES),
+            ways=WAYS,
+            limits={"inline_bytes": MAX_INLINE_BYTES, "winners": MAX_WINNERS},
+            shared_state=True,
+            storage=str(self.directory / FILESYSTEM_TABLES),
+            promises=PROMISES,
+            crash_points=tuple(CRASH_POINTS),
+        )
+
+    # Committing
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            proposal = self._proposal(warehouse, request)
+            if isinstance(proposal, m.Rejected):
+                return proposal
+            return translation.outcome(warehouse.owner.commit(request.table, request.version, proposal))
+
+        return self._answered(ask)
+
+    def _proposal(self, warehouse: refimpl.Warehouse, request: m.Commit) -> Proposal | m.Rejected:
+        """What a client of the reference sends: in the table's way, a staged file written and made durable before."""
+        if (request.actions is None) == (request.staged_file is None):
+            return m.Rejected(reason="a proposal is either actions or the name of a staged file")
+        place = warehouse.owner.context.place(request.table)
+        if request.staged_file is not None:
+            return StagedProposal(attempt=request.attempt, file_name=request.staged_file)
+        content = translation.content_of(request.actions or ())
+        match place.way:
+            case Way.INLINE:
+                return InlineProposal(attempt=request.attempt, content=content)
+            case Way.DIRECT:
+                return DirectProposal(attempt=request.attempt, content=content)
+            case Way.STAGED:
+                log = LogStore(place.location, warehouse.environment)
+                return self._staged(log, place.feature, request, content)
+
+    def _staged(
+        self, log: LogStore, feature: TableFeature, request: m.Commit, content: bytes
+    ) -> StagedProposal | m.Rejected:
+        """A request that is sent again finds its file; one attempt has one content."""
+        if not is_attempt_id(request.attempt):
+            return m.Rejected(reason=f"the attempt id {request.attempt!r} is not a lower-case uuid")
+        try:
+            name = log.stage(feature.staging_folder, request.version, request.attempt, content)
+        except FileExistsError as error:
+            name = Path(error.filename).name
+            if log.read_staged(feature.staging_folder, name) != content:
+                return m.Rejected(reason=f"{name} is staged with other actions; every try needs a new attempt id")
+        return StagedProposal(attempt=request.attempt, file_name=name)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        return self._answered(
+            lambda warehouse: translation.attempt_outcome(
+                warehouse.owner.attempt_outcome(request.table, request.attempt)
+            )
+        )
+
+    # Reading and publishing
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            told = warehouse.owner.get_commits(request.table, request.start, request.end)
+            return m.Commits(commits=translation.entries(told.commits), latest=told.latest_ratified_version)
+
+        return self._answered(ask)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            warehouse.owner.backfill_to_version(request.table, request.version)
+            return m.Done()
+
+        return self._answered(ask)
+
+    # Creating, finding and dropping
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return self._answered(lambda warehouse: self._create(warehouse, request))
+
+    def _create(self, warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
+        """catalog-managed, "Creating and Dropping": a location, version 0 there, then the name. Whoever finds the name
+        taken registers his version 0 with the table that has it: an owner recognises it if it is that table's."""
+        feature, owner = _feature(request.feature), warehouse.owner
+        actions = translation.with_owner(request.actions, feature, owner.name)
+        proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
+        try:
+            staged = owner.stage_table(
+                translation.table_name(request.name), feature, way=_way(request.way), policy=_policy(request)
+            )
+        except NameTakenError as taken:
+            table_id = taken.winner.table_id
+        else:
+            table_id = staged.table_id
+        told = owner.register_table(table_id, proposal)
+        match told:
+            case Registered(table=table, commit=commit):
+                return m.Ratified(version=commit.version, table=table.table_id)
+            case Conflict(latest_ratified_version=latest):
+                return m.Conflict(latest=latest, winner_table=table_id)
+            case _ if isinstance(told, Outcome):
+                return translation.outcome(told, table_id)
+            case _:
+                return m.Conflict(latest=told.winner.commits.latest_ratified_version, winner_table=told.winner.table_id)
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        return self._answered(lambda warehouse: self._load(warehouse, request))
+
+    def _load(self, warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
+        if (request.name is None) == (request.path is None):
+            return m.Rejected(reason="a table is looked for either by name or by path")
+        table_id = _owned(warehouse, _reference(request)).table_id
+        table, described = _described(warehouse, table_id)
+        return m.Table(
+            table=table_id,
+            feature=table.feature_name,
+            way=table.way.value,
+            latest=table.commits.latest_ratified_version,
+            location=str(table.location),
+            commits=translation.entries(table.commits.commits),
+            protocol=translation.action("protocol", described and described[0]),
+            metadata=translation.action("metaData", described and described[1]),
+        )
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            _owned(warehouse, request.table)
+            warehouse.owner.drop_table(request.table)
+            return m.Done()
+
+        return self._answered(ask)
+
+    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            allowed = _owned(warehouse, request.table).policy.allowed
+            return m.Policy(allowed=tuple(sorted(job.value for job in allowed)))
+
+        return self._answered(ask)
+
+    # Changing the owner
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            feature, owner, location = _feature(request.feature), warehouse.owner, Path(request.path)
+            actions = translation.with_owner(request.actions, feature, owner.name)
+            proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
+            name = translation.table_name(request.name)
+            told = owner.take_over(location, name, feature, request.version, proposal, way=_way(request.way))
+            table = owner.resolve(location).table_id if isinstance(told, Ratified) else None
+            return translation.outcome(told, table)
+
+        return self._answered(ask)
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            content = translation.content_of(request.actions)
+            proposal = DirectProposal(attempt=request.attempt, content=content)
+            return translation.outcome(warehouse.owner.hand_back(request.table, request.version, proposal))
+
+        return self._answered(ask)
+
+    # The kit's eyes and hands
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        return self._answered(
+            lambda warehouse: m.Observation(
+                files=log_files.listed(self._location(warehouse, request.table), contents=request.contents)
+            )
+        )
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            location = self._location(warehouse, request.table)
+            planted = log_files.plant(
+                location, request.file, request.content, if_absent=request.if_absent, modified=request.modified
+            )
+            return m.Done() if planted else m.Conflict()
+
+        return self._answered(ask)
+
+    def remove(self, client: str, request: m.Remove) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            log_files.remove(self._location(warehouse, request.table), request.file)
+            return m.Done()
+
+        return self._answered(ask)
+
+    def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
+        """Of a table of the owner, in whatever state, or of a filesystem table of the kit."""
+        if "/" not in table:
+            return warehouse.owner.context.place(table).location
+        location, storage = Path(table), self.directory / FILESYSTEM_TABLES
+        if ".." in location.parts or not location.is_relative_to(storage) or location == storage:
+            raise log_files.OutsideError(f"{table!r} is no path of a table below {storage}")
+        return location
+
+    # Dying and starting again
+
+    def crash(self, client: str, request: m.Crash) -> m.Answer:
+        if request.point is not None and request.point not in CRASH_POINTS:
+            return m.Unsupported(reason=f"crash points are {', '.join(CRASH_POINTS)}; not {request.point}")
+        process = self._process
+        if process is None:
+            raise Died("it was told to crash before")
+        if request.point is None:
+            self._bury(process)
+        else:
+            process.life.deadly = request.point
+        return m.Done()
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        """What is still alive stops in good order first."""
+        if self._process is not None:
+            self._process.stop()
+        self._start()
+        return m.Done()
+
+
+class _Process:
+    """One start of the owner, until it stops or dies."""
+
+    def __init__(self, directory: Path) -> None:
+        self.life = Life()
+        self.warehouse = refimpl.open(directory, environment=self.life.environment())
+
+    def stop(self) -> None:
+        with contextlib.suppress(Killed):
+            self.warehouse.close()
+        self.life.end()
+
+
+def _feature(name: str) -> TableFeature:
+    found = TABLE_FEATURES.get(name)
+    if found is None:
+        raise InvalidRequestError(f"{name!r} is no dialect: give {' or '.join(TABLE_FEATURES)}")
+    return found
+
+
+def _way(name: str) -> Way:
+    try:
+        return Way(name)
+    except ValueError:
+        known = ", ".join(way.value for way in Way)
+        raise InvalidRequestError(f"{name!r} is no way to commit: give one of {known}") from None
+
+
+def _policy(request: m.CreateTable) -> MaintenancePolicy:
+    """`subject`: the reference's own default, after every commit."""
+    policy = MaintenancePolicy()
+    if request.backfill != "subject":
+        policy = msgspec.structs.replace(policy, backfill_every=None)
+    if request.backlog_limit is not None:
+        policy = msgspec.structs.replace(policy, backlog_limit=request.backlog_limit)
+    return policy
+
+
+def _reference(request: m.LoadTable) -> str | Path:
+    if request.path is not None:
+        return Path(request.path)
+    name = request.name or ""
+    return name if is_attempt_id(name) else translation.table_name(name)
+
+
+def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable:
+    """The table, if this owner acts as its owner. Raises `TableNotFoundError`.
+
+    A take-over that was interrupted is completed or forgotten by the next request that writes: a backfill is one that
+    writes nothing else.
+    """
+    found = warehouse.owner.resolve(reference)
+    if found.state is TableState.TAKING_OVER:
+        warehouse.owner.backfill_to_version(found.table_id)
+        found = warehouse.owner.resolve(reference)
+    if found.state is not TableState.ACTIVE:
+        raise TableNotFoundError(f"{found.table_id} is {found.state.value}", table_id=found.table_id)
+    return found
+
+
+def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:
+    """The table with its latest protocol and metadata, from one read state.
+
+    catalog-managed, "Catalog Responsibilities", encourages owners to tell them; the ledger has them.
+    """
+    context = warehouse.owner.context
+    described: list[tuple[Protocol, Metadata] | None] = []
+
+    def find(view: View) -> TableRecord:
+        record = context.required(view, table_id)
+        described.append(view.protocol_and_metadata(record.key))
+        return record
+
+    return context.resolve(find), described[-1]

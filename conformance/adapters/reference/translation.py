@@ -1,0 +1,119 @@
+"""Between the values of the reference and the messages of the interface: names, contents, outcomes, errors.
+
+An error of the reference says what its caller should do, and thereby what happened: nothing, or nobody knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from conformance.interface import messages as m
+from refimpl import commits
+from refimpl.actions import Metadata, Protocol
+from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.table_feature import TableFeature
+
+_LEGAL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
+_READABLE: Final = 100
+"""So many characters of a name that is not legal are kept for people."""
+
+
+def table_name(name: str) -> str:
+    """The name that the table gets in the reference, whose names are identifiers: itself where it is one."""
+    if _LEGAL_NAME.fullmatch(name):
+        return name
+    readable = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_READABLE]
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"t_{readable}_{digest}"
+
+
+# Contents
+
+
+def content_of(actions: Iterable[str]) -> bytes:
+    """As a file of the log: newline-delimited JSON."""
+    return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
+
+
+def actions_of(content: bytes) -> tuple[str, ...]:
+    """The lines of a commit that are not blank."""
+    return tuple(line for line in content.decode("utf-8", "replace").split("\n") if line.strip())
+
+
+def with_owner(actions: Iterable[str], feature: TableFeature, owner: str) -> tuple[str, ...]:
+    """The actions that make `owner` the table's: its name stands in the properties where the dialect has one for it.
+
+    managed-commits, "Managed Commit Enablement". What cannot be read is left for the owner to refuse.
+    """
+    if feature.owner_property is None:
+        return tuple(actions)
+    return tuple(_with_property(action, feature.owner_property, owner) for action in actions)
+
+
+def _with_property(action: str, key: str, value: str) -> str:
+    try:
+        parsed: Any = msgspec.json.decode(action)
+        configuration = parsed["metaData"].setdefault("configuration", {})
+        configuration[key] = value
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return action
+    return msgspec.json.encode(parsed).decode()
+
+
+def action(kind: str, body: Protocol | Metadata | None) -> str | None:
+    """One action as it stands in a log."""
+    return None if body is None else msgspec.json.encode({kind: body}).decode()
+
+
+# Outcomes
+
+
+def entry(commit: commits.RatifiedCommit) -> m.CommitEntry:
+    return m.CommitEntry(
+        version=commit.version,
+        file_name=commit.file_name,
+        actions=None if commit.content is None else actions_of(commit.content),
+        in_commit_timestamp=commit.in_commit_timestamp,
+    )
+
+
+def entries(found: Iterable[commits.RatifiedCommit]) -> tuple[m.CommitEntry, ...]:
+    return tuple(entry(commit) for commit in found)
+
+
+def outcome(told: commits.Outcome, table: str | None = None) -> m.Answer:
+    """What became of a proposal; `table` where the answer names it."""
+    match told:
+        case commits.Ratified(commit=commit):
+            return m.Ratified(version=commit.version, table=table)
+        case commits.Conflict():
+            return m.Conflict(latest=told.latest_ratified_version, winners=entries(told.winners) or None)
+        case commits.VersionGap():
+            return m.Gap(latest=told.latest_ratified_version)
+        case commits.Rejected():
+            return m.Rejected(reason=f"{told.reason.value}: {told.detail}", retryable=told.retryable)
+
+
+def attempt_outcome(told: commits.AttemptOutcome) -> m.Answer:
+    match told:
+        case commits.Landed(commit=commit):
+            return m.Landed(version=commit.version)
+        case commits.NotLanded():
+            return m.NotLanded()
+
+
+def failure(error: DeltaError) -> m.Answer:
+    """An error as an answer. Only of `OutcomeUnknown` something may have happened."""
+    match error:
+        case OutcomeUnknown():
+            return m.Unknown(reason=error.message)
+        case TableNotFoundError():
+            return m.NotFound()
+        case _:
+            reason = f"{type(error).__name__}: {error.message}"
+            return m.Rejected(reason=reason, retryable=isinstance(error, OwnerUnavailableError))
