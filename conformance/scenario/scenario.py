@@ -172,7 +172,7 @@ class Scenario:
                 "PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=answer.reason
             )
         if not belongs:
-            message = f"`{operation(request)}` was answered by {_words(answer)}, which is no answer to it."
+            message = f"`{operation(request)}` was answered by {in_words(answer)}, which is no answer to it."
             self.fail("PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=message)
         return told
 
@@ -223,7 +223,7 @@ class Scenario:
         """The table that a `create_table` made."""
         if ratified.table is None or ratified.version != 0:
             self.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` with version 0 and the table",
-                      message=f"`create_table` was answered by {_words(ratified)}.")  # fmt: skip
+                      message=f"`create_table` was answered by {in_words(ratified)}.")  # fmt: skip
         table = TableHandle(name=name, reference=ratified.table, versions=1)
         self.tables.append(table)
         return table
@@ -332,7 +332,7 @@ class Scenario:
             self.fail("PROFILE-CORE-07", told=(told,), expected=expected,
                       message=f"`{operation(told.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
-        return self.fail(*requirements, told=(told, *because), expected=expected, observed=_words(answer))
+        return self.fail(*requirements, told=(told, *because), expected=expected, observed=in_words(answer))
 
     def require(
         self, condition: bool, *requirements: str, told: Sequence[Told] = (), expected: str, observed: str = "",
@@ -365,6 +365,10 @@ class Scenario:
 
     # The end
 
+    def audit(self) -> list[Violation]:
+        """What else is wrong, beside the scenario's demands and what its history shows."""
+        return []
+
     def conclude(self) -> None:
         """Ask for the final log of every table, and complete the history."""
         logs = [self.log_of(table) if table.final is None else table.final for table in self.tables]
@@ -377,12 +381,12 @@ class Scenario:
         listed = self.subject.ask("kit", m.GetCommits(table=table.reference))
         seen = self.subject.ask("kit", m.Observe(table=table.reference))
         if not isinstance(seen, m.Observation):
-            raise Inconclusive(f"the final log of {table.name} cannot be seen: {_words(seen)}")
+            raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
         commits = listed.commits if isinstance(listed, m.Commits) else ()
         return witnesses(table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership)
 
 
-def _words(answer: m.Answer) -> str:
+def in_words(answer: m.Answer) -> str:
     """An answer as the wire shows it, shortened."""
     text = msgspec.json.encode(answer).decode("utf-8", "replace")
     return f"`{operation_of(answer)}` {text}" if len(text) <= 300 else f"`{operation_of(answer)}` {text[:300]}..."
