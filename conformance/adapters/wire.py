@@ -1,0 +1,150 @@
+"""Calls and replies as JSON, the same over every transport, and what is wrong with a reply in words.
+
+Whoever reads a message of an `AdapterError` is writing an adapter, in any language: it says what was asked, what came,
+and what the interface asks for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from conformance.adapters.subject import AdapterError
+from conformance.interface.answers import answers_to, belongs, name_of
+from conformance.interface.messages import Answer, Call, Identity, Reply, Request
+
+DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
+"""The environment variable that names a folder of the subject's own. It is empty at first, and survives restarts."""
+
+LONGEST: Final = 64 * 2**20
+"""Bytes of the longest message."""
+
+SHOWN: Final = 300
+"""Characters of a text in an error."""
+
+EXAMPLE: Final = '{"id": 7, "answer": {"outcome": "done"}}'
+
+_T = TypeVar("_T")
+_FIELD: Final = re.compile(r"unknown field `(?P<field>.*)` - at `\$(?P<path>[^`]*)`")
+
+
+def encode(message: Call | Reply | Answer) -> bytes:
+    """One line of JSON, without the line feed."""
+    try:
+        return msgspec.json.encode(message)
+    except UnicodeEncodeError:  # half a character, of a file that is cut off in the middle of one
+        return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode("ascii")
+
+
+def decode(text: bytes, kind: type[_T]) -> _T:
+    """Raises `msgspec.DecodeError` for what is no JSON, `msgspec.ValidationError` for what is no such message."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if "surrogate" not in str(error):
+            raise
+        try:
+            return msgspec.convert(json.loads(text), type=kind)
+        except ValueError as other:
+            raise msgspec.DecodeError(str(other)) from other
+
+
+def shown(text: bytes | str, longest: int = SHOWN) -> str:
+    """A text for an error: on one line, printable, shortened."""
+    whole = text if isinstance(text, str) else text[: 4 * longest].decode("utf-8", "replace")
+    size = len(text)
+    cut = "".join(character if character.isprintable() else " " for character in whole[:longest]).strip()
+    return f"`{cut}`" if size <= longest else f"`{cut}...` ({size:,} {'characters' if whole is text else 'bytes'})"
+
+
+def asked(call: Call) -> str:
+    """A call in an error."""
+    return f"call {call.id}, {shown(encode(call), 160)}"
+
+
+def reply_of(text: bytes, where: str) -> Reply:
+    """The reply that a subject sent. `where`: who sent it, and how, as the beginning of a sentence."""
+    try:
+        return decode(text, Reply)
+    except msgspec.ValidationError as error:
+        raise AdapterError(f"{where} {shown(text)}, which is no reply: {_explained(error, text)}") from error
+    except msgspec.DecodeError as error:
+        raise AdapterError(
+            f"{where} {shown(text)}, which is not JSON ({error}). A reply is one JSON object, such as {EXAMPLE}"
+        ) from error
+
+
+def _explained(error: msgspec.ValidationError, text: bytes) -> str:
+    """What the schema says, and what may have been meant."""
+    said = str(error)
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return said
+    if not isinstance(found, dict):
+        return f"{said}. A reply is one JSON object, such as {EXAMPLE}"
+    answer = found.get("answer")
+    if answer is None and "outcome" in found:
+        return f'{said}. The outcome belongs into the field "answer", as in {EXAMPLE}'
+    if not isinstance(answer, dict):
+        return f"{said}. A reply is {EXAMPLE}"
+    outcomes = {name_of(kind): kind for kind in Answer.__args__}
+    kind = outcomes.get(answer.get("outcome", ""))
+    if kind is None:
+        return f"{said}{near(str(answer.get('outcome', '')), outcomes)}. The outcomes are {', '.join(outcomes)}"
+    unknown = _FIELD.search(said)
+    fields = [each.name for each in msgspec.structs.fields(kind)]
+    if unknown is not None and unknown["path"] == ".answer":
+        return f"{said}{near(unknown['field'], fields)}. The fields of `{name_of(kind)}` are {', '.join(fields)}"
+    return f"{said}. The schema of `{kind.__name__}` says more: python -m conformance.interface"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the rest of a sentence; or nothing."""
+    matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""
+
+
+def checked(request: Request, answer: Answer, told: str) -> Answer:
+    """The answer, if such a request can have such an answer. `told`: the call, in words."""
+    if not belongs(request, answer):
+        kinds = ", ".join(f"`{name_of(kind)}`" for kind in answers_to(type(request)))
+        text = shown(encode(answer))
+        raise AdapterError(
+            f"{told} was answered by {text}. The answers to `{name_of(request)}` are {kinds}. "
+            f'If that answer belongs to another call, give back the "id" of the call'
+        )
+    return answer
+
+
+def identity_of(answer: Answer, subject: str) -> Identity:
+    """The answer to the first `hello`."""
+    if isinstance(answer, Identity):
+        return answer
+    raise AdapterError(
+        f"{subject} answered `hello` by {shown(encode(answer))}; "
+        f"it must be `identity`, with name, version, interface_version, side and profiles"
+    )
+
+
+def same_identity(before: Identity, now: Identity, subject: str) -> None:
+    """Raises `AdapterError` if a subject is not what it was."""
+    changed = [
+        f"{each} was {shown(repr(getattr(before, each)), 100)} and is {shown(repr(getattr(now, each)), 100)}"
+        for each in Identity.__struct_fields__
+        if getattr(before, each) != getattr(now, each)
+    ]
+    if changed:
+        raise AdapterError(
+            f"{subject} changed its mind: another `hello` is answered otherwise than the first one: "
+            f"{'; '.join(changed)}. Who a subject is, and what it promises, must stay the same through a run"
+        )
