@@ -1,7 +1,9 @@
-"""A reader in one page: from an owner's commits and a listing to a snapshot.
+"""A reader in a few pages: from an owner's commits and a listing to a snapshot.
 
 catalog-managed, "Reading Catalog-managed Tables", and managed-commits, "Reading managed-commit tables": ask the owner
-first, list after that, put both together without a gap.
+first, list after that, put both together without a gap. What a log's other files are for is told by the general rules
+of the log: a checkpoint stands for all commits up to it, a compaction for those in its range, a checksum says what a
+version should be.
 """
 
 from __future__ import annotations
@@ -10,14 +12,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
+from conformance.models.log_files import Checkpoint, Listing, Unreadable, actions_in, checkpoint_actions, listing_of
 from conformance.models.owner import STAGING
 from conformance.models.storage import LOG
 
 Owner = Callable[[str, m.Request], m.Answer]
+Actions = list[dict[str, Any]]
+
+ENABLED: Final = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer
@@ -34,16 +42,25 @@ class State:
 
     version: int = -1
     timestamp: int = 0
+    """When the version was committed; 0: that is not known any more."""
     protocol: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     files: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """By path as written and deletion vector."""
     applications: dict[str, int] = field(default_factory=dict)
     domains: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def properties(self) -> dict[str, str]:
         return dict(self.metadata.get("configuration") or {})
+
+    @property
+    def enabled_since(self) -> int | None:
+        """The version from which on commits carry their time; None: they do not."""
+        if self.properties.get(ENABLED) != "true":
+            return None
+        return int(self.properties.get(ENABLEMENT_VERSION, 0))
 
 
 @dataclass(kw_only=True)
@@ -57,6 +74,10 @@ class Resolved:
     log: Path
     latest: int | None = None
     commits: tuple[m.CommitEntry, ...] = ()
+
+    @property
+    def owned(self) -> dict[int, m.CommitEntry]:
+        return {commit.version: commit for commit in self.commits}
 
 
 class ModelReader:
@@ -72,22 +93,32 @@ class ModelReader:
             else:
                 table = self._resolve(client, request.table or "")
             state = self._read(client, table, request.version, request.timestamp)
-        except Refused as refused:
+        except (Refused, Unreadable) as refused:
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
             return m.Unknown(reason=str(unsure))
+        return self._told(state, stale=table.reference is None)
+
+    def _told(self, state: State, *, stale: bool) -> m.SnapshotRead:
         return m.SnapshotRead(
             version=state.version,
-            files=tuple(sorted(unquote(path) for path, _ in state.files)),
-            stale=request.path is not None,
-            timestamp=state.timestamp,
+            files=tuple(sorted(self._decoded(add["path"]) for add in state.files.values())),
+            stale=stale,
+            timestamp=state.timestamp or None,
             properties=state.properties,
-            partitions={
-                unquote(add["path"]): add["partitionValues"].get("part") or None for add in state.files.values()
-            },
+            partitions={self._decoded(add["path"]): self._partition(add) for add in state.files.values()},
             applications=state.applications,
             domains={name: body["configuration"] for name, body in state.domains.items()},
+            warnings=tuple(state.warnings),
         )
+
+    def _decoded(self, path: str) -> str:
+        """The path in an action is a URI; what is encoded in it is decoded once."""
+        return unquote(path)
+
+    def _partition(self, add: dict[str, Any]) -> str | None:
+        """The empty string is how a null may be written."""
+        return (add.get("partitionValues") or {}).get("part") or None
 
     # Which table, and how far
 
@@ -106,12 +137,14 @@ class ModelReader:
         """managedCommit: the published versions, which may be stale. catalogManaged: only through the catalog."""
         table = Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
         listed = self._list(table)
-        state = self._replay(table, listed, max(listed, default=-1))
+        if listed.newest < 0:
+            raise Refused(f"there is no table at {path}")
+        state = self._replay(table, listed, listed.newest)
         if "catalogManaged" in state.protocol.get("readerFeatures", ()):
             raise Refused("a catalog-managed table is read through its catalog")
         return table
 
-    def _gather(self, client: str, table: Resolved) -> dict[int, Path]:
+    def _gather(self, client: str, table: Resolved) -> Listing:
         """Ask the owner first, list after that: whatever is backfilled in between is in both, not in neither."""
         self._ask(client, table)
         return self._list(table)
@@ -126,41 +159,72 @@ class ModelReader:
         table.latest = None if told.latest == -1 else told.latest
         table.commits = told.commits
 
-    def _target(self, table: Resolved, listed: dict[int, Path], version: int | None) -> int:
-        """catalogManaged: the catalog's latest. managedCommit: the listing may show more, and -1 says nothing."""
-        newest = max(listed, default=-1)
-        latest = newest if table.latest is None else table.latest
-        if table.feature != "catalogManaged":
-            latest = max(newest, latest)
+    def _list(self, table: Resolved) -> Listing:
+        try:
+            return listing_of(sorted(table.log.iterdir()))
+        except FileNotFoundError as error:
+            raise Refused(f"there is no log at {table.log}") from error
+
+    def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
+        """The version to read: the one that is asked for, or the latest."""
+        latest = self._latest(table, listed)
+        if latest < 0:
+            raise Refused("the table has no version")
         if version is not None and version > latest:
             raise Refused(f"version {version} does not exist; the latest is {latest}")
         return latest if version is None else version
+
+    def _latest(self, table: Resolved, listed: Listing) -> int:
+        """catalogManaged: the catalog's latest. managedCommit: the listing may show more, and -1 says nothing."""
+        if table.latest is None:
+            return listed.newest
+        return table.latest if table.feature == "catalogManaged" else max(listed.newest, table.latest)
 
     # From files to a snapshot
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         listed = self._gather(client, table)
+        if timestamp is not None:
+            version = self._at(table, listed, timestamp)
         return self._replay(table, listed, self._target(table, listed, version))
 
-    def _list(self, table: Resolved) -> dict[int, Path]:
-        """Published commits by version. Only files directly in the log folder are looked at."""
-        found = {}
-        for path in table.log.iterdir():
-            stem, _, ending = path.name.partition(".")
-            if ending == "json" and len(stem) == 20 and stem.isdecimal():
-                found[int(stem)] = path
-        return found
-
-    def _replay(self, table: Resolved, listed: dict[int, Path], target: int) -> State:
-        state = State()
-        owned = {commit.version: commit for commit in table.commits}
-        for version in range(target + 1):
-            self._apply(state, version, self._commit(table, listed, owned, version))
+    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
+        """The newest checkpoint that serves, then every commit after it. Nothing above the target is looked at."""
+        state = self._start(listed, target)
+        owned = table.owned
+        while state.version < target:
+            end = self._compacted(listed, owned, state.version + 1, target)
+            if end is None:
+                self._apply(state, state.version + 1, self._commit(table, listed, owned, state.version + 1))
+            else:
+                self._apply(state, end, actions_in(listed.compactions[state.version + 1, end]))
+        state.timestamp = self._time(table, listed, state, target)
+        state.warnings = self._disagreements(listed, state)
         return state
 
-    def _commit(
-        self, table: Resolved, listed: dict[int, Path], owned: dict[int, m.CommitEntry], version: int
-    ) -> list[dict[str, Any]]:
+    def _start(self, listed: Listing, target: int) -> State:
+        """The state of the newest checkpoint; one that cannot be read is passed over."""
+        for checkpoint in self._checkpoints(listed, target):
+            try:
+                state = State()
+                self._apply(state, checkpoint.version, checkpoint_actions(checkpoint))
+            except Unreadable:
+                continue
+            return state
+        return State()
+
+    def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
+        """Those that serve, the best one first. `_last_checkpoint` is a hint for who does not want to list them."""
+        usable = [each for each in listed.checkpoints if each.complete and each.version <= target]
+        return sorted(usable, key=lambda each: (each.version, each.rank), reverse=True)
+
+    def _compacted(self, listed: Listing, owned: dict[int, m.CommitEntry], start: int, target: int) -> int | None:
+        """Up to where a compaction stands for the commits from `start` on: the widest, not beyond the target, and none
+        of the commits that the owner told."""
+        ends = [end for first, end in listed.compactions if first == start and end <= target]
+        return max((end for end in ends if not any(start <= each <= end for each in owned)), default=None)
+
+    def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
         """The actions of a version: the owner's copy where it has one, else the published file."""
         commit = owned.get(version)
         if commit is not None and commit.actions is not None:
@@ -168,29 +232,21 @@ class ModelReader:
         if commit is not None and commit.file_name is not None:
             staged = table.log / STAGING[table.feature or ""] / commit.file_name
             if staged.exists():
-                return self._parse(staged)
+                return actions_in(staged)
         published = table.log / f"{version:020}.json"
-        if version not in listed and not (commit is not None and published.exists()):
+        if version not in listed.commits and not (commit is not None and published.exists()):
             raise Refused(f"version {version} is missing")
-        return self._parse(published)
+        return actions_in(published)
 
-    def _parse(self, path: Path) -> list[dict[str, Any]]:
-        try:
-            actions = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        except (OSError, ValueError) as error:
-            raise Refused(f"{path.name} cannot be read: {error}") from error
-        if not actions:
-            raise Refused(f"{path.name} is empty")
-        return actions
-
-    def _apply(self, state: State, version: int, actions: list[dict[str, Any]]) -> None:
-        """One commit on top of the version before it."""
+    def _apply(self, state: State, version: int, actions: Actions) -> None:
+        """One commit on top of the version before it; a compaction is applied like one, a checkpoint to nothing."""
         state.version = version
         for action in actions:
             for kind, body in action.items():
                 self._apply_action(state, kind, body)
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        """The latest one holds. What is not known is passed over."""
         match kind:
             case "commitInfo":
                 state.timestamp = body.get("inCommitTimestamp", 0)
@@ -208,6 +264,67 @@ class ModelReader:
                 state.domains[body["domain"]] = body
                 if body.get("removed"):
                     del state.domains[body["domain"]]
+
+    def _disagreements(self, listed: Listing, state: State) -> list[str]:
+        """What the checksum of this very version says otherwise. One that cannot be read says nothing."""
+        try:
+            checksum = json.loads(listed.checksums[state.version].read_text("utf-8"))
+            stated = {each["domain"]: each["configuration"] for each in checksum.get("domainMetadata") or ()}
+        except (KeyError, OSError, ValueError, TypeError, AttributeError):
+            return []
+        found = []
+        if checksum.get("numFiles", len(state.files)) != len(state.files):
+            found.append(f"the checksum counts {checksum['numFiles']} files, the log {len(state.files)}")
+        domains = {name: body["configuration"] for name, body in state.domains.items()}
+        if "domainMetadata" in checksum and stated != domains:
+            found.append(f"the checksum has the domains {stated}, the log {domains}")
+        return found
+
+    # When
+
+    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
+        """in-commit timestamps: the latest version that is not later, among those before or those after the
+        enablement."""
+        latest = self._replay(table, listed, self._target(table, listed, None))
+        if (ENABLEMENT_VERSION in latest.properties) != (ENABLEMENT_TIMESTAMP in latest.properties):
+            raise Refused(f"the table has only one of {ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP}")
+        times = self._times(table, listed, latest)
+        if latest.enabled_since is not None:
+            after = timestamp >= int(latest.properties.get(ENABLEMENT_TIMESTAMP, 0))
+            times = {v: time for v, time in times.items() if (v >= latest.enabled_since) == after}
+        reached = [version for version, time in times.items() if time <= timestamp]
+        if not reached or times.get(latest.version, timestamp) < timestamp:
+            raise Refused(f"{timestamp} is before the first commit or after the last one: {times}")
+        return max(reached)
+
+    def _times(self, table: Resolved, listed: Listing, latest: State) -> dict[int, int]:
+        """Of every version whose commit is still there, unpublished ones included."""
+        versions = [latest.version]
+        while versions[-1] - 1 in listed.commits or versions[-1] - 1 in table.owned:
+            versions.append(versions[-1] - 1)
+        times: dict[int, int] = {}
+        for version in reversed(versions):
+            time = self._time(table, listed, latest, version)
+            before = latest.enabled_since is None or version < latest.enabled_since
+            times[version] = self._adjusted(time, times.get(version - 1)) if before else time
+        return times
+
+    def _adjusted(self, modified: int, previous: int | None) -> int:
+        """Modification times may go back; the history does not."""
+        return modified if previous is None else max(modified, previous + 1)
+
+    def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
+        """Its in-commit timestamp from the enablement on, before that the modification time of its file."""
+        published = listed.commits.get(version)
+        if state.enabled_since is None or version < state.enabled_since:
+            return 0 if published is None else int(published.stat().st_mtime_ns // 1_000_000)
+        if published is None and version not in table.owned:
+            return 0
+        infos = [
+            each["commitInfo"] for each in self._commit(table, listed, table.owned, version) if "commitInfo" in each
+        ]
+        time = infos[0].get("inCommitTimestamp") if infos else None
+        return time if isinstance(time, int) else 0
 
 
 def file_of(body: dict[str, Any]) -> tuple[str, str]:

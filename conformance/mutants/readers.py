@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from conformance.models.client import ModelClient
+from conformance.models.log_files import Listing
 from conformance.models.reader import Resolved
 from conformance.mutants.registry import mutant
 
@@ -13,7 +12,7 @@ from conformance.mutants.registry import mutant
 class ListsThenAsks(ModelClient):
     """Lists the log, then asks the owner, and does not list again: a backfill in between makes versions vanish."""
 
-    def _gather(self, client: str, table: Resolved) -> dict[int, Path]:
+    def _gather(self, client: str, table: Resolved) -> Listing:
         listed = self._list(table)
         self._ask(client, table)
         return listed

@@ -1,0 +1,129 @@
+"""What lies in a log folder: the kinds of files by their names, and what a checkpoint holds.
+
+Only names directly in the folder count. The staging folder is never looked into: a file in it proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SIDECARS: Final = "_sidecars"
+HINT: Final = "_last_checkpoint"
+DIGITS: Final = 20
+"""Of a version in a file name."""
+
+
+class Unreadable(Exception):  # noqa: N818  # it says what a file is
+    """A file is not what its name promises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One file, or the parts that were found of several."""
+
+    version: int
+    files: tuple[Path, ...]
+    parts: int = 1
+    """How many files it has when it is complete."""
+    rank: int = 1
+    """Of several for one version: V2 (2) before classic (1) before multi-part (0)."""
+
+    @property
+    def complete(self) -> bool:
+        return len(self.files) == self.parts
+
+
+@dataclass(slots=True, kw_only=True)
+class Listing:
+    """One look at a log folder."""
+
+    commits: dict[int, Path] = field(default_factory=dict)
+    """Published ones, by version."""
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    """Incomplete ones too."""
+    compactions: dict[tuple[int, int], Path] = field(default_factory=dict)
+    """By first and last version."""
+    checksums: dict[int, Path] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        """The newest version that the files prove; -1: none."""
+        return max([*self.commits, *(each.version for each in self.checkpoints if each.complete)], default=-1)
+
+
+def listing_of(paths: Iterable[Path]) -> Listing:
+    """Sort files by their names; those that mean nothing to a reader are left out."""
+    found, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
+    for path in paths:
+        match path.name.split("."):
+            case [stem, "json"] if _is_version(stem):
+                found.commits[int(stem)] = path
+            case [stem, "crc"] if _is_version(stem):
+                found.checksums[int(stem)] = path
+            case [start, end, "compacted", "json"] if _is_version(start) and _is_version(end):
+                found.compactions[int(start), int(end)] = path
+            case [stem, "checkpoint", "parquet"] if _is_version(stem):
+                found.checkpoints.append(Checkpoint(version=int(stem), files=(path,)))
+            case [stem, "checkpoint", part, of, "parquet"] if _is_version(stem) and part.isdecimal():
+                parts.setdefault((int(stem), int(of)), {})[int(part)] = path
+            case [stem, "checkpoint", _, "parquet" | "json"] if _is_version(stem):
+                found.checkpoints.append(Checkpoint(version=int(stem), files=(path,), rank=2))
+    for (version, of), files in parts.items():
+        ordered = tuple(files[part] for part in sorted(files))
+        found.checkpoints.append(Checkpoint(version=version, files=ordered, parts=of, rank=0))
+    return found
+
+
+def _is_version(stem: str) -> bool:
+    return len(stem) == DIGITS and stem.isascii() and stem.isdecimal()
+
+
+def actions_in(path: Path) -> list[dict[str, Any]]:
+    """Of a commit, a compaction or a V2 manifest: one JSON object on each line. Raises `Unreadable`, also for an empty
+    file; `FileNotFoundError` if it is gone."""
+    try:
+        actions = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    except ValueError as error:
+        raise Unreadable(f"{path.name} cannot be read: {error}") from error
+    if not actions or not all(isinstance(action, dict) for action in actions):
+        raise Unreadable(f"{path.name} holds no actions")
+    return actions
+
+
+def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """All actions of a checkpoint, its sidecars' included. Raises `Unreadable`."""
+    actions = [action for path in checkpoint.files for action in _rows(path)]
+    for sidecar in [action["sidecar"] for action in actions if "sidecar" in action]:
+        actions += _rows(checkpoint.files[0].parent / SIDECARS / Path(sidecar["path"]).name)
+    if not any("protocol" in action for action in actions) or not any("metaData" in action for action in actions):
+        raise Unreadable(f"the checkpoint of version {checkpoint.version} has no protocol or no metadata")
+    return actions
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Actions of one file. A row of Parquet has a column for each kind of action, all null but one."""
+    try:
+        if path.suffix == ".json":
+            return actions_in(path)
+        rows = pq.read_table(path).to_pylist(maps_as_pydicts="strict")
+    except (OSError, pa.ArrowException) as error:
+        raise Unreadable(f"{path.name} cannot be read: {error}") from error
+    return [_present(row) for row in rows]
+
+
+def _present(value: Any) -> Any:
+    """Without the members that are null, except in maps, where a null means something."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: member if key in ("partitionValues", "configuration") else _present(member)
+        for key, member in value.items()
+        if member is not None
+    }
