@@ -24,6 +24,9 @@ TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
 _BROKEN_PIPE: Final = 141
 """What a shell reports of a program that SIGPIPE ended: `... list checks | head` is no error."""
 
+_OPTIONAL: Final = ("hypothesis", "jinja2")
+"""Libraries of the extra `conformance`."""
+
 EXIT_CODES: Final = (
     "Exit codes: 0 conformant · 1 a requirement is violated, or a known failure is stale · 2 the call is wrong, the "
     "subject does not speak the interface, or nothing was selected · 3 incomplete: the budget expired, the run was "
@@ -78,6 +81,9 @@ def _report(error: Exception) -> int:
         return _report_usage(error, usage())
     if isinstance(error, (UnusableError, AdapterError, ReportError)):
         say(f"error: {error.problem}")
+        return ExitCode.USAGE
+    if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
+        say(f"error: this needs {error.name}: pip install 'delta-commit-owner[conformance]'")
         return ExitCode.USAGE
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""

@@ -7,12 +7,13 @@ from typing import Annotated, Final
 
 import typer
 
-from conformance.command.options import TIMEOUT_TEXT, JsonOption, TimeoutOption, seconds
+from conformance.command.options import TIMEOUT_TEXT, JsonOption, TimeoutOption
 from conformance.command.output import say
 from conformance.command.progress import progress
-from conformance.command.running import profile_named, terminated_like_interrupted
+from conformance.command.running import terminated_like_interrupted
 from conformance.command.summary import show_result
 from conformance.reports import read_finding, to_json
+from conformance.running.durations import seconds
 from conformance.running.execution import execute
 from conformance.running.replay import options_of, remarks, replay_code
 
@@ -40,7 +41,6 @@ def replay(
     Exit code 0: it passes now; 1: it still fails; 2: the file, or the subject, cannot be used; 3: no verdict.
     """
     finding = read_finding(file)
-    profile_named(finding.profile)
     for remark in remarks(finding, subject):
         say(f"note: {remark}")
     options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))

@@ -12,16 +12,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from conformance.adapters.named import FORMS
-from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption, seconds
+from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import counted, say
 from conformance.command.progress import progress
 from conformance.command.summary import show_result
 from conformance.reports import ReportFolder, to_json
 from conformance.results import RunResult
 from conformance.running import known_failures
+from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
 from conformance.running.execution import Options, execute
-from conformance.running.profiles import PROFILES, RunProfile
+from conformance.running.profiles import PROFILES, profile_named
 from conformance.running.selection import select
 
 _EPILOG: Final = """Examples:
@@ -117,13 +118,6 @@ def subject_of(name: str | None) -> str:
     if name is None or not name.strip():
         raise UnusableError(f"no subject was named, and there is no default; it is one of\n{FORMS}")
     return name
-
-
-def profile_named(name: str) -> RunProfile:
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise UnusableError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}") from None
 
 
 @contextmanager

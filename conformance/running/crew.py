@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.running.tasks import Report, Task
+from conformance.running.tasks import Report, Task, encode
 from conformance.running.worker import CLOSING_SECONDS
 
 LAST_LINES: Final = 5
@@ -61,7 +61,7 @@ class WorkerProcess:
         self.busy_since = time.monotonic()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it died: the other thread says so
-            self._process.stdin.write(msgspec.json.encode(task) + b"\n")
+            self._process.stdin.write(encode(task))
             self._process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.results import Layer
+from conformance.running.errors import UnusableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +55,11 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
         ),
     )
 }
+
+
+def profile_named(name: str) -> RunProfile:
+    """Raises `UnusableError`."""
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise UnusableError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}") from None

@@ -10,7 +10,7 @@ from conformance.results import RunResult, Verdict
 from conformance.running import verdicts
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options
-from conformance.running.profiles import PROFILES
+from conformance.running.profiles import profile_named
 from conformance.running.selection import Selection
 
 
@@ -23,7 +23,7 @@ def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Opti
         )
     return Options(
         subject=subject or finding.subject.named,
-        profile=PROFILES[finding.profile],
+        profile=profile_named(finding.profile),
         seed=finding.seed,
         selection=Selection(check=(finding.case,)),
         strict=finding.strict,

@@ -22,7 +22,7 @@ import msgspec
 from conformance.adapters.subject import AdapterError
 from conformance.running import driving
 from conformance.running.errors import UnusableError
-from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable
+from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable, encode
 
 CLOSING_SECONDS: Final = 5.0
 """How long a subject may take to close."""
@@ -75,7 +75,7 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, worker.close), daemon=True).start()
     while True:
         task: Task = msgspec.json.decode(tasks.get(), type=Task)
-        answers.write(msgspec.json.encode(worker.do(task)) + b"\n")
+        answers.write(encode(worker.do(task)))
         answers.flush()
 
 

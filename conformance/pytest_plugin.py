@@ -1,0 +1,31 @@
+"""pytest runs the cases of the kit, one item each, beside the tests of whoever builds a commit owner.
+
+    pytest --commit-owner-subject 'stdio:node my-owner.mjs' -k backfill -n 2
+
+Without a subject the plugin does nothing, and imports nothing. Every process of pytest-xdist opens its own subject.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("commit-owner", "conformance of a Delta commit owner or client")
+    group.addoption(
+        "--commit-owner-subject",
+        metavar="SUBJECT",
+        help="who is tested, as `delta-commit-conformance list subjects` says; there is no default",
+    )
+    group.addoption("--commit-owner-profile", default="quick", metavar="NAME", help="quick, standard or thorough")
+    group.addoption("--commit-owner-seed", default=0, type=int, metavar="N", help="of the generated scenarios")
+    group.addoption("--commit-owner-known", metavar="FILE", help="known failures, with reasons: they are expected")
+    group.addoption("--commit-owner-strict", action="store_true", help="a SHOULD that is not followed fails too")
+    group.addoption("--commit-owner-timeout", default="10s", metavar="TIME", help="how long one answer may take")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("commit_owner_subject") is not None:
+        from conformance.running.pytest_items import Kit
+
+        config.pluginmanager.register(Kit(config), "commit-owner-kit")

@@ -1,0 +1,203 @@
+"""The cases of the kit as items of pytest.
+
+An inconclusive case is skipped with its reason, like one that the subject does not promise; but a session in which no
+case passed, or in which a declared profile came to no verdict, fails at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from conformance.adapters.subject import AdapterError
+from conformance.interface.messages import Identity
+from conformance.reports.visible import one_line, visible
+from conformance.results import CaseResult, KnownFailure, Verdict
+from conformance.running import known_failures, verdicts
+from conformance.running.durations import seconds
+from conformance.running.errors import UnusableError
+from conformance.running.plan import PlannedCase, plan
+from conformance.running.profiles import profile_named
+from conformance.running.session import Session
+
+RESULT: Final = "commit_owner_case"
+"""The attribute of a report that carries the result of its case, as JSON, from process to process."""
+
+
+class ConformanceFailure(Exception):  # noqa: N818  # shown by its text alone
+    """A requirement is violated."""
+
+
+class Kit:
+    """The plugin of one session: registered only if a subject was named."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Raises `pytest.UsageError` for options that make no sense."""
+        self._config = config
+        self.subject: str = config.getoption("commit_owner_subject")
+        self.seed: int = config.getoption("commit_owner_seed")
+        self.strict: bool = config.getoption("commit_owner_strict")
+        self.known: tuple[KnownFailure, ...] = ()
+        self._session: Session | None = None
+        self._identity: Identity | None = None
+        self._heard: list[CaseResult] = []
+        self._conclusion = ""
+        known = config.getoption("commit_owner_known")
+        try:
+            self.profile = profile_named(config.getoption("commit_owner_profile"))
+            self._timeout = seconds(config.getoption("commit_owner_timeout"), "--commit-owner-timeout")
+            if known is not None:
+                self.known = known_failures.read(Path(known))
+        except UnusableError as error:
+            raise pytest.UsageError(error.problem) from None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """A subject that cannot be tested ends everything here, with one message."""
+        if hasattr(self._config, "workerinput"):
+            return  # the process that started this one has looked
+        try:
+            opened = self.session
+            self._identity = opened.identity
+            opened.smoke()
+        except (UnusableError, AdapterError) as error:
+            raise pytest.UsageError(f"the subject {one_line(self.subject)}: {visible(error.problem)}") from None
+        if self._config.pluginmanager.hasplugin("dsession"):
+            self._close()  # the workers open their own
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            self._session = Session(self.subject, self.profile, timeout=self._timeout)
+            self._config.add_cleanup(self._close)
+        return self._session
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def pytest_report_header(self) -> str:
+        who = "" if self._identity is None else f", {one_line(f'{self._identity.name} {self._identity.version}')}"
+        return f"commit owner: {one_line(self.subject)}{who}, profile {self.profile.name}, seed {self.seed}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Before `-k` and `-m` choose among them."""
+        cases: Cases = Cases.from_parent(session, name="commit-owner", nodeid="commit-owner", kit=self)
+        items.extend(cases.collect())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        report = yield
+        if isinstance(item, Case) and item.result is not None and report.when == "call":
+            slim = msgspec.structs.replace(item.result, history=None)
+            setattr(report, RESULT, msgspec.json.encode(slim).decode())
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """In the process that hears of all results."""
+        text = getattr(report, RESULT, None)
+        if text is not None and not hasattr(self._config, "workerinput"):
+            self._heard.append(msgspec.json.decode(text, type=CaseResult))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """What no single item can say."""
+        if hasattr(self._config, "workerinput") or self._config.option.collectonly or self._identity is None:
+            return
+        self._conclusion = self._conclude(self._identity)
+        if self._conclusion and exitstatus == pytest.ExitCode.OK:
+            nothing = not self._heard
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED if nothing else pytest.ExitCode.TESTS_FAILED
+
+    def _conclude(self, identity: Identity) -> str:
+        if not self._heard:
+            return "no case of the kit was run"
+        everything = plan(identity, self.profile, self.seed).order
+        stale = known_failures.stale(self.known, self._heard, everything)
+        if stale:
+            return f"known failures that are no longer true: {', '.join(entry.case for entry in stale)}"
+        failed = verdicts.failing(self._heard, strict=self.strict)
+        without = verdicts.profiles_without_verdict(self._heard, identity)
+        if without:
+            return verdicts.without_verdict_in_words(without)
+        if not failed and not any(case.verdict is Verdict.PASSED for case in self._heard):
+            return "no case came to a verdict"
+        return ""
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._conclusion:
+            terminalreporter.section("commit owner", red=True)
+            terminalreporter.line(visible(self._conclusion))
+
+
+class Cases(pytest.Collector):
+    """All cases for the subject."""
+
+    def __init__(self, *, kit: Kit, **options: Any) -> None:
+        super().__init__(**options)
+        self._kit = kit
+
+    def collect(self) -> Iterator[Case]:
+        kit = self._kit
+        for planned in plan(kit.session.identity, kit.profile, kit.seed).cases:
+            yield Case.from_parent(self, name=planned.name, planned=planned, kit=kit)
+
+
+class Case(pytest.Item):
+    """One case."""
+
+    def __init__(self, *, planned: PlannedCase, kit: Kit, **options: Any) -> None:
+        super().__init__(**options)
+        self._planned = planned
+        self._kit = kit
+        self.result: CaseResult | None = None
+
+    def runtest(self) -> None:
+        try:
+            result = self.result = self._kit.session.run(self._planned)
+        except AdapterError as error:
+            raise pytest.UsageError(f"the subject {one_line(self._kit.subject)}: {visible(error.problem)}") from None
+        failing = bool(verdicts.failing([result], strict=self._kit.strict))
+        if failing and known_failures.is_known(result, self._kit.known, strict=self._kit.strict):
+            pytest.xfail("; ".join(_reasons(result, self._kit.known)))
+        if failing:
+            raise ConformanceFailure(explanation(result))
+        if result.verdict is Verdict.FAILED:
+            self.warn(pytest.PytestWarning(explanation(result)))
+        elif result.verdict is not Verdict.PASSED:
+            pytest.skip(f"{result.verdict}: {one_line(result.reason)}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if isinstance(excinfo.value, ConformanceFailure | pytest.UsageError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return Path("commit-owner"), None, self.name
+
+
+def explanation(result: CaseResult) -> str:
+    """What contradicts what, for the person who reads the output of the tests."""
+    parts = [f"{result.case}, {result.operations} operations", result.title]
+    for violation in result.violations:
+        parts.append(f"{', '.join(violation.requirements)}: {violation.message}")
+        if violation.expected and violation.expected not in violation.message:
+            parts.append(f"expected: {violation.expected}")
+        if violation.observed and violation.observed not in violation.message:
+            parts.append(f"observed: {violation.observed}")
+    if result.history is not None:
+        parts.append(f"what happened:\n{result.history}")
+    return visible("\n\n".join(parts))
+
+
+def _reasons(result: CaseResult, known: tuple[KnownFailure, ...]) -> list[str]:
+    reasons = [
+        entry.reason for violation in result.violations for entry in known if entry.covers(result.case, violation)
+    ]
+    return list(dict.fromkeys(reasons))
