@@ -51,6 +51,7 @@ class ModelWriter(ModelReader):
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         try:
+            self._refuse_protected(request)
             table = self._resolve(client, request.table)
             base = self._read(client, table, request.read_version, None)
             transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
@@ -61,6 +62,15 @@ class ModelWriter(ModelReader):
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
             return m.Unknown(reason=str(unsure))
+
+    def _refuse_protected(self, request: m.Transact) -> None:
+        """What says who owns the table, and how its timestamps count, is not a user's to change."""
+        named = {*request.set_properties, *request.unset_properties}
+        protected = sorted(
+            name for name in named if "incommittimestamp" in name.lower() or name.startswith(OWNER_PROPERTY)
+        )
+        if protected:
+            raise Refused(f"{', '.join(protected)} cannot be changed")
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         if self._recorded(transaction.base, transaction.request) or self._is_empty(transaction.request):
@@ -231,7 +241,7 @@ class ModelWriter(ModelReader):
         kept = newest.properties
         if request.replace_table:
             names = (OWNER_PROPERTY, f"{OWNER_PROPERTY}Conf")
-            kept = {k: v for k, v in kept.items() if k in names or "InCommitTimestamp" in k}
+            kept = {k: v for k, v in kept.items() if k in names or "incommittimestamp" in k.lower()}
         configuration = {**kept, **request.set_properties}
         for name in request.unset_properties:
             configuration.pop(name, None)

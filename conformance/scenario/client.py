@@ -13,17 +13,23 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from conformance.adapters.in_process import operation
 from conformance.adapters.subject import Subject
-from conformance.checks.registry import Variant
+from conformance.checks.registry import Variant, applies
+from conformance.history import events
 from conformance.interface import messages as m
-from conformance.models.owner import ModelOwner
-from conformance.models.storage import FolderStorage
+from conformance.models.owner import STAGING, ModelOwner
+from conformance.models.storage import LOG, FolderStorage
+from conformance.results import Violation
 from conformance.scenario.adversary import Adversary, ClientHost, Heard
+from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
+from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told, operation_of
 
 
@@ -38,6 +44,12 @@ class ClientScenario(Scenario):
         super().__init__(self.owner.subject, variant, name=name, seed=seed, salt=salt, judged=client.identity)
         self.client = client
         self.host = host
+        self.acting = 0
+        """The number of the client's operation."""
+        self.markers: dict[int, str] = {}
+        """By operation: the marker of the client's transaction."""
+        self.proposed: list[Proposed] = []
+        """What the client under test proposed to the owner, in order."""
         self.owner.listener = self._heard
         host.current = self.owner
 
@@ -45,6 +57,9 @@ class ClientScenario(Scenario):
         """Ask the client under test to do something, and record it."""
         self.owner.begin()
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+        self.acting = number
+        if isinstance(request, m.Transact):
+            self.markers[number] = request.marker
         answer = self.client.ask(client, request)
         told = self._ended(number, request, answer)
         if isinstance(answer, m.Unsupported):
@@ -78,12 +93,84 @@ class ClientScenario(Scenario):
         self.host.current = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def log_of(self, table: TableHandle) -> list[events.Witness]:
+        """What the client committed is known by the marker of its transaction, whatever its commits say."""
+        owned = self.owner.owner.tables.get(table.reference)
+        landed = {} if owned is None else owned.landed
+        markers = {
+            landed[each.request.attempt]: self.markers[each.operation]
+            for each in self.proposed
+            if each.request.attempt in landed and each.operation in self.markers
+        }
+        return [
+            msgspec.structs.replace(each, attempt=markers[each.version]) if each.version in markers else each
+            for each in super().log_of(table)
+        ]
+
+    def audit(self) -> list[Violation]:
+        """What the kit's owner found wrong with all that the client under test proposed."""
+        found = list(self._audited())
+        return [
+            Violation(
+                requirements=held,
+                message=f"Expected: {problem.expected}. Observed: {problem.observed}.",
+                expected=problem.expected,
+                observed=problem.observed,
+                operations=(proposed.operation,),
+                version=proposed.version,
+            )
+            for proposed, problem in found
+            if (held := tuple(each for each in problem.requirements if applies(each, self.identity, self.variant)))
+        ]
+
+    def _audited(self) -> Iterator[tuple[Proposed, Problem]]:
+        for proposed in self.proposed:
+            yield from ((proposed, problem) for problem in of_one(proposed, self.dialect, self.way))
+        yield from of_all(self.proposed)
+        for reference, table in self.owner.owner.tables.items():
+            landed = {table.landed[each.request.attempt]: each for each in self._proposed_for(reference, table.landed)}
+            before, lost = Before(), {each.operation for each in self.proposed if each.refused}
+            for version, (_, content) in sorted(self._log(reference).items()):
+                if version in landed:
+                    before.lost = landed[version].operation in lost
+                    yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.dialect))
+                before = after(before, content or "")
+
+    def _proposed_for(self, reference: str, landed: dict[str, int]) -> list[Proposed]:
+        here = (None, reference)
+        return [
+            each
+            for each in self.proposed
+            if each.request.attempt in landed and getattr(each.request, "table", None) in here
+        ]
+
+    def _log(self, reference: str) -> dict[int, tuple[str | None, str | None]]:
+        seen = self.subject.ask("kit", m.Observe(table=reference))
+        listed = self.subject.ask("kit", m.GetCommits(table=reference))
+        files = seen.files if isinstance(seen, m.Observation) else ()
+        return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
+
     def _heard(self, heard: Heard) -> None:
-        """For the reader of the history: what the client asked its owner."""
+        """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
+        if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
+            refused = isinstance(heard.answer, m.Conflict | m.Gap | m.Rejected)
+            lines = self._lines(heard.request)
+            self.proposed.append(Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused))
         version = getattr(heard.request, "version", None)
         what = operation(heard.request) + ("" if version is None else f" {version}")
         note = f"{what} -> {operation_of(heard.answer)}"
         self.recording.fault("asks the owner", client=heard.client, note=note)
+
+    def _lines(self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack) -> tuple[str, ...] | None:
+        """The actions of a proposal, wherever they are."""
+        if request.actions is not None:
+            return request.actions
+        staged = getattr(request, "staged_file", None)
+        if staged is None or not isinstance(request, m.Commit) or request.table not in self.owner.owner.tables:
+            return None
+        table = self.owner.owner.tables[request.table]
+        file = self.owner.owner.storage.read(f"{table.location}/{LOG}/{STAGING[table.feature]}/{staged}")
+        return None if file is None else tuple(each for each in file.content.splitlines() if each.strip())
 
     def _name(self, request: m.Request) -> str:
         named = getattr(request, "table", None)

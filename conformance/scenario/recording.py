@@ -91,14 +91,7 @@ def witnesses(
     `before`: so many versions, from 0 on, were there before the history. `ownership`: attempts that changed the owner,
     which became commits by becoming visible.
     """
-    files = list(published)
-    by_name = {file.name: file.content for file in files}
-    found: dict[int, tuple[str | None, str | None]] = {}
-    for commit in listed:
-        found[commit.version] = _listed(commit, by_name)
-    for file in translation.published(files):
-        content = by_name[f"{file.version:020}.json"]
-        found[file.version] = (None if content is None else attempt_of(content), content)
+    found = final_contents(published, listed)
     changes = set(ownership)
     log = []
     for version, (attempt, content) in sorted(found.items()):
@@ -116,6 +109,21 @@ def witnesses(
     return log
 
 
+def final_contents(
+    published: Iterable[m.LogFile], listed: Iterable[m.CommitEntry]
+) -> dict[int, tuple[str | None, str | None]]:
+    """By version: the attempt and the content of every commit, from its published file, else as its owner lists it."""
+    files = list(published)
+    by_name = {file.name: file.content for file in files}
+    found: dict[int, tuple[str | None, str | None]] = {}
+    for commit in listed:
+        found[commit.version] = _listed(commit, by_name)
+    for file in translation.published(files):
+        content = by_name[f"{file.version:020}.json"]
+        found[file.version] = (None if content is None else attempt_of(content), content)
+    return found
+
+
 def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | None, str | None]:
     """The attempt and the content of a commit that an owner lists."""
     if commit.actions is not None:
@@ -123,7 +131,6 @@ def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | 
         return attempt_of(content), content
     if commit.file_name is None:
         return None, None
-    staged = [content for name, content in files.items() if name.endswith(f"/{commit.file_name}")]
-    content = staged[0] if staged else None
+    staged = next((content for name, content in files.items() if name.endswith(f"/{commit.file_name}")), None)
     # A client under test names its staged files itself; its commit is known by the marker that the kit gave it.
-    return (attempt_of(content) if content else None) or translation.attempt_of(commit.file_name), content
+    return (attempt_of(staged) if staged else None) or translation.attempt_of(commit.file_name), staged

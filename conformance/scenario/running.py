@@ -85,7 +85,8 @@ def _judge(scenario: Scenario) -> list[Violation] | str:
         return str(stopped)
     except InvalidHistoryError as error:
         return f"the history cannot be judged: {error.problem}"
-    return [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
+    named = [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
+    return scenario.audit() + named
 
 
 def _named(found: Found, scenario: Scenario) -> Violation | None:

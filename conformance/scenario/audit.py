@@ -1,0 +1,257 @@
+"""The kit's own owner looks at everything that a client under test proposes, more strictly than any owner has to.
+
+What it finds becomes violations of the scenario, whatever the scenario is about. Only what landed is held against its
+neighbours in the log; what was refused is looked at for itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from conformance.interface import messages as m
+
+OWNER: Final = "delta.managedCommit.commitOwner"
+OWNER_CONF: Final = "delta.managedCommit.commitOwnerConf"
+TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+ENABLEMENT: Final = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
+
+
+@dataclass(slots=True, kw_only=True)
+class Proposed:
+    """A proposal as the owner heard it."""
+
+    operation: int
+    """Of the client's operation in the history."""
+    request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack
+    lines: tuple[str, ...] | None
+    """Its actions; None: what it names could not be read."""
+    landed: int | None = None
+    """The version that it became."""
+    refused: bool = False
+    """Whether the client was told that it was not ratified."""
+
+    @property
+    def version(self) -> int:
+        return getattr(self.request, "version", 0)
+
+    def named(self) -> str:
+        return f"attempt {self.request.attempt} of version {self.version}"
+
+
+class Problem(NamedTuple):
+    """Something that is wrong with a proposal."""
+
+    requirements: tuple[str, ...]
+    expected: str
+    observed: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Before:
+    """The table as the version before a proposal left it."""
+
+    timestamp: int | None = None
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    transactions: frozenset[str] = frozenset()
+    """`txnId`s of all commits so far."""
+    lost: bool = False
+    """Whether the client lost a race for an earlier version with the same operation."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self.metadata.get("configuration") or {})
+
+
+def of_one(proposed: Proposed, dialect: str, way: str) -> Iterator[Problem]:
+    """What is wrong with a proposal by itself."""
+    if proposed.lines is None:
+        yield Problem(
+            ("MC-WRITE-02", "CM-WRITE-03"),
+            "a proposal names a file that stands in the staging folder of the table's feature, written whole",
+            f"{proposed.named()} names {getattr(proposed.request, 'staged_file', None)!r}, which is not there",
+        )
+        return
+    if way != "staged" and getattr(proposed.request, "staged_file", None) is not None:
+        yield Problem(
+            ("MC-WRITE-02", "CM-WRITE-03"),
+            f"the owner prescribes that commits of this table are proposed {way}",
+            f"{proposed.named()} was staged",
+        )
+    actions = _parsed(proposed.lines)
+    if actions is None:
+        yield Problem(
+            ("PROFILE-CLIENT-02",),
+            "one JSON object with one action on each line",
+            f"{proposed.named()}: {proposed.lines}",
+        )
+        return
+    yield from _commit_info(proposed, actions, dialect)
+    yield from _files(proposed, actions)
+
+
+def _commit_info(proposed: Proposed, actions: Sequence[Mapping[str, Any]], dialect: str) -> Iterator[Problem]:
+    infos = [index for index, action in enumerate(actions) if "commitInfo" in action]
+    if not infos:
+        yield Problem(("ICT-05",), "every commit has a commitInfo", f"{proposed.named()} has none")
+        return
+    if infos[0] != 0:
+        yield Problem(
+            ("ICT-06",),
+            "commitInfo is the first action of its commit",
+            f"in {proposed.named()} it is action {infos[0]}",
+        )
+    info = actions[infos[0]]["commitInfo"]
+    timestamp = info.get("inCommitTimestamp")
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+        yield Problem(
+            ("ICT-07",),
+            "inCommitTimestamp is a long, in ms since the epoch",
+            f"in {proposed.named()} it is {timestamp!r}",
+        )
+    if dialect == "catalogManaged" and not isinstance(info.get("txnId"), str):
+        yield Problem(
+            ("CM-TXNID-01",), "every commitInfo has a txnId", f"in {proposed.named()} it is {info.get('txnId')!r}"
+        )
+
+
+def _files(proposed: Proposed, actions: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for action in actions:
+        for body in (action.get("add"), action.get("remove")):
+            if body is None:
+                continue
+            file = (body.get("path"), json.dumps(body.get("deletionVector")))
+            if file in seen:
+                yield Problem(
+                    ("DELAYED-10",), "a commit names every file once", f"{proposed.named()} names {file[0]!r} twice"
+                )
+            seen.add(file)
+
+
+def of_a_commit(proposed: Proposed, before: Before, dialect: str) -> Iterator[Problem]:
+    """What is wrong with a landed proposal after the versions before it."""
+    actions = _parsed(proposed.lines or ())
+    if actions is None:
+        return
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    timestamp = info.get("inCommitTimestamp")
+    if isinstance(timestamp, int) and before.timestamp is not None and timestamp <= before.timestamp:
+        yield Problem(
+            ("ICT-14", "ICT-08") if before.lost else ("ICT-08",),
+            f"the in-commit timestamp of version {proposed.version} is greater than {before.timestamp}, that of the "
+            f"version before it" + (", which won the race that the writer lost" if before.lost else ""),
+            f"it is {timestamp}",
+        )
+    if dialect == "catalogManaged" and info.get("txnId") in before.transactions:
+        yield Problem(
+            ("CM-TXNID-02",), "no two commits share a txnId", f"{proposed.named()} has {info['txnId']!r} once more"
+        )
+    protocol = next((action["protocol"] for action in actions if "protocol" in action), before.protocol)
+    metadata = next((action["metaData"] for action in actions if "metaData" in action), before.metadata)
+    properties = dict(metadata.get("configuration") or {})
+    if isinstance(proposed.request, m.HandBack):
+        yield from _handed_back(proposed, protocol, properties)
+    else:
+        yield from _owned(proposed, dialect, protocol, properties, before)
+
+
+def _owned(
+    proposed: Proposed, dialect: str, protocol: Mapping[str, Any], properties: Mapping[str, str], before: Before
+) -> Iterator[Problem]:
+    """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, "Writer Requirements"."""
+    at = f"after version {proposed.version}"
+    writer = protocol.get("writerFeatures") or ()
+    if protocol.get("minWriterVersion") != 7:
+        found = f"{at} it is {protocol.get('minWriterVersion')}"
+        yield Problem(("MC-ENABLE-01", "CM-ENABLE-01", "ICT-03"), "writer version 7", found)
+    if dialect not in writer or (dialect == "catalogManaged" and dialect not in (protocol.get("readerFeatures") or ())):
+        yield Problem(
+            ("MC-ENABLE-02", "CM-ENABLE-02"), f"the protocol lists the feature {dialect}", f"{at}: {dict(protocol)}"
+        )
+    if dialect == "catalogManaged" and protocol.get("minReaderVersion") != 3:
+        yield Problem(("CM-ENABLE-01",), "reader version 3", f"{at} it is {protocol.get('minReaderVersion')}")
+    if "inCommitTimestamp" not in writer and "inCommitTimestamps" not in writer:
+        yield Problem(
+            ("ICT-03", "MC-WRITE-01", "CM-WRITE-02"), "the protocol lists inCommitTimestamp", f"{at}: {dict(protocol)}"
+        )
+    if properties.get(TIMESTAMPS, "").lower() != "true":
+        yield Problem(
+            ("ICT-04", "MC-WRITE-01", "CM-WRITE-02"), f"{TIMESTAMPS} is true", f"{at}: {properties.get(TIMESTAMPS)!r}"
+        )
+    yield from _kept(proposed, dialect, properties, before)
+
+
+def _kept(proposed: Proposed, dialect: str, properties: Mapping[str, str], before: Before) -> Iterator[Problem]:
+    """Properties that no writer takes away."""
+    at = f"after version {proposed.version}"
+    if dialect == "managedCommit" and isinstance(proposed.request, m.Commit):
+        if not properties.get(OWNER):
+            yield Problem(
+                ("MC-ENABLE-09", "MC-ENABLE-03"), f"the feature stays together with the property {OWNER}", f"{at}: none"
+            )
+        if properties.get(OWNER_CONF) != before.properties.get(OWNER_CONF):
+            yield Problem(
+                ("MC-ENABLE-07",), f"{OWNER_CONF} is opaque and stays {before.properties.get(OWNER_CONF)!r}",
+                f"{at}: {properties.get(OWNER_CONF)!r}",
+            )  # fmt: skip
+    for name in ENABLEMENT:
+        if name in before.properties and properties.get(name) != before.properties[name]:
+            yield Problem(("ICT-21",), f"{name} stays {before.properties[name]}", f"{at}: {properties.get(name)!r}")
+
+
+def _handed_back(proposed: Proposed, protocol: Mapping[str, Any], properties: Mapping[str, str]) -> Iterator[Problem]:
+    """managed-commits, "Converting a managed-commit table to filesystem table"."""
+    features = {*(protocol.get("writerFeatures") or ()), *(protocol.get("readerFeatures") or ())}
+    if features & {"managedCommit", "catalogManaged"} or OWNER in properties or OWNER_CONF in properties:
+        yield Problem(
+            ("MC-RELEASE-01",), "one commit takes the owner's properties and the feature away",
+            f"after version {proposed.version}: {sorted(features)}, {dict(properties)}",
+        )  # fmt: skip
+
+
+def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
+    """What is wrong with the proposals of one scenario together."""
+    first: dict[str, Proposed] = {}
+    for proposed in proposals:
+        known = first.setdefault(proposed.request.attempt, proposed)
+        if known is proposed:
+            continue
+        if known.version != proposed.version or known.refused or known.lines != proposed.lines:
+            yield (
+                proposed,
+                Problem(
+                    ("CONFLICT-RETRY-07", "CM-LOG-06", "PROFILE-CLIENT-02"),
+                    "another proposal is a new attempt with a staged file of its own; only the identical request may "
+                    "be sent again, and only while its outcome is unknown",
+                    f"{proposed.named()} was {known.named()} before",
+                ),
+            )
+
+
+def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
+    try:
+        found = [json.loads(each) for each in lines]
+    except ValueError:
+        return None
+    return found if all(isinstance(each, dict) and len(each) == 1 for each in found) else None
+
+
+def after(before: Before, content: str) -> Before:
+    """The table as the next version leaves it."""
+    protocol, metadata = before.protocol, before.metadata
+    info: Mapping[str, Any] = {}
+    for action in _parsed([each for each in content.splitlines() if each.strip()]) or ():
+        protocol = action.get("protocol", protocol)
+        metadata = action.get("metaData", metadata)
+        info = action.get("commitInfo", info)
+    timestamp = info.get("inCommitTimestamp")
+    return Before(
+        timestamp=timestamp if isinstance(timestamp, int) else before.timestamp,
+        protocol=protocol,
+        metadata=metadata,
+        transactions=before.transactions | {info["txnId"]} if "txnId" in info else before.transactions,
+    )
