@@ -1,0 +1,53 @@
+"""Everything that a person or a script sees of a run, made from `conformance.results.RunResult` and nothing else.
+
+    from conformance import reports
+
+    with reports.ReportFolder(Path("report")) as folder:  # claim it first: a second run learns at once
+        result = ...
+        folder.write(result)
+
+`to_json`, `to_junit`, `to_markdown`, `to_badge` and `to_html` are pure. Equal results give equal bytes; what differs
+from run to run is in `RunResult.environment`, and `comparable` takes it out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conformance.reports.as_json import from_json, to_json
+from conformance.reports.badge import to_badge
+from conformance.reports.bundle import Finding, read_finding, write_bundle
+from conformance.reports.errors import FolderInUseError, ReportError
+from conformance.reports.folder import ReportFolder, write
+from conformance.reports.junit import to_junit
+from conformance.reports.markdown import to_markdown
+from conformance.reports.summary import Summary, comparable, summarise
+from conformance.results import RunResult
+
+__all__ = [
+    "Finding",
+    "FolderInUseError",
+    "ReportError",
+    "ReportFolder",
+    "Summary",
+    "comparable",
+    "from_json",
+    "read_finding",
+    "summarise",
+    "to_badge",
+    "to_html",
+    "to_json",
+    "to_junit",
+    "to_markdown",
+    "write",
+    "write_bundle",
+]
+
+
+def to_html(result: RunResult, folder: Path | None = None) -> str:
+    """One page that needs no network. `folder`: where the reports are, for the commands that replay a finding.
+
+    Raises `ReportError` without the extra `conformance`."""
+    from conformance.reports.page import to_html as make  # jinja2 is optional, and costs time to import
+
+    return make(result, folder)

@@ -1,0 +1,164 @@
+"""One finding on its own, to attach to an issue or to give to a colleague: the history, what makes it again, and both
+explained.
+
+    history.jsonl   what happened, as `delta-commit-conformance check` reads it
+    finding.json    what `delta-commit-conformance replay` reads
+    README.md       what is wrong
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path, PurePath
+from typing import Final
+
+import msgspec
+
+from conformance.reports.as_json import encoded
+from conformance.reports.errors import ReportError
+from conformance.reports.markdown_text import block, code, escaped
+from conformance.reports.replaying import COMMAND, replay_command, run_command
+from conformance.reports.writing import write_file
+from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation
+
+FINDING_SCHEMA_VERSION: Final = 1
+FINDING: Final = "finding.json"
+HISTORY: Final = "history.jsonl"
+README: Final = "README.md"
+FILES: Final = (HISTORY, README, FINDING)
+"""All that a bundle can hold, in the order in which it is written."""
+
+_LONGEST_NAME: Final = 80
+_OTHER: Final = re.compile(r"[^A-Za-z0-9]+")
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What `finding.json` holds: enough to run the case again, on this subject or another."""
+
+    schema: int = FINDING_SCHEMA_VERSION
+    kit_version: str
+    interface_version: int
+    subject: SubjectFacts
+    profile: str
+    seed: int
+    """Of the run; the case's own follows from it and from its name."""
+    strict: bool = False
+    case: str
+    check: str
+    title: str
+    layer: Layer
+    dialect: str
+    way: str
+    requirements: tuple[str, ...]
+    """All that the case is evidence for."""
+    violations: tuple[Violation, ...]
+    """What it showed."""
+    operations: int
+    reproduction: str | None = None
+    """Of a generated case: the sequence or the schedule that fails, as JSON."""
+    history: str | None = None
+    """The name of the file beside this one."""
+
+
+def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
+    """The finding that a case of a run is."""
+    return Finding(
+        kit_version=result.kit_version,
+        interface_version=result.interface_version,
+        subject=result.subject,
+        profile=result.profile,
+        seed=result.seed,
+        strict=result.strict,
+        case=case.case,
+        check=case.check,
+        title=case.title,
+        layer=case.layer,
+        dialect=case.dialect,
+        way=case.way,
+        requirements=case.requirements,
+        violations=case.violations,
+        operations=case.operations,
+        reproduction=case.reproduction,
+        history=None if case.history is None else HISTORY,
+    )
+
+
+def read_finding(file: Path) -> Finding:
+    """The finding in a file. Raises `ReportError`, which tells a history from what is neither."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ReportError(f"{file} cannot be read: {error.strerror or error}") from None
+    try:
+        finding = msgspec.json.decode(content, type=Finding)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if content.lstrip()[:200].replace(b" ", b"").startswith(b'{"event":"header"'):
+            raise ReportError(
+                f"{file} is a history, which cannot be replayed; judge it with `{COMMAND} check {file}`, or name the "
+                f"{FINDING} beside it"
+            ) from None
+        raise ReportError(f"{file} is no finding of a run ({error}); name the {FINDING} of a bundle") from None
+    if finding.schema != FINDING_SCHEMA_VERSION:
+        raise ReportError(f"{file} has schema {finding.schema}; this version of the kit reads {FINDING_SCHEMA_VERSION}")
+    return finding
+
+
+def bundle_name(case: CaseResult) -> str:
+    """The name of the case's folder: a file name everywhere, and of no other case."""
+    readable = _OTHER.sub("-", case.case).strip("-")[:_LONGEST_NAME].rstrip("-")
+    digest = hashlib.sha256(case.case.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{readable}-{digest}"
+
+
+def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:
+    """What the bundle of a case holds, by file name."""
+    files = {FINDING: encoded(finding_of_case(result, case)), README: _readme(result, case)}
+    if case.history is not None:
+        files[HISTORY] = case.history
+    return files
+
+
+def write_bundle(result: RunResult, case: CaseResult, folder: Path) -> list[Path]:
+    """Write the case's bundle into `folder`, each file at once or not at all. Raises `OSError`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = bundle_files(result, case)
+    for name in FILES:
+        if name in files:
+            write_file(folder / name, files[name])
+        else:
+            (folder / name).unlink(missing_ok=True)  # of an earlier run
+    return [folder / name for name in FILES if name in files]
+
+
+def _readme(result: RunResult, case: CaseResult) -> str:
+    subject = result.subject
+    parts = [
+        f"# {escaped(case.title)}",
+        code(case.case),
+        f"Subject: {escaped(subject.name)} {escaped(subject.version)}, named {code(subject.named)}, side "
+        f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, profile "
+        f"{escaped(result.profile)}, seed {result.seed}.",
+        *(_violation(violation, number) for number, violation in enumerate(case.violations, 1)),
+        "## Again",
+        "From this folder:",
+        block(replay_command(PurePath(FINDING))),
+        "Without it, from the names alone:",
+        block(run_command(result, case)),
+    ]
+    if case.history is not None:
+        parts.append(f"`{HISTORY}` is what happened, operation by operation. To judge it again, without the subject:")
+        parts.append(block(f"{COMMAND} check {HISTORY}"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _violation(violation: Violation, number: int) -> str:
+    names = ", ".join(map(escaped, violation.requirements)) or "No requirement is named"
+    parts = [f"## {number}. {names}", escaped(violation.message)]
+    if violation.expected and violation.expected not in violation.message:
+        parts.append(f"Expected: {escaped(violation.expected)}")
+    if violation.observed and violation.observed not in violation.message:
+        parts.append(f"Observed: {escaped(violation.observed)}")
+    if violation.operations:
+        parts.append(f"Operations in the history: {', '.join(map(str, violation.operations))}.")
+    return "\n\n".join(parts)

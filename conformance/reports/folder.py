@@ -1,0 +1,133 @@
+"""A folder of reports: claimed by one run, written file by file, each of them whole at any moment.
+
+    result.json  junit.xml  summary.md  badge.json  index.html
+    findings/<case>/finding.json  history.jsonl  README.md
+
+Findings of an earlier run in the same folder are taken away, and nothing else is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from conformance.reports.as_json import to_json
+from conformance.reports.badge import to_badge
+from conformance.reports.bundle import FILES, FINDING, bundle_name, write_bundle
+from conformance.reports.errors import FolderInUseError, ReportError
+from conformance.reports.junit import to_junit
+from conformance.reports.markdown import to_markdown
+from conformance.reports.summary import failing_cases
+from conformance.reports.writing import UNFINISHED, write_file
+from conformance.results import RunResult
+
+LOCK: Final = ".delta-commit-conformance.lock"
+FINDINGS: Final = "findings"
+
+
+class ReportFolder:
+    """Use as a context manager: from entering on, the folder is this run's.
+
+    Claim it before the run: a second run should learn at its start, not at its end, that it has nowhere to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `FolderInUseError`, or `ReportError` for a folder that cannot be written."""
+        if importlib.util.find_spec("jinja2") is None:
+            raise ReportError("the HTML report needs jinja2: pip install 'delta-commit-owner[conformance]'")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.__exit__(None, None, None)
+            raise FolderInUseError(
+                f"another run is writing its reports to {self.path}; wait for its end, or name another folder"
+            ) from None
+        except OSError as error:
+            self.__exit__(None, None, None)
+            raise _unwritable(self.path, error) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)  # which releases it; the file stays, or the next claim would not meet this one
+            self._lock = None
+
+    def write(self, result: RunResult) -> list[Path]:
+        """All reports, `result.json` last: once that is there, everything that it tells of is. Raises `ReportError`."""
+        if self._lock is None:
+            raise RuntimeError("claim the folder first: `with ReportFolder(path) as folder`")
+        from conformance.reports.page import to_html  # it needs an optional library
+
+        reports: dict[str, Callable[[], str]] = {
+            "junit.xml": lambda: to_junit(result),
+            "summary.md": lambda: to_markdown(result, self.path),
+            "badge.json": lambda: to_badge(result),
+            "index.html": lambda: to_html(result, self.path),
+            "result.json": lambda: to_json(result),
+        }
+        try:
+            self._sweep()
+            written = self._write_findings(result)
+            for name, make in reports.items():
+                write_file(self.path / name, make())
+                written.append(self.path / name)
+        except OSError as error:
+            raise _unwritable(self.path, error) from None
+        return written
+
+    def _write_findings(self, result: RunResult) -> list[Path]:
+        written: list[Path] = []
+        names = set()
+        for case in failing_cases(result):
+            name = bundle_name(case)
+            names.add(name)
+            written += write_bundle(result, case, self.path / FINDINGS / name)
+        for folder in self._bundles():
+            if folder.name not in names:
+                _remove(folder)
+        return written
+
+    def _bundles(self) -> list[Path]:
+        return sorted(file.parent for file in (self.path / FINDINGS).glob(f"*/{FINDING}"))
+
+    def _sweep(self) -> None:
+        """Take away what a run that was killed left unfinished."""
+        for folder in (self.path, *self._bundles()):
+            for file in folder.glob(f"{UNFINISHED}*"):
+                file.unlink(missing_ok=True)
+
+
+def write(result: RunResult, folder: Path) -> list[Path]:
+    """Write all reports of a run: the paths of what was written. Raises `ReportError`; `FolderInUseError` if another
+    process is at it."""
+    with ReportFolder(folder) as claimed:
+        return claimed.write(result)
+
+
+def _remove(bundle: Path) -> None:
+    """A bundle, but for what somebody else put there."""
+    for name in FILES:
+        (bundle / name).unlink(missing_ok=True)
+    if not any(bundle.iterdir()):
+        bundle.rmdir()
+
+
+def _unwritable(folder: Path, error: OSError) -> ReportError:
+    where = "" if error.filename is None else f" ({error.filename})"
+    return ReportError(f"reports cannot be written to {folder}: {error.strerror or error}{where}")

@@ -1,0 +1,126 @@
+"""JUnit XML, which every CI system reads: a suite for each family, a test case for each case.
+
+What did not come to a verdict is an `error`, never a `skipped`: a run that tested nothing must not look green. Only
+what the subject does not promise, and what is known to fail, is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from conformance.reports.replaying import COMMAND, run_command
+from conformance.reports.summary import Standing, Tone, reason_for, standing, summarise
+from conformance.reports.visible import one_line, visible
+from conformance.results import CaseResult, RunResult, Violation
+
+
+def to_junit(result: RunResult) -> str:
+    """The XML document. Times are of the run, not of the cases."""
+    summary = summarise(result)
+    root = ElementTree.Element("testsuites", name=f"{COMMAND}: {summary.subject}")
+    families: dict[str, list[CaseResult]] = {}
+    for case in result.cases:
+        families.setdefault(case.family, []).append(case)
+    for family, cases in families.items():
+        suite = _suite(root, result, family)
+        for case in cases:
+            _case(suite, result, case)
+    _run_itself(root, result)
+    for suite in root:
+        _count(suite, [suite])
+    _count(root, list(root))
+    if result.environment.seconds:
+        root.set("time", f"{result.environment.seconds:.3f}")
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: ElementTree.Element, result: RunResult, name: str) -> ElementTree.Element:
+    suite = ElementTree.SubElement(root, "testsuite", name=visible(name))
+    if result.environment.started:
+        suite.set("timestamp", visible(result.environment.started))
+    properties = ElementTree.SubElement(suite, "properties")
+    facts = {
+        "subject": result.subject.named,
+        "profile": result.profile,
+        "seed": str(result.seed),
+        "kit": result.kit_version,
+    }
+    for key, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=key, value=visible(value))
+    return suite
+
+
+def _case(suite: ElementTree.Element, result: RunResult, case: CaseResult) -> None:
+    element = ElementTree.SubElement(suite, "testcase", classname=visible(case.family), name=visible(case.case))
+    where = standing(result, case)
+    if where is Standing.FAILED:
+        _tell(element, "failure", _headline(case), _explanation(result, case), kind="violation")
+    elif where is Standing.KNOWN:
+        reasons = dict.fromkeys(filter(None, (reason_for(result, case, each) for each in case.violations)))
+        _tell(element, "skipped", f"known failure: {'; '.join(reasons)}", _explanation(result, case))
+    elif where is Standing.WARNED:
+        ElementTree.SubElement(element, "system-out").text = visible(f"warning: {_explanation(result, case)}")
+    elif where is Standing.SKIPPED:
+        _tell(element, "skipped", case.reason or "the subject does not promise it", "")
+    elif where in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
+        reason = case.reason or result.stopped or "the kit does not say why"
+        _tell(element, "error", f"{where}: {reason}", case.title, kind=where.replace(" ", "-"))
+
+
+def _tell(element: ElementTree.Element, tag: str, message: str, text: str, kind: str = "") -> None:
+    found = ElementTree.SubElement(element, tag, message=one_line(message))
+    if kind:
+        found.set("type", kind)
+    if text:
+        found.text = visible(text)
+
+
+def _headline(case: CaseResult) -> str:
+    if not case.violations:
+        return "failed"
+    first = case.violations[0]
+    return f"{', '.join(first.requirements)}: {first.message}"
+
+
+def _explanation(result: RunResult, case: CaseResult) -> str:
+    parts = [case.title, *(_told(each) for each in case.violations)]
+    parts.append(f"Again: {run_command(result, case)}")
+    return "\n\n".join(parts)
+
+
+def _told(violation: Violation) -> str:
+    lines = [f"{', '.join(violation.requirements)}: {violation.message}"]
+    if violation.expected and violation.expected not in violation.message:
+        lines.append(f"Expected: {violation.expected}")
+    if violation.observed and violation.observed not in violation.message:
+        lines.append(f"Observed: {violation.observed}")
+    return "\n".join(lines)
+
+
+def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
+    """What no single case says: known failures that are not true any more, and a run that proves nothing."""
+    summary = summarise(result)
+    red = any(each.tag in ("failure", "error") for each in root.iter())
+    if not result.stale and (red or summary.tone in (Tone.GOOD, Tone.WARNING)):
+        return
+    suite = _suite(root, result, "the-run")
+    for entry in result.stale:
+        element = ElementTree.SubElement(suite, "testcase", classname="known-failures", name=visible(entry.case))
+        message = f"stale: {entry.case} did not fail like that, or matches no case; take it off the list"
+        _tell(element, "failure", message, f"Its reason was: {entry.reason}", kind="stale-known-failure")
+    if not red and not result.stale:
+        element = ElementTree.SubElement(suite, "testcase", classname="the-run", name="verdict")
+        _tell(element, "error", summary.sentence, summary.exit_meaning, kind=summary.verdict.replace(" ", "-"))
+
+
+def _count(element: ElementTree.Element, suites: Sequence[ElementTree.Element]) -> None:
+    counts = {
+        "tests": "testcase",
+        "failures": "testcase/failure",
+        "errors": "testcase/error",
+        "skipped": "testcase/skipped",
+    }
+    for attribute, path in counts.items():
+        element.set(attribute, str(sum(len(suite.findall(path)) for suite in suites)))

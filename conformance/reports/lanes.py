@@ -1,0 +1,325 @@
+"""A history as a swim-lane drawing: where everything is. How it looks is in `lanes.svg.jinja` and `page.css`.
+
+One lane for each client and one for what a stranger sees of the files; time runs to the right. Only the order of times
+is kept, not their distances: columns are as wide as their labels need. A step whose outcome nobody knows is
+open-ended. The final log stands below, outside time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from conformance.history.events import Fault, FileLook, Witness
+from conformance.reports import labels
+from conformance.reports.recorded import Recorded, Step, began, contradiction, ended, is_unknown, to_draw
+from conformance.results import Violation
+
+CHARACTER: Final = 7.3
+"""px of one column of the drawing's fixed-width font."""
+MARGIN: Final = 12
+COLUMN: Final = 16
+"""px between two times at least."""
+GAP: Final = 8
+"""px between two bars of one row."""
+BAR: Final = 42
+"""px: the height of a bar, of two lines."""
+ROW: Final = 52
+STRIP: Final = 24
+"""px above the bars of a lane, for its name."""
+BADGE: Final = 20
+"""px for the number of a contradicting bar."""
+FLAG: Final = 22
+"""px: the height of a fault's label."""
+FILES_LANE: Final = "files, as a stranger sees them"
+LOG_LANE: Final = "final log"
+MOST_CHIPS: Final = 12
+"""Versions of the final log that are drawn."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Box:
+    """Something with a label on one row of a lane, from one time to another."""
+
+    start: int
+    end: int
+    """The last column that it takes; for what is open-ended, its answer's."""
+    endless: bool = False
+    lines: tuple[str, ...] = ()
+    title: str = ""
+    kind: str = ""
+    number: int | None = None
+    mark: int = 0
+    """1 and 2: one side of the contradiction."""
+    related: bool = False
+    row: int = 0
+    x: float = 0
+    y: float = 0
+    width: float = 0
+    tail: float = 0
+    """For what is open-ended: where its tail ends; 0 for all others."""
+
+    @property
+    def needed(self) -> float:
+        """px for the longest line."""
+        widest = max((labels.columns(line) for line in self.lines), default=0)
+        return round(widest * CHARACTER) + 16 + (BADGE if self.mark else 0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """A client, the files, the faults or the final log."""
+
+    name: str
+    kind: str
+    boxes: list[Box] = field(default_factory=list)
+    y: float = 0
+    height: float = 0
+    rows: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """px, from the top left corner."""
+
+    width: float
+    height: float
+    lanes: tuple[Lane, ...]
+    flags: Lane
+    """Faults, and places where steps are left out, above the lanes."""
+    log: Lane
+    join: str
+    """An SVG path from one side of the contradiction to the other; empty if there are no two."""
+    focus: float
+    """Where to look first."""
+    drawn: int
+    of: int
+    title: str
+    description: str
+
+
+def draw(recorded: Recorded, violation: Violation) -> Drawing:
+    """The drawing of one violation."""
+    steps = to_draw(recorded, violation)
+    lanes = _lanes(steps, violation)
+    flags = Lane(name="", kind="flags", boxes=_flags(recorded, steps))
+    log = Lane(name=LOG_LANE, kind="log", boxes=_chips(recorded.log, violation))
+    for lane in (*lanes, flags):
+        _place_rows(lane)
+    right = _place_columns([*lanes, flags])
+    width = max([right, *_place_chips(log)]) + MARGIN
+    y = _stack(flags, MARGIN / 2, FLAG + 4, 0) if flags.boxes else MARGIN / 2
+    for lane in lanes:
+        y = _stack(lane, y, ROW, STRIP)
+    if log.boxes:
+        y = _stack(log, y, ROW, STRIP)
+    for box in (box for lane in lanes for box in lane.boxes if box.endless):
+        box.tail = width - MARGIN / 2
+    marked = sorted((box for lane in (*lanes, log) for box in lane.boxes if box.mark), key=lambda box: box.mark)
+    return Drawing(
+        width=width,
+        height=y + MARGIN / 2,
+        lanes=tuple(lanes),
+        flags=flags,
+        log=log,
+        join=_join(*marked[:2]) if len(marked) > 1 else "",
+        focus=min((box.x for box in marked), default=0),
+        drawn=len(steps),
+        of=len(recorded.steps),
+        title=_title(lanes),
+        description=_description(marked, steps, recorded),
+    )
+
+
+def _lanes(steps: Sequence[Step], violation: Violation) -> list[Lane]:
+    """Clients in the order in which they first ask, then the files."""
+    sides = contradiction(violation)
+    several = len({step.table for step in steps}) > 1
+    clients: dict[str, Lane] = {}
+    files = Lane(name=FILES_LANE, kind="files")
+    for step in steps:
+        start, end = began(step), ended(step)
+        request, outcome = labels.asked(step), labels.told(step)
+        if several:
+            request += f" ({labels.cut(step.table, labels.LONGEST_ATTEMPT)})"
+        box = Box(
+            start=start,
+            end=start if end is None else end,
+            endless=is_unknown(step),
+            lines=(f"#{step.id} {request}", f"→ {outcome}"),
+            title=f"operation {step.id}: {request}, from {start} to {'the end' if end is None else end}: {outcome}",
+            kind=labels.kind(step),
+            number=step.id,
+            mark=sides.index(step.id) + 1 if step.id in sides else 0,
+            related=step.id in violation.operations and step.id not in sides,
+        )
+        if isinstance(step, FileLook):
+            files.boxes.append(box)
+        else:
+            name = labels.cut(step.client, labels.LONGEST_NAME) or "somebody"
+            clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
+    return [*clients.values(), *([files] if files.boxes else [])]
+
+
+def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
+    """Faults while the drawn steps went on, and how many steps are left out before one."""
+    drawn = {step.id for step in steps}
+    first = min((began(step) for step in steps), default=0)
+    last = max((max(began(step), ended(step) or 0) for step in steps), default=0)
+    cut_before = bool(recorded.steps) and recorded.steps[0].id not in drawn
+    cut_after = bool(recorded.steps) and recorded.steps[-1].id not in drawn
+    found = [
+        _fault(fault)
+        for fault in recorded.faults
+        if (fault.at >= first or not cut_before) and (fault.at <= last or not cut_after)
+    ]
+    missing = 0
+    for step in recorded.steps:
+        if step.id not in drawn:
+            missing += 1
+        elif missing:
+            found.append(_left_out(missing, began(step)))
+            missing = 0
+    if missing:
+        found.append(_left_out(missing, last))
+    return sorted(found, key=lambda box: box.start)
+
+
+def _fault(fault: Fault) -> Box:
+    who = f" ({labels.cut(fault.client, labels.LONGEST_ATTEMPT)})" if fault.client else ""
+    text = labels.cut(f"{fault.kind}{who}", labels.LONGEST_LABEL)
+    note = f": {labels.cut(fault.note, 200)}" if fault.note else ""
+    return Box(start=fault.at, end=fault.at, lines=(text,), title=f"fault at {fault.at}: {text}{note}", kind="fault")
+
+
+def _left_out(number: int, before: int) -> Box:
+    text = f"{number} not drawn"
+    return Box(start=before, end=before, lines=(text,), title=f"{text} before {before}", kind="break")
+
+
+def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
+    """The final log of the table, or its part around the violation's version; a version that it lacks is shown too."""
+    tables = list(dict.fromkeys(witness.table for witness in log))
+    table = violation.table if violation.table is not None else tables[0] if len(tables) == 1 else None
+    versions: dict[int, Witness | None] = {witness.version: witness for witness in log if witness.table == table}
+    about = violation.version
+    by_checker = violation.rule is not None and len(contradiction(violation)) < 2
+    if about is not None and versions and by_checker:
+        versions.setdefault(about, None)
+    ordered = sorted(versions)
+    if len(ordered) > MOST_CHIPS:
+        centre = ordered.index(about) if about in versions else len(ordered)
+        start = max(0, min(centre - MOST_CHIPS // 2, len(ordered) - MOST_CHIPS))
+        ordered = ordered[start : start + MOST_CHIPS]
+    return [_chip(version, versions[version], violation, joined=by_checker) for version in ordered]
+
+
+def _chip(version: int, witness: Witness | None, violation: Violation, *, joined: bool) -> Box:
+    about = version == violation.version
+    text = "not there" if witness is None else "before the history" if witness.before else witness.way or "ratified"
+    attempt = "" if witness is None or witness.attempt is None else labels.short_attempt(witness.attempt)
+    return Box(
+        start=0,
+        end=0,
+        lines=(f"v{version} {attempt}".rstrip(), text),
+        title=f"version {version} of the final log: {attempt} {text}",
+        kind="missing" if witness is None else "version",
+        mark=len(contradiction(violation)) + 1 if about and joined and contradiction(violation) else 0,
+        related=about,
+    )
+
+
+def _place_rows(lane: Lane) -> None:
+    """Give each box the first row where nothing else goes on at its time."""
+    free: list[float] = []
+    """By row: the time up to which it is taken."""
+    for box in sorted(lane.boxes, key=lambda box: (box.start, box.number or 0)):
+        row = next((row for row, until in enumerate(free) if until <= box.start), len(free))
+        if row == len(free):
+            free.append(0)
+        free[row] = float("inf") if box.endless else max(box.end, box.start + 0.5)
+        box.row = row
+    lane.rows = max(1, len(free))
+
+
+def _place_columns(lanes: Sequence[Lane]) -> float:
+    """Give each time the first place where all that ends before it has room; the right edge of all."""
+    boxes = [box for lane in lanes for box in lane.boxes]
+    before: dict[int, list[Box]] = {}
+    """By time: the boxes after which the next one of their row begins then."""
+    for lane in lanes:
+        for row in range(lane.rows):
+            in_row = sorted((box for box in lane.boxes if box.row == row), key=lambda box: box.start)
+            for box, following in pairwise(in_row):
+                before.setdefault(following.start, []).append(box)
+    ending: dict[int, list[Box]] = {}
+    for box in boxes:
+        if box.end > box.start:
+            ending.setdefault(box.end, []).append(box)
+    place: dict[int, float] = {}
+    at = float(MARGIN - COLUMN)
+    for time in sorted({box.start for box in boxes} | {box.end for box in boxes}):
+        at += COLUMN
+        for box in ending.get(time, ()):
+            at = max(at, place[box.start] + box.needed + GAP)
+        for box in before.get(time, ()):
+            at = max(at, place[box.start] + box.needed + GAP)
+        place[time] = at
+    for box in boxes:
+        box.x = place[box.start]
+        box.width = max(box.needed, place[box.end] - place[box.start] - GAP)
+    return max((box.x + box.width + (2 * COLUMN if box.endless else 0) for box in boxes), default=float(MARGIN))
+
+
+def _place_chips(log: Lane) -> list[float]:
+    """One after the other; the right edge of each."""
+    edges = [float(MARGIN)]
+    for box in log.boxes:
+        box.x, box.width = edges[-1], box.needed
+        edges.append(box.x + box.width + GAP)
+    return edges
+
+
+def _stack(lane: Lane, y: float, row: float, strip: float) -> float:
+    """Put the lane there; where the next one begins."""
+    lane.y, lane.height = y, strip + lane.rows * row
+    for box in lane.boxes:
+        box.y = y + strip + box.row * row
+    return y + lane.height
+
+
+def _join(first: Box, second: Box) -> str:
+    """From edge to edge: straight down where the two are above each other, a curve where they are not."""
+    upper, lower = sorted((first, second), key=lambda box: box.y)
+    left, right = sorted((first, second), key=lambda box: box.x)
+    if upper.y == lower.y:
+        top = upper.y - 4
+        start, end = left.x + left.width - 10, right.x + 10
+        return f"M{start:g} {top + 4:g} C{start:g} {top - 16:g} {end:g} {top - 16:g} {end:g} {top + 4:g}"
+    overlap = (max(upper.x, lower.x), min(upper.x + upper.width, lower.x + lower.width))
+    start_y, end_y = upper.y + BAR, lower.y
+    if overlap[1] - overlap[0] > 2 * GAP:
+        middle = sum(overlap) / 2
+        return f"M{middle:g} {start_y:g} L{middle:g} {end_y:g}"
+    start_x = upper.x + (upper.width - 14 if upper is left else 14)
+    end_x = lower.x + (lower.width - 14 if lower is left else 14)
+    bend = (end_y - start_y) / 2
+    return f"M{start_x:g} {start_y:g} C{start_x:g} {start_y + bend:g} {end_x:g} {end_y - bend:g} {end_x:g} {end_y:g}"
+
+
+def _title(lanes: Iterable[Lane]) -> str:
+    return f"Swim lanes of {', '.join(lane.name for lane in lanes) or 'nobody'}"
+
+
+def _description(marked: Sequence[Box], steps: Sequence[Step], recorded: Recorded) -> str:
+    """For who does not see the drawing."""
+    shown = (
+        f"{len(steps)} of {len(recorded.steps)} operations" if len(steps) < len(recorded.steps) else "All operations"
+    )
+    if not marked:
+        return f"{shown}, time running to the right. The table below says the same."
+    sides = "; ".join(f"{number}: {box.title}" for number, box in enumerate(marked, 1))
+    what = "These two contradict each other" if len(marked) > 1 else "This one is wrong"
+    return f"{shown}, time running to the right. {what}: {sides}. The table below says the same."

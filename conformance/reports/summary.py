@@ -1,0 +1,220 @@
+"""A run in numbers and in a sentence: what all reports agree on.
+
+A case that failed may count as known, or as a warning; a run that proves nothing is never called conformant, whatever
+its exit code says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from conformance.reports.visible import one_line
+from conformance.requirements.catalogue import Level, load
+from conformance.results import (
+    CaseResult,
+    Environment,
+    KnownFailure,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    Verdict,
+    Violation,
+)
+
+
+class Standing(StrEnum):
+    """What a case does to the run."""
+
+    FAILED = "failed"
+    KNOWN = "known failure"
+    """It failed, as somebody said it would."""
+    WARNED = "warning"
+    """Only advice, a SHOULD, is not followed."""
+    INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not run"
+    SKIPPED = "skipped"
+    PASSED = "passed"
+
+
+class Tone(StrEnum):
+    """How a report shows the whole run."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    """Conformant, with a reservation."""
+    BAD = "bad"
+    UNKNOWN = "unknown"
+    """Nothing is proven."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What to say first."""
+
+    tone: Tone
+    verdict: str
+    """One or two words: `conformant`."""
+    sentence: str
+    """The verdict, and the numbers behind it."""
+    short: str
+    """The numbers alone, for a badge."""
+    exit_meaning: str
+    requirements: dict[RequirementVerdict, int]
+    cases: dict[Standing, int]
+    subject: str
+    """Name and version, on one line."""
+
+
+EXIT_MEANINGS: Final = {
+    0: "nothing that was checked is violated",
+    1: "a requirement is violated, or a known failure is no longer true",
+    2: "no verdict: the call, the adapter or the selection is wrong",
+    3: "incomplete: not everything was judged",
+}
+
+
+def comparable(result: RunResult) -> RunResult:
+    """The result without what differs from run to run. Reports of equal comparable results are equal, byte by byte."""
+    return msgspec.structs.replace(result, environment=Environment())
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    """`1 case`, `2 cases`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def standing(result: RunResult, case: CaseResult) -> Standing:
+    """What the case does to the run, with its known failures and its strictness."""
+    if case.verdict is not Verdict.FAILED:
+        return _OTHERS[case.verdict]
+    levels = levels_of(result)
+    failing = [each for each in case.violations if fails(each, levels, strict=result.strict)]
+    if case.violations and not failing:
+        return Standing.WARNED
+    return Standing.KNOWN if failing and all(reason_for(result, case, each) for each in failing) else Standing.FAILED
+
+
+_OTHERS: Final = {
+    Verdict.PASSED: Standing.PASSED,
+    Verdict.INCONCLUSIVE: Standing.INCONCLUSIVE,
+    Verdict.SKIPPED: Standing.SKIPPED,
+    Verdict.NOT_RUN: Standing.NOT_RUN,
+}
+
+
+def levels_of(result: RunResult) -> dict[str, Level]:
+    """How binding each requirement is, as the result says: it may come from another version of the kit."""
+    return {each.requirement: each.level for each in result.requirements}
+
+
+def fails(violation: Violation, levels: dict[str, Level], *, strict: bool) -> bool:
+    """Whether it makes a subject not conformant. What nobody knows the level of does."""
+    found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
+    return Level.MUST in found or (strict and Level.SHOULD in found)
+
+
+def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str:
+    """Why the violation is accepted for now; empty if nobody knows of it."""
+    return next((entry.reason or "known" for entry in result.known if entry.covers(case.case, violation)), "")
+
+
+def failing_cases(result: RunResult) -> list[CaseResult]:
+    """All that have a finding to show, known ones and warnings included, those with the fewest operations first."""
+    found = [case for case in result.cases if case.verdict is Verdict.FAILED]
+    return sorted(found, key=lambda case: (case.operations, case.case))
+
+
+def side_of(requirement: RequirementResult) -> str:
+    """Who has to meet it; empty if this version of the catalogue does not know it."""
+    try:
+        return load().requirement(requirement.requirement).side
+    except KeyError:
+        return ""
+
+
+def summarise(result: RunResult) -> Summary:
+    """The whole run."""
+    requirements = Counter(each.verdict for each in result.requirements)
+    cases = Counter(standing(result, case) for case in result.cases)
+    tone, verdict = _verdict(result, requirements, cases)
+    numbers = _numbers(requirements, cases)
+    why = _why(result, tone, requirements, cases)
+    return Summary(
+        tone=tone,
+        verdict=verdict,
+        sentence=f"{verdict.capitalize()}: {why}{', '.join(numbers)}.",
+        short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
+        exit_meaning=f"exit code {result.exit_code}: {EXIT_MEANINGS.get(result.exit_code, 'not one of this kit')}",
+        requirements={each: requirements[each] for each in RequirementVerdict},
+        cases={each: cases[each] for each in Standing},
+        subject=one_line(f"{result.subject.name} {result.subject.version}"),
+    )
+
+
+def _verdict(
+    result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]
+) -> tuple[Tone, str]:
+    if result.exit_code == 1 or (result.exit_code == 0 and cases[Standing.FAILED]):
+        return Tone.BAD, "not conformant"
+    if result.exit_code == 3:
+        return Tone.UNKNOWN, "incomplete"
+    if result.exit_code != 0 or not cases[Standing.PASSED] or not requirements[RequirementVerdict.HELD]:
+        return Tone.UNKNOWN, "no verdict"
+    if not result.complete:
+        return Tone.UNKNOWN, "incomplete"
+    reserved = cases[Standing.KNOWN] or cases[Standing.WARNED] or cases[Standing.INCONCLUSIVE]
+    return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
+
+
+def _why(result: RunResult, tone: Tone, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:
+    """What the numbers do not say."""
+    parts = []
+    if result.stopped:
+        parts.append(one_line(result.stopped).rstrip("."))
+    elif tone is Tone.UNKNOWN and not result.cases:
+        parts.append("no case was run")
+    elif tone is Tone.UNKNOWN and not cases[Standing.PASSED]:
+        parts.append("no case passed")
+    elif not result.complete:
+        parts.append("not everything was run")
+    if result.stale:
+        parts.append(stale_in_words(result.stale))
+    so_far = "so far " if not result.complete and requirements else ""
+    return "".join(f"{part}; " for part in parts) + so_far
+
+
+def stale_in_words(stale: Iterable[KnownFailure]) -> str:
+    """How many entries of the list are wrong."""
+    number = len(list(stale))
+    return f"{plural(number, 'known failure')} {'is' if number == 1 else 'are'} no longer true"
+
+
+def _numbers(requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> list[str]:
+    held, violated = requirements[RequirementVerdict.HELD], requirements[RequirementVerdict.VIOLATED]
+    parts = [
+        f"{plural(held, 'requirement')} {'holds' if held == 1 else 'hold'}",
+        f"{violated or 'none'} {'is' if violated < 2 else 'are'} violated",
+    ]
+    if warned := requirements[RequirementVerdict.WARNED]:
+        parts.append(
+            f"{plural(warned, 'piece of advice', 'pieces of advice')} {'is' if warned == 1 else 'are'} not followed"
+        )
+    if inconclusive := requirements[RequirementVerdict.INCONCLUSIVE]:
+        parts.append(f"{inconclusive:,} stayed inconclusive")
+    if known := cases[Standing.KNOWN]:
+        parts.append(f"{plural(known, 'case')} failed as listed")
+    if not_run := cases[Standing.NOT_RUN]:
+        parts.append(f"{plural(not_run, 'case')} {'was' if not_run == 1 else 'were'} not run")
+    return parts
+
+
+def _short(requirements: Counter[RequirementVerdict]) -> list[str]:
+    violated, warned = requirements[RequirementVerdict.VIOLATED], requirements[RequirementVerdict.WARNED]
+    parts = [f"{violated:,} violated"] if violated else []
+    if warned:
+        parts.append(plural(warned, "warning"))
+    return [*parts, f"{requirements[RequirementVerdict.HELD]:,} hold"]

@@ -1,0 +1,190 @@
+"""Results of runs, made from the histories in `fixtures/histories`: their violations are real, and so are the words."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from conformance.checkers.check import check_events
+from conformance.history.reading import read
+from conformance.requirements.catalogue import Level, Side, load
+from conformance.results import (
+    CaseResult,
+    Environment,
+    KnownFailure,
+    Layer,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    SubjectFacts,
+    Verdict,
+    Violation,
+)
+from conformance.scenario.rules import REQUIREMENTS
+
+HISTORIES = Path(__file__).resolve().parents[3] / "fixtures" / "histories"
+FAMILIES = ("concurrent-writers", "version-0", "backfill-ordering", "stale-reads")
+PREFIX = {"managedCommit": "MC-", "catalogManaged": "CM-"}
+
+
+def histories(kind: str) -> list[Path]:
+    return sorted((HISTORIES / kind).glob("*.jsonl"))
+
+
+@cache
+def failed(path: Path) -> CaseResult:
+    """A case whose history is this bad one."""
+    events = list(read(path))
+    verdict = check_events(events)
+    assert verdict.violations
+    other = PREFIX["catalogManaged" if verdict.header.dialect == "managedCommit" else "managedCommit"]
+    violations = tuple(
+        Violation(
+            requirements=tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(other)),
+            message=found.message,
+            expected=found.requirement,
+            operations=tuple(operation.id for operation in found.operations),
+            contradicting=found.contradicting,
+            rule=found.rule.value,
+            table=found.table,
+            version=found.version,
+        )
+        for found in verdict.violations
+    )
+    return _case(
+        path,
+        verdict.header.dialect,
+        verdict.header.note,
+        verdict=Verdict.FAILED,
+        requirements=violations[0].requirements,
+        violations=violations,
+        operations=verdict.operations,
+        history=path.read_text("utf-8"),
+    )
+
+
+@cache
+def passed(path: Path) -> CaseResult:
+    """A case whose history is this good one."""
+    header = check_events(list(read(path))).header
+    wanted = PREFIX[header.dialect]
+    mine = [each.id for each in load().requirements if each.id.startswith(wanted) and each.side is Side.OWNER]
+    number = histories("good").index(path)
+    return _case(
+        path, header.dialect, header.note, verdict=Verdict.PASSED, requirements=tuple(mine[number * 3 : number * 3 + 3])
+    )
+
+
+def _case(path: Path, dialect: str, title: str, **more: Any) -> CaseResult:
+    family = FAMILIES[len(path.stem) % len(FAMILIES)]
+    fields: dict[str, Any] = {"operations": 5, **more}
+    return CaseResult(
+        case=f"{family}/{path.stem}[{dialect}/staged]",
+        check=path.stem,
+        title=title,
+        family=family,
+        layer=Layer.EXAMPLE,
+        dialect=dialect,
+        way="staged",
+        **fields,
+    )
+
+
+def without_verdict(verdict: Verdict, reason: str, number: int = 1) -> CaseResult:
+    return CaseResult(
+        case=f"limits/nothing-to-see-{number}[catalogManaged/inline]",
+        check=f"nothing-to-see-{number}",
+        title="A backlog limit refuses what exceeds it.",
+        family="limits",
+        layer=Layer.EXAMPLE,
+        dialect="catalogManaged",
+        way="inline",
+        requirements=("PROFILE-CORE-05",),
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def run(*cases: CaseResult, **changes: Any) -> RunResult:
+    """A run of these cases; `changes` replace fields of it."""
+    failing = [case for case in cases if case.violations]
+    result = RunResult(
+        kit_version="0.1.0",
+        interface_version=1,
+        subject=SubjectFacts(
+            named="stdio:go run ./owner --table 'a b'",
+            name="an owner in Go",
+            version="1.2.3",
+            side="owner",
+            profiles=("core", "staged", "direct-publish"),
+            ways={"managedCommit": ("staged", "direct"), "catalogManaged": ("staged",)},
+        ),
+        profile="quick",
+        seed=7,
+        complete=True,
+        cases=tuple(cases),
+        requirements=requirements(cases),
+        exit_code=1 if failing else 0,
+    )
+    return msgspec.structs.replace(result, **changes)
+
+
+def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]:
+    """A verdict on every requirement of the catalogue, as a runner gives it."""
+    against = {name: case for case in cases for violation in case.violations for name in violation.requirements}
+    evidence = {name for case in cases if case.verdict is Verdict.PASSED for name in case.requirements}
+    found = []
+    for each in load().requirements:
+        note = ""
+        if each.id in against:
+            verdict = RequirementVerdict.WARNED if each.level is Level.SHOULD else RequirementVerdict.VIOLATED
+        elif each.id in evidence:
+            verdict = RequirementVerdict.HELD
+        elif each.side is not Side.OWNER:
+            verdict, note = RequirementVerdict.NOT_APPLICABLE, f"binds a {each.side}; the subject is an owner"
+        else:
+            verdict, note = RequirementVerdict.NOT_CHECKED, each.untestable or "no case of this run is evidence"
+        found.append(
+            RequirementResult(
+                requirement=each.id,
+                level=each.level,
+                section=each.section,
+                source=each.source,
+                paraphrase=each.paraphrase,
+                verdict=verdict,
+                cases=tuple(case.case for case in cases if each.id in case.requirements),
+                note=note,
+            )
+        )
+    return tuple(found)
+
+
+ENVIRONMENT = Environment(
+    started="2026-01-02T03:04:05Z", seconds=12.5, python="3.11.9", platform="Linux", first_failure_seconds=0.5
+)
+
+
+def everything() -> RunResult:
+    """All that a report can hold at once."""
+    bad = [failed(path) for path in histories("bad")]
+    good = [passed(path) for path in histories("good")]
+    open_ones = (
+        without_verdict(Verdict.SKIPPED, "the subject does not declare backlog-limit", 1),
+        without_verdict(Verdict.INCONCLUSIVE, "operation 3 was refused, which its owner may do: busy", 2),
+        without_verdict(Verdict.NOT_RUN, "the budget of 60 s expired", 3),
+    )
+    return run(
+        *bad,
+        *good,
+        *open_ones,
+        known=(KnownFailure(case=bad[0].case, reason="ticket 17"),),
+        stale=(KnownFailure(case="limits/gone*", reason="ticket 3"),),
+        environment=ENVIRONMENT,
+    )
+
+
+def conformant() -> RunResult:
+    return run(*(passed(path) for path in histories("good")))
