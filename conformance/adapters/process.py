@@ -116,7 +116,7 @@ class Process:
                     return Unknown(reason=f"no answer within {timeout:g} s{self._half_a_line()}")
             answer = heard.get()  # it came at the last moment
         if answer is not None:
-            return wire.checked(request, answer, f"{self.name}: {wire.asked(call)},")
+            return wire.checked(call, answer, self.name)
         if self._problem is not None:
             raise AdapterError(self._problem)
         return gone(self._death or "it ended")

@@ -16,7 +16,7 @@ import msgspec
 
 from conformance.adapters.subject import AdapterError
 from conformance.interface.answers import answers_to, belongs, name_of
-from conformance.interface.messages import Answer, Call, Identity, Reply, Request
+from conformance.interface.messages import Answer, Call, Identity, Reply
 
 DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
 """The environment variable that names a folder of the subject's own. It is empty at first, and survives restarts."""
@@ -114,13 +114,14 @@ def near(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""
 
 
-def checked(request: Request, answer: Answer, told: str) -> Answer:
-    """The answer, if such a request can have such an answer. `told`: the call, in words."""
+def checked(call: Call, answer: Answer, subject: str) -> Answer:
+    """The answer, if such a request can have such an answer."""
+    request = call.request
     if not belongs(request, answer):
         kinds = ", ".join(f"`{name_of(kind)}`" for kind in answers_to(type(request)))
         text = shown(encode(answer))
         raise AdapterError(
-            f"{told} was answered by {text}. The answers to `{name_of(request)}` are {kinds}. "
+            f"{subject}: {asked(call)}, was answered by {text}. The answers to `{name_of(request)}` are {kinds}. "
             f'If that answer belongs to another call, give back the "id" of the call'
         )
     return answer
