@@ -38,6 +38,10 @@ PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 _READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK_FEATURE})
 """Of those listed on demand: the ones that readers need too."""
 
+ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, "domainMetadata", "timestampNtz"})
+"""What a transaction may list before anything in the table uses it. The others change who may commit, or when a commit
+was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
+
 
 def needed_features(metadata: Metadata) -> frozenset[str]:
     """Features that a table needs because of its columns and properties."""

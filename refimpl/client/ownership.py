@@ -52,11 +52,13 @@ def take_over(
     way: Way | None = None,
     policy: MaintenancePolicy | None = None,
     owner_conf: Mapping[str, str] | None = None,
+    txn_id: str | None = None,
     max_tries: int = DEFAULT_MAX_TRIES,
 ) -> Table:
     """The filesystem table `table`, owned by `owner` under `name` from its next version on.
 
-    Versions of the protocol become lists of features; in-commit timestamps are enabled. Raises
+    Versions of the protocol become lists of features; in-commit timestamps are enabled. `txn_id`: the identity of
+    the change in the log, the same in all its tries; by default a new one. Raises
     `InvalidRequestError` for a table that has an owner, `ProtocolChangedError` if it got one meanwhile,
     `CommitRejectedError`, `NameTakenError`, `LocationError` as the owner says, `UnsupportedFeatureError`,
     `OutcomeUnknown`.
@@ -67,6 +69,7 @@ def take_over(
         raise InvalidRequestError(f"{table.label} is owned by {table.owner.name!r}; hand it back first")
     handle = Table.by_path(table.location, table.environment)
     patience = Patience(table.environment, max_tries=max_tries, label=f"the take-over of {table.location}")
+    identity = txn_id or table.environment.new_id()
     while True:
         snapshot = handle.snapshot()
         _check_free(handle, snapshot, first=patience.tries == 0)
@@ -75,7 +78,8 @@ def take_over(
         patience.next_try(version)
         metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
         protocol = features.owned(snapshot.protocol, feature)
-        proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, {"owner": owner.name, "name": name})
+        parameters = {"owner": owner.name, "name": name}
+        proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
 
         def send(version: Version = version, proposal: DirectProposal = proposal) -> Outcome:
             return owner.take_over(handle.location, name, feature, version, proposal, way=way, policy=policy)
@@ -84,8 +88,8 @@ def take_over(
             return Table.resolve(handle.location, owner, table.environment)
 
 
-def hand_back(table: Table, *, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
-    """The table without an owner, from its next version on; everything before is published.
+def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
+    """The table without an owner, from its next version on; everything before is published. `txn_id` as above.
 
     In-commit timestamps stay enabled. Raises `InvalidRequestError` for a table without an owner,
     `CommitRejectedError` (reason `OWNER_REFUSES` and others), `OutcomeUnknown`.
@@ -93,6 +97,7 @@ def hand_back(table: Table, *, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
     from refimpl.client.table import Table
 
     patience = Patience(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
+    identity = txn_id or table.environment.new_id()
     while True:
         snapshot = table.snapshot()
         owner, table_id, feature = table.owner, table.table_id, snapshot.feature
@@ -103,7 +108,7 @@ def hand_back(table: Table, *, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
         kept = {key: value for key, value in snapshot.metadata.configuration.items() if key not in OWNER_PROPERTIES}
         metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
         protocol = features.disowned(snapshot.protocol, feature)
-        proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name})
+        proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name}, txn_id=identity)
 
         def send(
             owner: CommitOwner = owner,
@@ -135,13 +140,15 @@ def _proposal(
     metadata: Metadata,
     operation: str,
     parameters: Mapping[str, Any],
+    *,
+    txn_id: str,
 ) -> DirectProposal:
     """The commit of an ownership change. in-commit timestamps, rules 2 and 3."""
     environment: Environment = table.environment
     now = environment.now()
     enables = is_enabled_by((snapshot.protocol, snapshot.metadata), (protocol, metadata))
     info = commit_info(
-        txn_id=environment.new_id(),
+        txn_id=txn_id,
         timestamp=now,
         operation=operation,
         parameters=parameters,

@@ -199,6 +199,17 @@ class Transaction:
             check_columns(parse(metadata.schema_string), metadata.partition_columns)
         self._change(properties.carried_over(self._metadata or self.snapshot.metadata, metadata))
 
+    def add_feature(self, name: str) -> None:
+        """List a table feature in the protocol, so that the table may use it from now on; nothing if it is listed.
+
+        Raises `InvalidRequestError` for one that is not in `features.ADDED_ALONE`.
+        """
+        self._check_open()
+        if name not in features.ADDED_ALONE:
+            known = ", ".join(sorted(features.ADDED_ALONE))
+            raise InvalidRequestError(f"the table feature {name!r} is not added by itself; these are: {known}")
+        self._need(name)
+
     def enable_in_commit_timestamps(self) -> None:
         """From this commit on, commits carry their time. Tables with an owner do so from their first one."""
         self._check_open()

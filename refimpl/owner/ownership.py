@@ -17,11 +17,11 @@ from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide, policy
 from refimpl.owner.backfill import backfill
-from refimpl.owner.context import Context
+from refimpl.owner.context import Context, contiguous_end
 from refimpl.owner.creation import name_taken, refuse_overlap, refuse_reserved, refuse_unusual_path
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
-from refimpl.owner.statements import Writer
+from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import TableFeature, Way
 
 
@@ -67,8 +67,9 @@ def take_over(
             record = writer.add_table(record)
             writer.add_promise(record, promise)
         commit = context.keep(record, promise)
-    # None: a commit through the filesystem was first, and this one never happened.
-    return Conflict(latest_ratified_version=version) if commit is None else Ratified(commit=commit)
+    if commit is None:  # a commit through the filesystem was first, and this one never happened
+        return Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
+    return Ratified(commit=commit)
 
 
 def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> Outcome | None:
@@ -80,6 +81,9 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         if answered is not None:
             return answered
     with context.ledger.read() as view:
+        landed = _landed_before(view, record.location, examined)
+        if landed is not None:
+            return landed
         refuse_overlap(view, record.location)
     holder = context.holder(record.name or "")
     if holder is not None:
@@ -89,7 +93,7 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         return flaw
     log = context.log(record)
     if log.published(examined.version):
-        return Conflict(latest_ratified_version=examined.version)
+        return Conflict(latest_ratified_version=contiguous_end(log, examined.version))
     if examined.version == 0 or not log.published(examined.version - 1):
         return VersionGap(latest_ratified_version=None)
     return _timestamp_flaw(log, examined)
@@ -105,6 +109,16 @@ def _timestamp_flaw(log: LogStore, examined: Examined) -> Outcome | None:
     return decide.timestamp_flaw(examined, previous)
 
 
+def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | None:
+    """The answer to a take-over that made one of the tables that lived here before, handed back since."""
+    for table in view.tables():
+        if table.location == location and table.state is TableState.HANDED_BACK:
+            attempt = view.attempt(table, examined.proposal.attempt)
+            if attempt is not None and attempt.landed is not None:
+                return decide.replay(table, examined, attempt)
+    return None
+
+
 def _known_here(context: Context, known: TableRecord, examined: Examined) -> Outcome | None:
     """An owned place: the same attempt again, or a refusal. None: it was only a promise, now forgotten."""
     if known.promised:
@@ -114,6 +128,7 @@ def _known_here(context: Context, known: TableRecord, examined: Examined) -> Out
         if table is None:
             return None
         answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
+        answered = answered or _landed_before(view, table.location, examined)
     return answered or Rejected(
         reason=RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
     )

@@ -14,7 +14,7 @@ from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.patience import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import RejectionReason
+from refimpl.commits import DirectProposal, RejectionReason
 from refimpl.errors import (
     CommitRejectedError,
     InvalidRequestError,
@@ -110,6 +110,10 @@ def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Settin
     (first, lost), (second, won) = setting.owner.proposals
     assert (first, second) == (1, 2)
     assert lost.attempt != won.attempt
+    assert isinstance(lost, DirectProposal)
+    assert isinstance(won, DirectProposal)
+    identities = [actions.decode(each.content, source="a try")[0] for each in (lost, won)]
+    assert len({each.txn_id for each in identities if isinstance(each, CommitInfo)}) == 1
     configuration = owned.snapshot().metadata.configuration
     assert configuration[ENABLEMENT_VERSION] == "2"
 

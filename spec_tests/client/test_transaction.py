@@ -267,6 +267,30 @@ def test_a_domain_of_a_table_feature_is_not_edited_by_hand(setting: Setting) -> 
     assert transaction.commit().version == 1
 
 
+@pytest.mark.parametrize("name", ["appendOnly", "domainMetadata", "timestampNtz"])
+def test_a_feature_can_be_listed_before_anything_uses_it(setting: Setting, name: str) -> None:
+    """Delta's protocol, "Table Features"."""
+    table = setting.table()
+    before = table.snapshot().protocol
+    for version in (1, 2):
+        transaction = table.transaction()
+        transaction.add_feature(name)
+        assert transaction.commit().version == version
+    after = setting.again(table).snapshot().protocol
+    assert set(after.writer_features or ()) == {*(before.writer_features or ()), name}
+    assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "it is listed already"
+
+
+@pytest.mark.parametrize("name", ["managedCommit", "inCommitTimestamp", "deletionVectors", "unheardOf"])
+def test_a_feature_that_is_not_added_by_itself_is_refused(setting: Setting, name: str) -> None:
+    table = setting.table()
+    transaction = table.transaction()
+    with pytest.raises(InvalidRequestError):
+        transaction.add_feature(name)
+    assert transaction.commit_if_needed() is None
+    assert table.snapshot().version == 0
+
+
 def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -> None:
     table, other = setting.table(), setting.table(name="invoices")
     setting.append(other, "a")

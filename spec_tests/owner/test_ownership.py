@@ -100,6 +100,32 @@ def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, p
     assert isinstance(take_over(warehouse, plain, version=4), Ratified)
 
 
+def test_a_take_over_that_comes_late_is_told_how_far_the_log_is(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    for version in (3, 4):
+        plain.put_if_absent(log_path.commit(version), append(START + version))
+    assert take_over(warehouse, plain, version=2) == Conflict(latest_ratified_version=4)
+    assert take_over(warehouse, plain, version=3) == Conflict(latest_ratified_version=4)
+    assert isinstance(take_over(warehouse, plain, version=5), Ratified)
+
+
+def test_a_take_over_is_answered_again_after_the_table_was_handed_back(
+    warehouse: refimpl.Warehouse, plain: LogStore
+) -> None:
+    """An attempt that landed did so for ever, whoever owns the table now."""
+    first = proposed(ownership_change(MANAGED_COMMIT, START + 3))
+    assert isinstance(take_over(warehouse, plain, proposal=first), Ratified)
+    assert isinstance(hand_back(owned(warehouse, "plain"), 4), Ratified)
+    again = take_over(warehouse, plain, proposal=first)
+    assert isinstance(again, Ratified)
+    assert (again.commit.version, again.replayed) == (3, True)
+    assert warehouse.owner.resolve(plain.location).state is TableState.HANDED_BACK
+    assert isinstance(take_over(warehouse, plain, version=5), Ratified)
+    once_more = take_over(warehouse, plain, proposal=first)
+    assert isinstance(once_more, Ratified)
+    assert once_more.commit.version == 3
+    assert owned(warehouse, "plain").latest == 5
+
+
 def test_a_filesystem_writer_that_comes_later_loses(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     assert isinstance(take_over(warehouse, plain), Ratified)
     assert not plain.put_if_absent(log_path.commit(3), append(START + 3))
