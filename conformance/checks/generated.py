@@ -1,0 +1,53 @@
+"""Generated scenarios, held against the pure model of `conformance.generated.model`: no order of requests, answers that
+are lost, requests that arrive late, and restarts may bring a table into a state that the documents do not allow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.checks.registry import Family, check
+from conformance.generated import steps
+from conformance.generated.generation import Generation
+from conformance.requirements.catalogue import Profile
+from conformance.results import Layer
+
+COMMITTING: Final = (
+    "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-02", "CM-COMMIT-08", "MC-API-03", "CM-CATALOG-03", "MC-FEATURE-02",
+    "CM-FEATURE-01", "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-CORE-03", "PROFILE-CORE-05", "PROFILE-CORE-06",
+    "PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DIRECT-01",
+)  # fmt: skip
+READING: Final = (
+    "MC-READ-06", "CM-GET-04", "MC-GET-01", "CM-GET-03", "MC-GET-02", "LOG-05", "LOG-07", "MC-FILES-06", "CM-STORE-09",
+    "MC-API-04", "CM-CATALOG-04",
+)  # fmt: skip
+PUBLISHING: Final = (
+    "MC-BACKFILL-01", "CM-PUBLISH-03", "MC-BACKFILL-03", "CM-PUBLISH-06", "MC-BACKFILL-05", "MC-FILES-08",
+    "CM-FILES-07", "PROFILE-BACKLOG-01",
+)  # fmt: skip
+
+
+@check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, layer=Layer.MODEL)
+def any_sequence_of_requests(g: Generation) -> None:
+    """Whatever several clients ask of a table in whatever order, with answers that are lost and requests that arrive
+    late: every answer is one that the documents allow."""
+    g.run(steps.Commit, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill, steps.Look)
+
+
+@check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
+       *COMMITTING, layer=Layer.MODEL)  # fmt: skip
+def any_sequence_of_creations(g: Generation) -> None:
+    """Tables are created by several creators at once, found, dropped and created again, with answers that are lost and
+    requests that arrive late: of all creators of a table one succeeds, and what was dropped stays dropped."""
+    kinds: list[type[steps.Step]] = [steps.Create, steps.Commit, steps.Resend, steps.Deliver, steps.Read]
+    if "discovery" in g.subject.identity.profiles:
+        kinds += [steps.Load, steps.Drop]
+    g.run(*kinds)
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", "PROFILE-DURABLE-03", *COMMITTING, *READING,
+       *PUBLISHING, layer=Layer.MODEL, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
+def any_sequence_with_restarts(g: Generation) -> None:
+    """The subject dies and starts again between any two requests: what was ratified, resolved and published is still
+    so, and everything goes on."""
+    kinds = (steps.Commit, steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
+    g.run(*kinds, steps.Look)

@@ -1,0 +1,344 @@
+"""Does the steps of a program on a subject, in step with the model: every answer has to be possible in some world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import singledispatchmethod
+from typing import Final
+
+from conformance.generated import model, steps
+from conformance.generated.model import Terms, Worlds, Wrong
+from conformance.generated.steps import CLIENTS, Fate
+from conformance.interface import messages as m
+from conformance.scenario import ownership
+from conformance.scenario.proposals import attempt_of
+from conformance.scenario.scenario import Delayed, Inconclusive, Scenario, TableHandle, Told, in_words
+
+NAMES: Final = ("orders", "returns")
+"""Of the tables."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Driven:
+    """A table, and what is known of it."""
+
+    handle: TableHandle
+    place: int
+    """The number by which steps name it."""
+    worlds: Worlds = model.UNKNOWN_TABLE
+    sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
+    """Every proposal, once."""
+    ratified: dict[m.Version, Told] = field(default_factory=dict)
+    """Who was told first that a version is there."""
+    limit: int | None = None
+    seen: dict[m.Version, str] = field(default_factory=dict)
+    """The content of published versions."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anybody was told how the subject calls it."""
+        return bool(self.handle.reference)
+
+    @property
+    def newest(self) -> m.Version:
+        """In the world with most versions."""
+        return max(world.newest for world in self.worlds)
+
+    @property
+    def surely(self) -> m.Version:
+        """In the world with fewest."""
+        return min(world.newest for world in self.worlds)
+
+    @property
+    def dropped(self) -> bool:
+        return any(world.dropped for world in self.worlds)
+
+
+class Drive:
+    """One scenario. `do` raises `Violated` or `Inconclusive`, after which there is nothing more to do."""
+
+    def __init__(self, s: Scenario, *, watched: bool) -> None:
+        self.s = s
+        self.watched = watched
+        identity = s.identity
+        self.terms = Terms(
+            dialect=s.dialect, way=s.way, profiles=frozenset(identity.profiles), promises=frozenset(identity.promises)
+        )
+        self.tables: dict[int, Driven] = {}
+        self.in_flight: list[tuple[Driven, Delayed]] = []
+        self.ratified = 0
+        """Commits that were answered as ratified."""
+
+    def do(self, step: steps.Step) -> None:
+        """One step; where it makes no sense yet, nothing happens."""
+        self._do(step)
+        if self.watched and not isinstance(step, steps.Restart | steps.Deliver):
+            self.watch(step.table)
+
+    def watch(self, place: int) -> None:
+        """A reader that asks, and a stranger that looks."""
+        table = self.tables.get(place)
+        if table is not None and table.known and not table.dropped:
+            self._do(steps.Read(table=place, client=-1))
+            self._look(table)
+
+    def end(self) -> None:
+        """Look at everything once more; find the tables whose creation nobody was told of."""
+        for place, table in sorted(self.tables.items()):
+            if not table.known and table.newest >= 0 and not table.dropped:
+                self._find(place, table)
+            self.watch(place)
+
+    def _find(self, place: int, table: Driven) -> None:
+        if "discovery" in self.terms.profiles:
+            self._do(steps.Load(table=place, client=-1))
+        else:
+            for request in list(table.sent):
+                self._send(table, "kit", request, Fate.ANSWERED)
+        if not table.known and table.newest >= 0:
+            raise Inconclusive(f"nobody was told how the subject calls the table {table.handle.name}")
+
+    # Steps
+
+    @singledispatchmethod
+    def _do(self, step: steps.Step) -> None:
+        """A restart: the only step that is about no table and no request."""
+        assert isinstance(step, steps.Restart)
+        ownership.crash(self.s)
+        ownership.restart(self.s)
+
+    @_do.register
+    def _create(self, step: steps.Create) -> None:
+        before = self.tables.get(step.table)
+        name = NAMES[step.table]
+        table = before
+        if before is None or all(world.dropped for world in before.worlds):
+            again = name if before is None else f"{before.handle.name} again"
+            table = Driven(handle=TableHandle(name=again, reference="", versions=0), place=step.table)
+            self.tables[step.table] = table
+        elif before.dropped:  # nobody knows whether the name is free
+            return
+        assert table is not None
+        options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
+        if not table.sent and step.limit and "backlog-limit" in self.terms.profiles and self.terms.way != "direct":
+            table.limit = step.limit
+        if table.limit is not None:
+            options["backlog_limit"] = table.limit
+        self._send(table, _client(step.client), self.s.creation(name, **options), step.fate)
+
+    @_do.register
+    def _commit(self, step: steps.Commit) -> None:
+        table = self._table(step.table)
+        if table is not None:
+            version = max(1, table.newest + 1 + step.ahead)
+            self._send(table, _client(step.client), self.s.proposal(table.handle, version), step.fate)
+
+    @_do.register
+    def _resend(self, step: steps.Resend) -> None:
+        table = self.tables.get(step.table)
+        if table is not None and table.sent and not table.dropped:
+            request = table.sent[-1 - step.which % len(table.sent)]
+            self._send(table, _client(step.client), request, step.fate)
+
+    @_do.register
+    def _deliver(self, step: steps.Deliver) -> None:
+        if not self.in_flight:
+            return
+        table, delayed = self.in_flight.pop(step.which % len(self.in_flight))
+        if step.given_up:
+            self.s.give_up(delayed)
+            self.s.deliver(delayed)
+            table.worlds = model.lost(table.worlds, delayed.request)
+        else:
+            self._hear(table, self.s.deliver(delayed))
+
+    @_do.register
+    def _resolve(self, step: steps.Resolve) -> None:
+        table = self._table(step.table)
+        if table is not None and table.sent:
+            attempt = table.sent[-1 - step.which % len(table.sent)].attempt
+            request = m.AttemptOutcome(table=table.handle.reference, attempt=attempt)
+            self._send(table, _client(step.client), request, step.fate)
+
+    @_do.register
+    def _read(self, step: steps.Read) -> None:
+        table = self._table(step.table)
+        if table is None:
+            return
+        request = m.GetCommits(table=table.handle.reference, start=step.start, end=step.end)
+        told = self.s.ask(_client(step.client), request, table.handle)
+        self._hear(table, told)
+        if isinstance(told.answer, m.Commits):
+            self._listed(table, told, told.answer.commits, told.answer.latest, step.start, step.end)
+
+    @_do.register
+    def _load(self, step: steps.Load) -> None:
+        table = self.tables.get(step.table)
+        if table is None or table.dropped:
+            return
+        told = self.s.ask(_client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table])), table.handle)
+        self._hear(table, told)
+        if isinstance(told.answer, m.Table):
+            self._named(table, told.answer.table)
+            if told.answer.commits is not None:
+                self._listed(table, told, told.answer.commits, told.answer.latest)
+
+    @_do.register
+    def _backfill(self, step: steps.Backfill) -> None:
+        table = self._table(step.table)
+        if table is None or table.dropped:
+            return
+        version = max(0, table.newest - step.behind)
+        request = m.BackfillToVersion(table=table.handle.reference, version=version)
+        told = self.s.ask(_client(step.client), request, table.handle)
+        self._hear(table, told)
+        if isinstance(told.answer, m.Done):
+            last, published = min(version, table.surely), self._look(table)
+            self.s.require(
+                not published or max(published) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", told=(told,),
+                table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
+                f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
+            )  # fmt: skip
+
+    @_do.register
+    def _look_at(self, step: steps.Look) -> None:
+        table = self._table(step.table)
+        if table is not None and not table.dropped:
+            self._look(table)
+
+    @_do.register
+    def _drop(self, step: steps.Drop) -> None:
+        table = self._table(step.table)
+        if table is None or table.dropped:
+            return
+        self.watch(step.table)  # nobody need keep anything of a dropped table
+        table.handle.final = self.s.log_of(table.handle)
+        self.in_flight = [each for each in self.in_flight if each[0] is not table]
+        told = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+        self._hear(table, told)
+        if not table.dropped:
+            table.handle.final = None
+
+    # Asking, and what follows from the answer
+
+    def _table(self, place: int) -> Driven | None:
+        """The table, if it can be asked for."""
+        table = self.tables.get(place)
+        return table if table is not None and table.known else None
+
+    def _send(self, table: Driven, client: str, request: m.Request, fate: Fate) -> None:
+        if isinstance(request, m.Commit | m.CreateTable) and request not in table.sent:
+            table.sent.append(request)
+        if fate is Fate.DELAYED:
+            self.in_flight.append((table, self.s.delay(client, request, table.handle)))
+        elif fate is Fate.LOST:
+            self.s.lose(client, request, table.handle)
+            table.worlds = model.lost(table.worlds, request)
+        else:
+            self._hear(table, self.s.ask(client, request, table.handle))
+
+    def _hear(self, table: Driven, told: Told) -> None:
+        """The answer rules worlds out; at least one is left."""
+        before = table.newest
+        self._keep(table, told, model.judge(table.worlds, self.terms, told.request, told.answer))
+        if isinstance(told.answer, m.Ratified):
+            self.ratified += 1
+            table.ratified.setdefault(told.answer.version, told)
+            self._named(table, told.answer.table)
+            if self.terms.way == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
+                self._is_visible(table, told)
+        elif isinstance(told.answer, m.Conflict):
+            self._named(table, told.answer.winner_table)
+        if table.limit is not None and table.newest > before:
+            self._within_limit(table, told)
+
+    def _keep(self, table: Driven, told: Told | None, found: Worlds | Wrong) -> None:
+        if isinstance(found, Wrong):
+            because = None if found.version is None else table.ratified.get(found.version)
+            operations = [each for each in (told, because) if each is not None]
+            self.s.fail(
+                *found.requirements, told=operations, expected=found.expected, table=table.handle,
+                version=found.version, observed="it is published" if told is None else in_words(told.answer),
+            )  # fmt: skip
+        table.worlds = found
+        table.handle.versions = max(table.handle.versions, table.surely + 1)
+
+    def _named(self, table: Driven, reference: str | None) -> None:
+        if reference and not table.known:
+            table.handle.reference = reference
+            self.s.tables.append(table.handle)
+
+    # Invariants
+
+    def _look(self, table: Driven) -> dict[m.Version, str]:
+        """What a stranger sees is a prefix of what was ratified, and what was seen before is still there."""
+        seen = self.s.published(table.handle)
+        if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
+            seen = {**self.s.published(table.handle), **seen}  # one listing is not one moment
+        missing = set(range(max(seen, default=-1) + 1)) - set(seen)
+        for version in sorted(set(table.seen) - set(seen)):
+            self.s.fail(
+                "MC-FILES-08", "CM-FILES-07", table=table.handle, version=version, observed="it is not there",
+                expected=f"version {version}, which was published, is there for as long as nobody cleans up",
+            )  # fmt: skip
+        if missing:
+            self.s.fail(
+                "MC-BACKFILL-03", "CM-PUBLISH-06", table=table.handle, version=min(missing),
+                expected=f"version {min(missing)} is published before version {max(seen)}",
+                observed=f"of the versions, {sorted(seen)} are published",
+            )  # fmt: skip
+        for version, content in seen.items():
+            if table.seen.setdefault(version, content) != content:
+                self.s.fail(
+                    "CM-PUBLISH-03", "MC-FILES-08", table=table.handle, version=version,
+                    expected=f"version {version} never changes", observed="its file was two things, in this order",
+                )  # fmt: skip
+        identities = {version: attempt_of(content) for version, content in seen.items()}
+        self._keep(table, None, model.visible(table.worlds, identities))
+        return seen
+
+    def _listed(
+        self,
+        table: Driven,
+        told: Told,
+        commits: Sequence[m.CommitEntry],
+        latest: int | None,
+        start: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """What is not listed is published."""
+        if latest in model.NONE or latest is None or table.dropped:
+            return
+        last = latest if end is None else min(end, latest)
+        omitted = set(range(start or 0, last + 1)) - {each.version for each in commits}
+        forgotten = sorted(omitted - set(self._look(table))) if omitted else []
+        if forgotten:
+            self.s.fail(
+                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", told=(told,), table=table.handle,
+                version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
+                observed=f"versions {[each.version for each in commits]} are",
+            )  # fmt: skip
+
+    def _is_visible(self, table: Driven, told: Told) -> None:
+        assert isinstance(told.answer, m.Ratified)
+        version = told.answer.version
+        self.s.require(
+            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", told=(told,),
+            table=table.handle, version=version, observed="it is not",
+            expected=f"version {version}, which was ratified by publishing it, is published",
+        )  # fmt: skip
+
+    def _within_limit(self, table: Driven, told: Told) -> None:
+        published = max(self._look(table), default=-1)
+        assert table.limit is not None
+        self.s.require(
+            table.surely - published <= table.limit, "PROFILE-BACKLOG-01", told=(told,), table=table.handle,
+            version=table.surely, expected=f"at most {table.limit} unbackfilled commits: {published} is published, "
+            f"so nothing is ratified after version {published + table.limit}",
+            observed=f"version {table.surely} is ratified",
+        )  # fmt: skip
+
+
+def _client(number: int) -> str:
+    return "watcher" if number < 0 else f"client {number % CLIENTS}"

@@ -1,0 +1,99 @@
+"""The sequential model layer: Hypothesis makes programs of steps, and shrinks the one that fails.
+
+Every step is done as soon as it is drawn. What is drawn does not depend on what the subject answered, so that the same
+seed makes the same programs, whoever is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from conformance.generated import steps
+from conformance.generated.steps import CLIENTS, TABLES, Fate
+
+STEPS: Final = 24
+"""Of one program."""
+
+_tables = strategies.integers(0, TABLES - 1)
+_clients = strategies.integers(0, CLIENTS - 1)
+_fates = strategies.sampled_from(Fate)
+_answered_or_lost = strategies.sampled_from((Fate.ANSWERED, Fate.LOST))
+_which = strategies.integers(0, 7)
+_bounds = strategies.none() | strategies.integers(0, 6)
+_seldom = strategies.integers(0, 7).map(lambda drawn: drawn == 7)
+
+STRATEGIES: Final[dict[type[steps.Step], dict[str, strategies.SearchStrategy[Any]]]] = {
+    steps.Create: {"table": _tables, "client": _clients, "fate": _fates, "limit": strategies.sampled_from((0, 2, 3)),
+                   "by_subject": strategies.booleans()},
+    steps.Commit: {"table": _tables, "client": _clients, "ahead": strategies.sampled_from((0, 0, 0, 0, -1, 1, -2, 2)),
+                   "fate": _fates},
+    steps.Resend: {"table": _tables, "client": _clients, "which": _which, "fate": _fates},
+    steps.Deliver: {"which": _which, "given_up": strategies.booleans()},
+    steps.Resolve: {"table": _tables, "client": _clients, "which": _which, "fate": _answered_or_lost},
+    steps.Read: {"table": _tables, "client": _clients, "start": _bounds, "end": _bounds},
+    steps.Load: {"table": _tables, "client": _clients},
+    steps.Backfill: {"table": _tables, "client": _clients, "behind": strategies.sampled_from((0, 0, 1, 2, -1))},
+    steps.Look: {"table": _tables},
+    steps.Drop: {"table": _tables, "client": _clients},
+    steps.Restart: {},
+}  # fmt: skip
+"""What each kind of step is drawn from; Hypothesis shrinks towards the first."""
+
+
+class Runs(Protocol):
+    """What the machine drives: `begin` a scenario, `do` its steps, `end` it. The latter two raise what they find."""
+
+    def begin(self, *, watched: bool) -> None: ...
+
+    def do(self, step: steps.Step) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def machine(runs: Runs, kinds: Sequence[type[steps.Step]]) -> type[RuleBasedStateMachine]:
+    """A state machine whose rules are the steps of these kinds. Its first table is there from the start."""
+
+    class OwnerMachine(RuleBasedStateMachine):
+        @initialize(watched=strategies.booleans(), limit=strategies.sampled_from((0, 0, 2)), by_subject=_seldom)
+        def begin(self, watched: bool, limit: int, by_subject: bool) -> None:
+            runs.begin(watched=watched)
+            runs.do(steps.Create(limit=limit, by_subject=by_subject))
+
+        def teardown(self) -> None:
+            runs.end()
+
+    for kind in kinds:
+        drawn: dict[str, Any] = dict(STRATEGIES[kind])
+        setattr(OwnerMachine, kind.__name__.lower(), rule(**drawn)(_step(runs, kind)))
+    return OwnerMachine
+
+
+def _step(runs: Runs, kind: type[steps.Step]) -> Callable[..., None]:
+    def step(_: RuleBasedStateMachine, **drawn: Any) -> None:
+        runs.do(kind(**drawn))
+
+    step.__name__ = kind.__name__.lower()
+    return step
+
+
+def generate(runs: Runs, kinds: Sequence[type[steps.Step]], *, seed: int, count: int, shrink: bool = True) -> None:
+    """Make `count` programs and run them; raises what a run raised, after it was shrunk."""
+    settings = hypothesis.settings(
+        max_examples=count,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    made = hypothesis.seed(seed)(machine(runs, kinds))
+    hypothesis.stateful.run_state_machine_as_test(made, settings=settings)

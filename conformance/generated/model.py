@@ -1,0 +1,349 @@
+"""A commit owner as the documents describe one, and nothing of how one works: which answers a table may give.
+
+A `World` is one way in which a table may stand. An answer that was lost leaves several: the proposal landed, or it did
+not. `judge` keeps those in which an answer can have been given; where none is left, `Wrong` says what should have been.
+Whatever the documents leave open is in some world allowed. Requests are dealt with one at a time, so that "when" is
+never in doubt; a request that nobody heard of again may still land later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from conformance.history.translation import attempt_of
+from conformance.interface import messages as m
+from conformance.scenario import proposals
+
+NONE: Final = (None, -1)
+"""How owners tell that there is no latest version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the subject is held to: a dialect, a way to commit, and what it promised."""
+
+    dialect: str
+    way: str
+    profiles: frozenset[str]
+    promises: frozenset[str]
+
+    @property
+    def direct_commits_may_lag(self) -> bool:
+        return self.way == "direct" and "fresh-direct" not in self.promises
+
+
+class World(NamedTuple):
+    """One way in which a table may stand."""
+
+    log: tuple[m.AttemptId, ...] = ()
+    """The attempts that are its versions; empty: it was not created."""
+    never: frozenset[m.AttemptId] = frozenset()
+    """Resolved as not landed."""
+    pending: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
+    """Proposals whose outcome the subject left open: they may land at any time."""
+    told: m.Version = -1
+    """The newest version that a reader was told of."""
+    dropped: bool = False
+
+    @property
+    def newest(self) -> m.Version:
+        return len(self.log) - 1
+
+    def landed(self, attempt: m.AttemptId) -> m.Version | None:
+        return self.log.index(attempt) if attempt in self.log else None
+
+    def with_next(self, version: m.Version, attempt: m.AttemptId) -> World | None:
+        """After that proposal landed; None if it cannot."""
+        free = version == len(self.log) and attempt not in self.log and attempt not in self.never and not self.dropped
+        return self._replace(log=(*self.log, attempt)) if free else None
+
+
+class Wrong(NamedTuple):
+    """Why an answer is possible in no world."""
+
+    requirements: tuple[str, ...]
+    expected: str
+    version: m.Version | None = None
+    """Whose ratification shows it."""
+
+
+Worlds = frozenset[World]
+UNKNOWN_TABLE: Final[Worlds] = frozenset({World()})
+"""Before anybody created it."""
+
+
+# The rules: may the world's table give this answer, and how does it stand then?
+
+
+def commit(world: World, terms: Terms, request: m.Commit, answer: m.Answer) -> World | Wrong:
+    """managed-commits and catalog-managed, "Commit Protocol"."""
+    version, landed = request.version, world.landed(request.attempt)
+    match answer:
+        case m.Ratified():
+            return _ratified(world, request, answer.version, landed)
+        case _ if landed == version and "idempotent-retry" in terms.profiles and not world.dropped:
+            return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
+        case m.Conflict() if version > world.newest and not world.dropped:
+            return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the latest is {world.newest}")
+        case m.Conflict():
+            return _latest_of_refusal(world, terms, answer.latest, at_least=version) or _winners(world, answer)
+        case m.Gap() if version <= len(world.log) and not world.dropped:
+            return Wrong(
+                ("PROFILE-CORE-05",), f"version {version - 1} is ratified: no gap before {version}", version - 1
+            )
+        case m.Gap():
+            return _latest_of_refusal(world, terms, answer.latest) or world
+        case _:  # an owner may have a policy, and a gap may be any kind of error
+            return world
+
+
+def _ratified(world: World, request: m.Commit, told: int, landed: int | None) -> World | Wrong:
+    """What must be so before a proposal is ratified: one demand a line."""
+    version, attempt = request.version, request.attempt
+    if told != version:
+        return Wrong(("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that, or not")
+    if landed == version:
+        return world
+    if landed is not None:
+        return Wrong(("PROFILE-CORE-06",), f"the attempt is version {landed}: it is not applied again", landed)
+    if attempt in world.never:
+        return Wrong(("PROFILE-OUTCOME-02",), "the attempt was resolved as not landed: it never lands")
+    if world.dropped:
+        return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing is ratified any more")
+    if version > len(world.log):
+        return Wrong(("MC-COMMIT-01", "CM-COMMIT-07"), f"version {version - 1} is not ratified: no commit of {version}")
+    if version <= world.newest:
+        what = f"version {version} is taken by another attempt: a conflict"
+        return Wrong(("MC-COMMIT-02", "CM-COMMIT-08"), what, version)
+    return world._replace(log=(*world.log, attempt))
+
+
+def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
+    """ "Creating a new managed-commit table": of all creators of one name one succeeds."""
+    mine = world.landed(request.attempt) == 0
+    match answer:
+        case m.Ratified(version=0) if mine or not world.log:
+            return world if mine else world._replace(log=(request.attempt,))
+        case m.Ratified():
+            what = "version 0 is another creator's: a conflict" if world.log else "a table begins with version 0"
+            return Wrong(("MC-CREATE-02", "PROFILE-CORE-06"), what, 0)
+        case _ if mine and "idempotent-retry" in terms.profiles:
+            return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
+        case m.Conflict() if not world.log:
+            return Wrong(("PROFILE-CORE-05",), "nobody has created a table of this name")
+        case _:
+            return world
+
+
+def get_commits(world: World, terms: Terms, request: m.GetCommits, answer: m.Answer) -> World | Wrong:
+    """ "Getting Un-backfilled Commits from Commit Owner", "Getting Ratified Commits from the Catalog"."""
+    if isinstance(answer, m.Commits):
+        return _read(world, terms, answer.commits, answer.latest, request.end)
+    if world.dropped or not world.log:
+        return world
+    return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
+
+
+def load_table(world: World, terms: Terms, answer: m.Answer) -> World | Wrong:
+    """ "Table Discovery"."""
+    if isinstance(answer, m.Table):
+        if world.dropped or not world.log:
+            return Wrong(("PROFILE-DISCOVERY-01",), "there is no such table: `not_found`")
+        if (answer.feature, answer.way) != (terms.dialect, terms.way):
+            return Wrong(("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {terms.dialect}, by {terms.way}")
+        return _read(world, terms, answer.commits, answer.latest, None)
+    if isinstance(answer, m.NotFound) and world.log and not world.dropped:
+        return Wrong(("PROFILE-DISCOVERY-01",), "the table was created, and is found", 0)
+    return world
+
+
+def _read(
+    world: World, terms: Terms, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
+) -> World | Wrong:
+    """One state, fresh, and never older than what was told before."""
+    wrong = _latest_of_read(world, terms, latest)
+    if wrong is not None:
+        return wrong
+    versions = [each.version for each in commits or ()]
+    last = world.newest if latest in NONE else latest
+    assert last is not None
+    if versions != list(range(min(versions, default=0), max(versions, default=-1) + 1)):
+        return Wrong(("LOG-05",), f"commits by ascending version, each once, no version left out; not {versions}")
+    if versions and versions[-1] > world.newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"no commit after version {world.newest} is ratified")
+    if versions and versions[-1] < min(last, last if end is None else end) and terms.way != "direct":
+        return Wrong(("LOG-07",), f"a list up to version {min(last, last if end is None else end)}", versions[-1])
+    wrong = _identities(world, commits or ())
+    return wrong or world._replace(told=max(world.told, last if latest not in NONE else -1))
+
+
+def _latest_of_read(world: World, terms: Terms, told: int | None) -> Wrong | None:
+    newest = world.newest
+    if told in NONE:
+        if newest == 0 and "version-0-by-owner" in terms.profiles:
+            return Wrong(("PROFILE-VERSION0-02",), "the latest version of a table that was created is 0", 0)
+        no_claim = terms.way == "direct" and (terms.dialect == "managedCommit" or terms.direct_commits_may_lag)
+        if newest <= 0 or no_claim:
+            return None
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"{newest} as the latest version", newest)
+    assert told is not None
+    if told > newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
+    if told < world.told:
+        return Wrong(("MC-READ-06", "CM-GET-04"), f"the latest version was told as {world.told}: it never goes back")
+    if told < newest and not terms.direct_commits_may_lag:
+        return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
+    return None
+
+
+def _latest_of_refusal(world: World, terms: Terms, told: int | None, at_least: int = 0) -> Wrong | None:
+    """A refusal need not tell the latest version; what it tells is true, and may be stale."""
+    newest = world.newest
+    if told in NONE or world.dropped:
+        return None
+    assert told is not None
+    if told > newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
+    if told < at_least:
+        return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} tells a latest version of at least that")
+    if told < newest and "fresh-refusals" in terms.promises and not terms.direct_commits_may_lag:
+        return Wrong(("PROFILE-CORE-07",), f"{newest} as the latest version, as promised: `fresh-refusals`", newest)
+    return None
+
+
+def _winners(world: World, answer: m.Conflict) -> World | Wrong:
+    listed = answer.winners or ()
+    if listed and max(each.version for each in listed) > world.newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"no winner after version {world.newest}, the latest ratified one")
+    return _identities(world, listed) or world
+
+
+def _identities(world: World, listed: Iterable[m.CommitEntry]) -> Wrong | None:
+    for each in listed:
+        attempt = identity_of(each)
+        if attempt is not None and world.log[each.version] != attempt:
+            said = f"version {each.version} is attempt {world.log[each.version]} for everybody, not {attempt}"
+            return Wrong(("MC-FEATURE-02", "CM-FEATURE-01"), said, each.version)
+    return None
+
+
+def identity_of(entry: m.CommitEntry) -> m.AttemptId | None:
+    """The attempt that a listed commit is."""
+    if entry.file_name is not None:
+        return attempt_of(entry.file_name)
+    return proposals.attempt_of(entry.actions[0]) if entry.actions else None
+
+
+def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -> World | Wrong:
+    """Profile attempt-outcome: the answer is final."""
+    landed = world.landed(request.attempt)
+    match answer:
+        case m.Landed(version=version) if version != landed:
+            what = "it has not landed" if landed is None else f"it is version {landed}"
+            return Wrong(("PROFILE-OUTCOME-01",), what, landed)
+        case m.NotLanded() if landed is not None:
+            return Wrong(("PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02"), f"the attempt is version {landed}", landed)
+        case m.NotLanded():
+            pending = frozenset(each for each in world.pending if each[1] != request.attempt)
+            return world._replace(never=world.never | {request.attempt}, pending=pending)
+        case _:
+            return world
+
+
+def rule(world: World, terms: Terms, request: m.Request, answer: m.Answer) -> World | Wrong:
+    """Whatever has no rule here is seen in the files."""
+    match request:
+        case m.Commit():
+            return commit(world, terms, request, answer)
+        case m.CreateTable():
+            return create(world, terms, request, answer)
+        case m.GetCommits():
+            return get_commits(world, terms, request, answer)
+        case m.LoadTable():
+            return load_table(world, terms, answer)
+        case m.AttemptOutcome():
+            return attempt_outcome(world, request, answer)
+        case m.DropTable() if isinstance(answer, m.Done):
+            return world._replace(dropped=True)
+        case _:
+            return world
+
+
+# Several worlds
+
+
+def judge(worlds: Worlds, terms: Terms, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
+    """The worlds in which the answer can have been given, as they stand after it."""
+    if isinstance(answer, m.Unknown):
+        return frozenset(_open(world, request) for world in lost(worlds, request))
+    return kept([rule(world, terms, request, answer) for world in most_first(settled(worlds))])
+
+
+def lost(worlds: Worlds, request: m.Request) -> Worlds:
+    """The request was dealt with, and nobody heard how."""
+    found = set(settled(worlds))
+    for world in settled(worlds):
+        match request:
+            case m.Commit():
+                after = world.with_next(request.version, request.attempt)
+            case m.CreateTable():
+                after = None if world.log else world.with_next(0, request.attempt)
+            case m.AttemptOutcome() if request.attempt not in world.log:
+                after = world._replace(never=world.never | {request.attempt})
+            case m.DropTable():
+                after = world._replace(dropped=True)
+            case _:
+                after = None
+        if after is not None:
+            found.add(after)
+    return frozenset(found)
+
+
+def visible(worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None]) -> Worlds | Wrong:
+    """ "Commit Files": `<v>.json` is there for ratified versions only, and is what was ratified."""
+    return kept([_visible(world, published) for world in most_first(settled(worlds))])
+
+
+def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) -> World | Wrong:
+    for version, attempt in published.items():
+        if version > world.newest:
+            return Wrong(("MC-FILES-08", "CM-FILES-07"), f"version {version} is not ratified: it is not published")
+        if attempt is not None and attempt != world.log[version]:
+            said = f"version {version} is attempt {world.log[version]}, and is published as that"
+            return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08"), said, version)
+    return world
+
+
+def settled(worlds: Worlds) -> Worlds:
+    """With those in which something pending has landed by now."""
+    found, waiting = set(worlds), list(worlds)
+    while waiting:
+        world = waiting.pop()
+        for version, attempt in world.pending:
+            after = world.with_next(version, attempt)
+            if after is not None and after not in found:
+                found.add(after)
+                waiting.append(after)
+    return frozenset(found)
+
+
+def most_first(worlds: Worlds) -> list[World]:
+    """Those in which most has happened first: what is wrong in them says most."""
+    return sorted(worlds, key=lambda world: (-len(world.log), world.log, world.dropped, sorted(world.never)))
+
+
+def kept(outcomes: Iterable[World | Wrong]) -> Worlds | Wrong:
+    found = list(outcomes)
+    possible = frozenset(each for each in found if isinstance(each, World))
+    return possible or next(each for each in found if isinstance(each, Wrong))
+
+
+def _open(world: World, request: m.Request) -> World:
+    """The subject itself left the outcome open."""
+    if isinstance(request, m.Commit):
+        return world._replace(pending=world.pending | {(request.version, request.attempt)})
+    if isinstance(request, m.CreateTable):
+        return world._replace(pending=world.pending | {(0, request.attempt)})
+    return world

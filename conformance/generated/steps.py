@@ -1,0 +1,125 @@
+"""What a generated scenario consists of: small steps that mean something whatever was done before, so that any of them
+can be left out. A program is a list of them, as JSON; who has it needs no generator to run it again.
+
+Tables, clients and earlier requests are numbers, taken modulo what there is; versions are relative to the newest one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+CLIENTS: Final = 3
+TABLES: Final = 2
+
+
+class Fate(StrEnum):
+    """What the network does with a request."""
+
+    ANSWERED = "answered"
+    LOST = "lost"
+    """It arrives; its answer does not."""
+    DELAYED = "delayed"
+    """It arrives when a later `Deliver` says so, or never."""
+
+
+class _Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag=str.lower):
+    pass
+
+
+class _OnTable(_Step, frozen=True, kw_only=True):
+    table: int = 0
+    client: int = 0
+
+
+class Create(_OnTable, frozen=True, kw_only=True):
+    """Propose version 0: of a new table, of one that is there (to lose), of one that was dropped (anew)."""
+
+    fate: Fate = Fate.ANSWERED
+    limit: int = 0
+    """With `backlog-limit`: of unbackfilled commits; 0: none."""
+    by_subject: bool = False
+    """Whether backfilling is left to the subject."""
+
+
+class Commit(_OnTable, frozen=True, kw_only=True):
+    """Propose a version, as a new attempt."""
+
+    ahead: int = 0
+    """0: the next version; below: one that is taken; above: one whose predecessor is missing."""
+    fate: Fate = Fate.ANSWERED
+
+
+class Resend(_OnTable, frozen=True, kw_only=True):
+    """Send an earlier proposal again, as it is."""
+
+    which: int = 0
+    """Counted from the last one."""
+    fate: Fate = Fate.ANSWERED
+
+
+class Deliver(_Step, frozen=True, kw_only=True):
+    """A delayed request arrives."""
+
+    which: int = 0
+    given_up: bool = False
+    """Whether its client stopped waiting before."""
+
+
+class Resolve(_OnTable, frozen=True, kw_only=True):
+    """Ask what became of an attempt."""
+
+    which: int = 0
+    fate: Fate = Fate.ANSWERED
+
+
+class Read(_OnTable, frozen=True, kw_only=True):
+    """Ask for commits."""
+
+    start: int | None = None
+    end: int | None = None
+
+
+class Load(_OnTable, frozen=True, kw_only=True):
+    """Find the table by its name."""
+
+
+class Backfill(_OnTable, frozen=True, kw_only=True):
+    behind: int = 0
+    """So many versions before the newest; below 0: beyond it."""
+
+
+class Look(_OnTable, frozen=True, kw_only=True):
+    """List the files, as a stranger."""
+
+
+class Drop(_OnTable, frozen=True, kw_only=True):
+    pass
+
+
+class Restart(_Step, frozen=True, kw_only=True):
+    """The subject dies, and starts again."""
+
+
+Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Look | Drop | Restart
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A scenario: all that is needed to run it again."""
+
+    seed: int
+    """Of the attempts' ids."""
+    steps: tuple[Step, ...]
+    watched: bool = False
+    """Whether a reader asks after every step."""
+
+
+def encode(program: Program) -> str:
+    return msgspec.json.encode(program).decode()
+
+
+def decode(text: str) -> Program:
+    """Raises `msgspec.DecodeError` for what is none."""
+    return msgspec.json.decode(text, type=Program)
