@@ -1,32 +1,245 @@
-"""Concurrent writers: of all who propose one version, one gets it."""
+"""Concurrent writers: of all who propose one version, one gets it, and everybody else is told so.
+
+The variations: who proposes (two, three, five, in turn or all at once), when the requests arrive (in order, in reverse,
+long after others committed), and what the losers do next. managed-commits, "Commit Protocol"; catalog-managed, "Commit
+Protocol".
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from conformance.checks.registry import Family, check
-from conformance.interface.messages import Conflict, Ratified
-from conformance.scenario.scenario import Scenario
+from conformance.history import digests
+from conformance.interface.messages import CommitEntry, Conflict, Ratified, Rejected, Unknown
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+
+RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
+"""What a race for one version is evidence for."""
 
 
-@check(Family.CONCURRENT_WRITERS, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
+def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Told]) -> Told:
+    """Of those who proposed the version at the same time. Some may have been refused for other reasons, not all."""
+    won = [told for told in race if isinstance(told.answer, Ratified)]
+    if not won:
+        if any(isinstance(told.answer, Rejected | Unknown) for told in race):
+            raise Inconclusive(f"nobody got version {version}; some were refused, which its owner may do")
+        s.fail("PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", told=race[:2], table=table, version=version,
+               expected=f"version {version} was free: one of its {len(race)} proposals is ratified",
+               observed="none was")  # fmt: skip
+    s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", told=won[:2], table=table, version=version,
+              expected=f"of {len(race)} proposals of version {version} one is ratified",
+              observed=f"{len(won)} were told that they are version {version}")  # fmt: skip
+    for told in race:
+        if told is not won[0]:
+            s.expect(told, (Conflict, Rejected), "PROFILE-CORE-04", because=won,
+                     expected=f"version {version} is taken: a conflict")  # fmt: skip
+    table.versions += 1
+    return won[0]
+
+
+def burst(s: Scenario, table: TableHandle, clients: Sequence[str], order: Sequence[int] | None = None) -> list[Told]:
+    """All propose the next version before any request arrives; `order`: in which they do, else as they were sent."""
+    sent = [s.delay(client, s.proposal(table)) for client in clients]
+    return [s.deliver(sent[place]) for place in (range(len(sent)) if order is None else order)]
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
 def of_two_writers_of_one_version_one_wins(s: Scenario) -> None:
     """Of two writers that propose the same version one is ratified; the other is told of a conflict, and its next
     proposal of the version after that is ratified."""
     table = s.create()
     won = s.land(table, client="first")
     lost = s.commit(table, 1, client="second")
-    s.expect(
-        lost, Conflict, "PROFILE-CORE-04", "MC-COMMIT-02", expected="version 1 is taken: a conflict", because=(won,)
-    )
+    s.expect(lost, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
+             expected="version 1 is taken: it is not ratified again")  # fmt: skip
     s.land(table, client="second")
 
 
-@check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06")
-def a_replay_is_ratified_again(s: Scenario) -> None:
-    """A writer whose answer was lost sends the same attempt again, and is told that it landed."""
+@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-04")
+def a_lost_race_is_a_conflict(s: Scenario) -> None:
+    """A proposal that lost its version to another is answered as a conflict, not as an error that ends the write: its
+    writer rebases, proposes the version after that, and is ratified."""
     table = s.create()
-    sent = s.lose("writer", s.proposal(table, 1))
+    s.land(table, client="first")
+    s.contend(table, 1, client="second")
+    s.land(table, client="second")
+    s.contend(table, 2, client="first")
+    s.land(table, client="first")
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def of_five_writers_at_once_one_wins(s: Scenario) -> None:
+    """Five writers propose version 1 before any of the proposals arrives. Whichever comes first, one is ratified and
+    four are told of a conflict; then all five race for version 2."""
+    table = s.create()
+    writers = ["first", "second", "third", "fourth", "fifth"]
+    one_winner(s, table, 1, burst(s, table, writers))
+    one_winner(s, table, 2, burst(s, table, writers, order=[3, 1, 4, 0, 2]))
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def requests_that_arrive_in_reverse_have_one_winner(s: Scenario) -> None:
+    """Three writers send proposals of version 1; the last one that was sent arrives first. One is ratified, whichever
+    it is, and the version after it is free for the others."""
+    table = s.create()
+    one_winner(s, table, 1, burst(s, table, ["first", "second", "third"], order=[2, 1, 0]))
+    s.land(table, client="first")
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE, "MC-FEATURE-02", "CM-FEATURE-01")
+def three_writers_race_for_each_of_four_versions(s: Scenario) -> None:
+    """Three writers race for every version, and each round another one comes first. Every version has one winner, and
+    in the end the log is the winners in their order."""
+    table = s.create()
+    writers = ["first", "second", "third"]
+    for start in range(4):
+        order = [(start + place) % 3 for place in range(3)]
+        one_winner(s, table, table.versions, burst(s, table, writers, order))
+    s.get_commits(table)
+
+
+@check(Family.CONCURRENT_WRITERS, "MC-API-03", "CM-CATALOG-03", "PROFILE-CORE-05")
+def writers_in_turn_all_land(s: Scenario) -> None:
+    """Three writers take turns, each proposing the version after the one before. Nobody is in anybody's way: all are
+    ratified, at the versions that they proposed."""
+    table = s.create()
+    for client in ("first", "second", "third", "first", "second", "third"):
+        s.land(table, client=client)
+    s.get_commits(table)
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def a_proposal_that_arrives_late_does_not_replace_what_landed(s: Scenario) -> None:
+    """A proposal of version 1 is delayed on its way while another writer lands versions 1 to 3. When it arrives it is
+    a conflict; version 1 stays what it was, and a new proposal of version 4 is ratified."""
+    table = s.create()
+    late = s.delay("slow", s.proposal(table, 1))
+    fast = [s.land(table, client="fast") for _ in range(3)]
+    told = s.deliver(late)
+    s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
+             expected="version 1 is taken since long: it is not ratified again")  # fmt: skip
+    s.get_commits(table)
+    s.land(table, client="slow")
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def late_proposals_that_arrive_in_reverse_all_lose(s: Scenario) -> None:
+    """Proposals of versions 1, 2 and 3 by slow writers arrive after others have landed those versions, the highest
+    first. All of them are conflicts, however old the version is."""
+    table = s.create()
+    late = [s.delay(f"slow {version}", s.proposal(table, version)) for version in (1, 2, 3)]
+    landed = [s.land(table, client="fast") for _ in range(3)]
+    for delayed, won in zip(reversed(late), reversed(landed), strict=True):
+        s.expect(s.deliver(delayed), (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
+                 expected="its version is taken: it is not ratified again")  # fmt: skip
+    s.land(table, client="slow 1")
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def a_version_that_is_published_stays_taken(s: Scenario) -> None:
+    """After versions 1 and 2 are published, and the owner may have forgotten them, a writer that knows of none of them
+    proposes version 1, and then 2: conflicts both. Version 3 is free."""
+    table = s.create()
+    for _ in range(2):
+        s.land(table)
+    s.backfill(table, 2)
+    for version in (1, 2):
+        s.contend(table, version, client="late")
+    s.land(table, client="late")
+
+
+@check(Family.CONCURRENT_WRITERS, *RACE)
+def version_0_cannot_be_committed_again(s: Scenario) -> None:
+    """A proposal of version 0 of a table that exists is not ratified; version 1 is."""
+    table = s.create()
+    told = s.commit(table, 0)
+    s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 is there: not ratified")
+    s.land(table)
+
+
+def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
+    """What a list says that a version is: its file, or its content in whatever format. None: nothing."""
+    for commit in commits:
+        if commit.version == version and commit.actions is not None:
+            return digests.of_actions(commit.actions)
+        if commit.version == version:
+            return commit.file_name
+    return None
+
+
+@check(Family.CONCURRENT_WRITERS, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "CM-LOG-07", "MC-FEATURE-02",
+       "CM-FEATURE-01", ways=("staged", "inline"))  # fmt: skip
+def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
+    """A writer that lost version 1 leaves no trace in it: the owner goes on to list the winner's commit, with the
+    winner's content, whole, before and after the loser's proposal, and so does whoever asks next."""
+    table = s.create()
+    won = s.land(table, client="first")
+    before = s.get_commits(table)
+    lost = s.contend(table, 1, client="second")
+    after = s.get_commits(table, client="other reader")
+    was, now = _told(before.commits, 1), _told(after.commits, 1)
+    s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
+              told=(won, lost), table=table, version=1, expected="version 1 is the winner's commit, as it was before the other lost",
+              observed=f"before the lost race it was listed as {was}, after it as {now}")  # fmt: skip
+    s.backfill(table, 1)
+    s.published(table)
+
+
+@check(Family.CONCURRENT_WRITERS, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-06")
+def a_winner_that_never_heard_of_it_keeps_its_version(s: Scenario) -> None:
+    """The winner of version 1 never gets its answer. The version is taken all the same: another writer's proposal of it
+    is a conflict, and the next version is free. In the end the winner's attempt is in the log once."""
+    table = s.create()
+    sent = s.lose("unlucky", s.proposal(table, 1))
+    if not isinstance(sent.answer, Ratified):
+        raise Inconclusive(f"operation {sent.number} was not ratified: there is no answer to lose")
+    table.versions += 1
+    s.contend(table, 1, client="other")
+    s.land(table, client="other")
+    s.get_commits(table)
+
+
+@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-06")
+def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
+    """The network delivers a proposal of version 1 twice, the second time after another writer landed version 2.
+    Whatever the second one is answered, the attempt is in the log once, as version 1."""
+    table = s.create()
+    request = s.proposal(table, 1)
+    twice = [s.delay("doubled", request), s.delay("doubled", request)]
+    s.expect(s.deliver(twice[0]), Ratified, "PROFILE-CORE-05", may_refuse=True, expected="version 1 is free: ratified")
     table.versions += 1
     s.land(table, client="other")
-    again = s.ask("writer", sent.request)
-    if "idempotent-retry" in s.identity.profiles:
-        s.expect(again, Ratified, "PROFILE-RETRY-01", expected="the attempt is version 1: ratified", because=(sent,))
+    again = s.deliver(twice[1])
+    s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06",
+             expected="`ratified` as version 1, or a conflict; in any case nothing is applied again")  # fmt: skip
+    s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", told=(again,),
+              table=table, expected="the attempt is version 1, and no other version",
+              observed=f"it was told to be {again.answer}")  # fmt: skip
+    s.get_commits(table)
+    s.land(table, client="other")
+
+
+@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")
+def tables_do_not_share_their_versions(s: Scenario) -> None:
+    """Two tables with the same owner: what is committed to one leaves the versions of the other free, whatever order
+    their writers come in."""
+    orders, returns = s.create("orders"), s.create("returns")
+    for _ in range(3):
+        s.land(orders)
+    s.land(returns)
+    s.contend(returns, 1)
+    s.land(orders)
+    s.land(returns)
+    s.get_commits(returns)
+
+
+@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")
+def who_lost_once_may_win_the_next(s: Scenario) -> None:
+    """A writer that lost versions 1 and 2 proposes version 3 first, and gets it: having lost is held against nobody."""
+    table = s.create()
+    for version in (1, 2):
+        s.land(table, client="lucky")
+        s.contend(table, version, client="unlucky")
+    s.land(table, client="unlucky")
+    s.contend(table, 3, client="lucky")

@@ -265,8 +265,11 @@ class Scenario:
             told = self.commit(table, version, client=client, **options)
             if not isinstance(told.answer, m.Rejected):
                 break
-        twice = ("MC-COMMIT-02", "CM-COMMIT-08") if isinstance(told.answer, m.Ratified) else ()
-        self.expect(told, m.Conflict, *twice, "PROFILE-CORE-04",
+        broken: tuple[str, ...] = ()
+        if isinstance(told.answer, m.Ratified):
+            elsewhere = told.answer.version != version
+            broken = ("MC-API-03", "CM-CATALOG-03") if elsewhere else ("MC-COMMIT-02", "CM-COMMIT-08")
+        self.expect(told, m.Conflict, *broken, "PROFILE-CORE-04",
                     expected=f"version {version} is taken: the proposal is answered as a conflict, so that its writer "
                     f"knows to rebase and propose again")  # fmt: skip
         return told
