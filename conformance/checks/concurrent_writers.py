@@ -180,7 +180,8 @@ def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
     after = s.get_commits(table, client="other reader")
     was, now = _told(before.commits, 1), _told(after.commits, 1)
     s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
-              told=(won, lost), table=table, version=1, expected="version 1 is the winner's commit, as it was before the other lost",
+              told=(won, lost), table=table, version=1,
+              expected="version 1 is the winner's commit, as it was before the other lost",
               observed=f"before the lost race it was listed as {was}, after it as {now}")  # fmt: skip
     s.backfill(table, 1)
     s.published(table)

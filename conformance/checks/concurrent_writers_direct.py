@@ -68,7 +68,7 @@ def a_commit_that_is_visible_counts_although_nobody_told_the_owner(s: Scenario) 
     made = published_by_a_stranger(s, table)
     told = s.commit(table, 2, client="next")
     s.expect(told, Ratified, *VISIBLE, because=(made,), may_refuse=True,
-             expected="version 1 is visible in the log, so it is committed, and version 2 comes next: ratified")  # fmt: skip
+             expected="version 1 is visible, so it is committed, and version 2 comes next: ratified")  # fmt: skip
     table.versions += 1
     s.land(table)
     s.published(table)

@@ -52,8 +52,8 @@ def the_first_commit_of_a_table_is_version_1(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, *ORDER, "PROFILE-CORE-05")
 def publishing_does_not_change_which_version_is_next(s: Scenario) -> None:
-    """With versions 1 and 2 published, and perhaps forgotten by the owner, version 4 is as early as before, and version 3
-    is the next."""
+    """With versions 1 and 2 published, and perhaps forgotten by the owner, version 4 is as early as before, and
+    version 3 is the next."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -72,7 +72,8 @@ def a_proposal_that_came_too_early_does_not_land_later(s: Scenario) -> None:
     s.land(table, client="other")
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 2, *REFUSED, told=(early, seen.told), table=table, version=3,
-              expected="version 3 was refused: version 2 is the latest", observed=f"the latest version is {seen.latest}")  # fmt: skip
+              expected="version 3 was refused: version 2 is the latest",
+              observed=f"the latest version is {seen.latest}")  # fmt: skip
     s.land(table, client="other")
 
 
