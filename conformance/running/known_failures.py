@@ -32,14 +32,20 @@ _HEADING: Final = """\
 _LONGEST_COMMENT: Final = 300
 
 
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    case: str
+    reason: str
+    requirement: str | None = None
+
+
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    known_failure: tuple[KnownFailure, ...] = msgspec.field(default=(), name="known-failure")
+    known_failure: tuple[_Entry, ...] = msgspec.field(default=(), name="known-failure")
 
 
 def read(file: Path) -> tuple[KnownFailure, ...]:
     """Raises `UnusableError`, which names the entry."""
     try:
-        found = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
+        entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
     except OSError as error:
         raise UnusableError(f"the list of known failures {file} cannot be read: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -47,6 +53,7 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     except msgspec.ValidationError as error:
         form = "[[known-failure]] with case, reason and, if only one is known, requirement"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error
+    found = tuple(KnownFailure(case=each.case, reason=each.reason, requirement=each.requirement) for each in entries)
     for number, entry in enumerate(found, 1):
         problem = _problem(entry)
         if problem:

@@ -1,0 +1,46 @@
+"""Results of cases, made by hand."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.interface.messages import Identity
+from conformance.results import CaseResult, Layer, Verdict, Violation
+
+MUST: Final = "PROFILE-RETRY-01"
+OTHER_MUST: Final = "MC-COMMIT-02"
+SHOULD: Final = "MC-BACKFILL-04"
+MAY: Final = "MC-GET-04"
+UNTESTABLE: Final = "MC-API-02"
+
+
+def identity(*profiles: str, side: str = "owner", **options: object) -> Identity:
+    ways = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline")}
+    settings = {"ways": ways, **options}
+    return Identity(name="made", version="1", interface_version=1, side=side, profiles=("core", *profiles), **settings)  # type: ignore[arg-type]
+
+
+def case(
+    name: str = "limits/a-check[managedCommit/staged]",
+    verdict: Verdict = Verdict.PASSED,
+    *violated: tuple[str, ...],
+    requirements: tuple[str, ...] = (MUST,),
+    reason: str = "",
+) -> CaseResult:
+    """`violated`: the requirements of each violation."""
+    family, _, rest = name.partition("/")
+    check, _, variant = rest.partition("[")
+    dialect, _, way = variant.removesuffix("]").partition("/")
+    return CaseResult(
+        case=name,
+        check=check,
+        title="A check.",
+        family=family,
+        layer=Layer.EXAMPLE,
+        dialect=dialect,
+        way=way,
+        requirements=requirements,
+        verdict=Verdict.FAILED if violated else verdict,
+        reason=reason,
+        violations=tuple(Violation(requirements=each, message="it was so") for each in violated),
+    )

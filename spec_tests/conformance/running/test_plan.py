@@ -1,0 +1,181 @@
+"""Which cases a run has: order, seeds, selection."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.checks.registry import Family, all_checks
+from conformance.results import Layer, Verdict
+from conformance.running.durations import seconds
+from conformance.running.errors import UnusableError
+from conformance.running.plan import LAYERS, case_seed, plan
+from conformance.running.profiles import PROFILES, profile_named
+from conformance.running.selection import Selection, matches, select
+from spec_tests.conformance.running.cases import identity
+
+QUICK = PROFILES["quick"]
+OWNER = identity("staged", "inline", "idempotent-retry")
+ONE = next(
+    check
+    for check in all_checks()
+    if check.family is Family.CONCURRENT_WRITERS and not check.needs and {"staged", "inline"} <= set(check.ways)
+)
+"""Any check that the owner can be asked on several variants."""
+
+
+def test_a_plan_is_the_same_every_time_and_names_no_case_twice() -> None:
+    first = plan(OWNER, QUICK, 7)
+    assert first == plan(OWNER, QUICK, 7)
+    assert len(set(first.order)) == len(first.order) > 10
+
+
+def test_cheap_layers_come_first_and_the_core_families_lead() -> None:
+    cases = plan(OWNER, QUICK, 7).cases
+    layers = [LAYERS.index(case.check.layer) for case in cases]
+    assert layers == sorted(layers)
+    families = [list(Family).index(case.check.family) for case in cases if case.check.layer is Layer.EXAMPLE]
+    assert families == sorted(families)
+    assert cases[0].check.layer is Layer.EXAMPLE
+
+
+def test_a_case_keeps_its_seed_whatever_is_selected_and_gets_another_from_another_run_seed() -> None:
+    everything = {case.name: case.seed for case in plan(OWNER, QUICK, 7).cases}
+    chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
+    assert chosen
+    assert all(everything[case.name] == case.seed for case in chosen)
+    assert len(set(everything.values())) == len(everything)
+    others = {case.name: case.seed for case in plan(OWNER, QUICK, 8).cases}
+    assert all(others[name] != seed for name, seed in everything.items())
+
+
+def test_a_seed_is_a_whole_number_for_every_reader_of_json() -> None:
+    assert all(0 <= case_seed(seed, "a") < 2**53 for seed in range(100))
+
+
+def test_a_subject_gets_checks_of_its_own_side_only() -> None:
+    for side in ("owner", "client"):
+        cases = plan(identity("staged", side=side), QUICK, 0).cases
+        assert {case.check.side for case in cases} == {side}
+
+
+def test_a_case_is_evidence_only_for_what_the_subject_is_held_to() -> None:
+    """Another dialect's requirements, and undeclared profiles', are not."""
+    cases = plan(identity("staged"), QUICK, 0).cases
+    assert cases
+    for case in cases:
+        other = "CM-" if case.variant.dialect == "managedCommit" else "MC-"
+        assert not [each for each in case.requirements if each.startswith((other, "PROFILE-RETRY"))]
+
+
+def test_what_a_subject_does_not_promise_is_skipped_with_the_reason() -> None:
+    needing = [check for check in all_checks() if check.side == "owner" and check.needs]
+    assert needing
+    skipped = {case.check: case for case in plan(identity(), QUICK, 0).skipped}
+    for check in needing:
+        assert skipped[check.name].verdict is Verdict.SKIPPED
+        assert "does not declare" in skipped[check.name].reason
+
+
+def test_counts_come_from_the_profile() -> None:
+    for profile in PROFILES.values():
+        for case in plan(OWNER, profile, 0).cases:
+            assert case.count == profile.counts[case.check.layer]
+    assert all(profile.counts.keys() == set(Layer) for profile in PROFILES.values())
+    assert all(profile.counts[Layer.EXAMPLE] == 1 for profile in PROFILES.values())
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ONE.name,
+        f"concurrent-writers/{ONE.name}",
+        f"concurrent-writers/{ONE.name}[managedCommit/staged]",
+        f"*{ONE.name[1:]}",
+        f"*/{ONE.name}[*/staged]",
+    ],
+)
+def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None:
+    chosen = plan(OWNER, QUICK, 0, select(check=[pattern])).cases
+    assert chosen
+    assert {case.check.name for case in chosen} == {ONE.name}
+    if "staged" in pattern:
+        assert {case.variant.way for case in chosen} == {"staged"}
+
+
+def test_selections_of_one_kind_add_up_and_those_of_different_kinds_narrow() -> None:
+    def names(**chosen: list[str]) -> set[str]:
+        return {case.name for case in plan(OWNER, QUICK, 0, select(**chosen)).cases}
+
+    writers = names(family=["concurrent-writers"])
+    first = sorted(each.name for each in all_checks() if each.family is not ONE.family)[0]
+    assert names(check=[ONE.name]) < writers
+    assert names(check=[ONE.name, first]) == names(check=[ONE.name]) | names(check=[first])
+    assert names(family=["concurrent-writers"], check=[first]) == set()
+    assert names(family=["concurrent-writers"], check=[ONE.name]) == names(check=[ONE.name])
+    assert names(layer=["example"]) >= names(check=[ONE.name])
+
+
+def test_a_requirement_selects_the_cases_that_are_evidence_for_it() -> None:
+    cases = plan(OWNER, QUICK, 0, select(requirement=["PROFILE-CORE-*"])).cases
+    assert cases
+    assert all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
+
+
+def test_a_selection_is_told_as_it_is_typed() -> None:
+    chosen = select(check=["*"], family=["limits"], layer=["model"])
+    assert str(chosen) == "--check '*' --family limits --layer model"
+    assert str(Selection()) == ""
+    assert not Selection()
+    assert chosen
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"check": [f"{ONE.name}x"]}, f"did you mean {ONE.name}"),
+        ({"check": ["qqqq"]}, "list checks"),
+        ({"requirement": ["MC-COMIT-02"]}, "MC-COMMIT-02"),
+        ({"family": ["backfill"]}, "backfill-ordering"),
+        ({"layer": ["models"]}, "did you mean model"),
+    ],
+)
+def test_what_cannot_select_anything_is_refused_with_what_may_be_meant(
+    chosen: dict[str, list[str]], words: str
+) -> None:
+    with pytest.raises(UnusableError) as refused:
+        select(**chosen)
+    assert words in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        ("a[b/c]", "a[b/c]", True),
+        ("a[*]", "a[b/c]", True),
+        ("*", "", True),
+        ("a[bc]", "ab", False),
+        ("a", "ab", False),
+        ("a?", "ab", False),
+    ],
+)
+def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected: bool) -> None:
+    assert matches(pattern, name) is expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90", 90), ("60s", 60), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
+def test_a_time_is_written_as_people_do(text: str, expected: float) -> None:
+    assert seconds(text, "--budget") == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5d", "a minute", "1e3", "inf"])
+def test_what_is_no_time_is_refused_by_the_name_of_its_option(text: str) -> None:
+    with pytest.raises(UnusableError) as refused:
+        seconds(text, "--budget")
+    assert "--budget" in refused.value.problem
+
+
+def test_an_unknown_profile_is_refused_with_the_ones_there_are() -> None:
+    assert profile_named("quick") is QUICK
+    with pytest.raises(UnusableError) as refused:
+        profile_named("fast")
+    assert "quick, standard, thorough" in refused.value.problem

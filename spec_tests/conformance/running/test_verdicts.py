@@ -1,0 +1,121 @@
+"""What cases say of requirements and of profiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.interface.messages import Identity
+from conformance.requirements import load
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, Verdict, Violation
+from conformance.running import verdicts
+from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity
+
+RETRY = identity("idempotent-retry")
+
+
+def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> RequirementResult:
+    (found,) = [each for each in verdicts.requirement_results(cases, who) if each.requirement == requirement]
+    return found
+
+
+def test_there_is_a_verdict_for_every_requirement_of_the_catalogue_in_its_order() -> None:
+    found = verdicts.requirement_results([case()], RETRY)
+    assert [each.requirement for each in found] == [each.id for each in load().requirements]
+    assert all(each.paraphrase and each.source for each in found)
+
+
+def test_one_passed_case_is_enough_to_hold() -> None:
+    found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.INCONCLUSIVE, reason="refused"))
+    assert (found.verdict, found.cases) == (RequirementVerdict.HELD, ("limits/a[x/y]", "limits/b[x/y]"))
+
+
+def test_one_violation_outweighs_every_passed_case_and_stands_first() -> None:
+    found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.FAILED, (MUST,)))
+    assert (found.verdict, found.cases) == (RequirementVerdict.VIOLATED, ("limits/b[x/y]", "limits/a[x/y]"))
+
+
+def test_a_violation_counts_for_a_requirement_that_its_check_did_not_name() -> None:
+    """A checker of histories finds what no check had in mind."""
+    found = verdict_of(OTHER_MUST, case("limits/a[x/y]", Verdict.FAILED, (MUST, OTHER_MUST), requirements=(MUST,)))
+    assert found.verdict is RequirementVerdict.VIOLATED
+
+
+def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
+    failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
+    assert verdict_of(OTHER_MUST, failed).verdict is RequirementVerdict.INCONCLUSIVE
+    passed = case("limits/b[x/y]", requirements=(OTHER_MUST,))
+    assert verdict_of(OTHER_MUST, failed, passed).verdict is RequirementVerdict.HELD
+
+
+def test_advice_that_is_not_followed_is_a_warning_and_a_permission_is_never_violated() -> None:
+    broken = case("limits/a[x/y]", Verdict.FAILED, (SHOULD, MAY), requirements=(SHOULD, MAY))
+    assert verdict_of(SHOULD, broken).verdict is RequirementVerdict.WARNED
+    assert verdict_of(MAY, broken).verdict is RequirementVerdict.INCONCLUSIVE
+    assert verdict_of(MAY, broken, case(requirements=(MAY,))).verdict is RequirementVerdict.HELD
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.NOT_RUN])
+def test_what_was_not_tried_is_no_evidence(verdict: Verdict) -> None:
+    found = verdict_of(MUST, case("limits/a[x/y]", verdict))
+    assert (found.verdict, found.cases) == (RequirementVerdict.NOT_CHECKED, ())
+
+
+def test_a_requirement_of_which_every_case_stayed_open_is_inconclusive_and_says_why() -> None:
+    found = verdict_of(MUST, case("limits/a[x/y]", Verdict.INCONCLUSIVE, reason="it refused"))
+    assert (found.verdict, found.note) == (RequirementVerdict.INCONCLUSIVE, "it refused")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "who", "verdict", "words"),
+    [
+        (MUST, identity(), RequirementVerdict.NOT_APPLICABLE, "idempotent-retry, which the subject does not declare"),
+        (MUST, RETRY, RequirementVerdict.NOT_CHECKED, "no case of this run"),
+        (UNTESTABLE, RETRY, RequirementVerdict.NOT_CHECKED, "nothing that can be observed"),
+        ("MC-COMMIT-02", identity(side="client"), RequirementVerdict.NOT_APPLICABLE, "binds a owner"),
+        (
+            "MC-COMMIT-02",
+            identity(ways={"catalogManaged": ("inline",)}),
+            RequirementVerdict.NOT_APPLICABLE,
+            "offers catalogManaged only",
+        ),
+        ("MC-COMMIT-02", RETRY, RequirementVerdict.NOT_CHECKED, "no case of this run"),
+    ],
+)
+def test_without_a_case_the_verdict_says_why_there_is_none(
+    requirement: str, who: Identity, verdict: RequirementVerdict, words: str
+) -> None:
+    found = verdict_of(requirement, who=who)
+    assert found.verdict is verdict
+    assert words in found.note
+
+
+@pytest.mark.parametrize(
+    ("requirements", "plain", "strict"),
+    [((MUST,), True, True), ((SHOULD,), False, True), ((SHOULD, MUST), True, True), ((MAY,), False, False)],
+)
+def test_a_must_fails_a_run_and_a_should_only_a_strict_one(
+    requirements: tuple[str, ...], plain: bool, strict: bool
+) -> None:
+    violation = Violation(requirements=requirements, message="it was so")
+    assert verdicts.fails(violation) is plain
+    assert verdicts.fails(violation, strict=True) is strict
+
+
+def test_a_declared_profile_without_any_verdict_is_named() -> None:
+    who = identity("idempotent-retry", "attempt-outcome")
+    open_ = case("limits/a[x/y]", Verdict.INCONCLUSIVE, requirements=(MUST,))
+    core = case("limits/b[x/y]", requirements=(OTHER_MUST,))
+    assert verdicts.profiles_without_verdict([open_, core], who) == ("idempotent-retry",)
+    assert "idempotent-retry" in verdicts.without_verdict_in_words(("idempotent-retry",))
+
+
+@pytest.mark.parametrize("other", [case(), case("limits/c[x/y]", Verdict.FAILED, (MUST,))])
+def test_one_case_with_a_verdict_is_enough_for_a_profile(other: CaseResult) -> None:
+    open_ = case("limits/a[x/y]", Verdict.INCONCLUSIVE)
+    assert verdicts.profiles_without_verdict([open_, other], RETRY) == ()
+
+
+def test_a_profile_that_no_case_was_about_is_not_missed() -> None:
+    """A selection leaves most of them out."""
+    skipped = case("limits/a[x/y]", Verdict.SKIPPED, requirements=(MUST,))
+    assert verdicts.profiles_without_verdict([skipped, case(requirements=(OTHER_MUST,))], RETRY) == ()
