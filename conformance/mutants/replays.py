@@ -1,0 +1,224 @@
+"""Owners that are wrong about attempts that they have seen before: replays, and what became of an attempt."""
+
+from __future__ import annotations
+
+import msgspec
+
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.state import Commit
+from conformance.models.storage import Storage
+from conformance.mutants.registry import mutant
+
+
+@mutant("PROFILE-RETRY-01")
+class OnlyTheNewestAttemptIsRemembered(ModelOwner):
+    """It recognises a replay only until the next commit: whoever asks later is told that somebody was faster."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        newest = table.landed.get(request.attempt) == table.latest
+        return super()._replay(table, request) if newest else None
+
+
+@mutant("PROFILE-RETRY-01", bugs=("FB10",))
+class BackfilledAttemptsAreForgotten(ModelOwner):
+    """It knows attempts by the staged files that it still tracks: once a commit is backfilled, its replay is a
+    conflict."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        if table.landed.get(request.attempt, -1) <= table.backfilled and table.way != "direct":
+            return None
+        return super()._replay(table, request)
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-CORE-06")
+class RepliesOnlyOnce(ModelOwner):
+    """It keeps the answer for one replay: who asks a second time is told of a conflict with itself."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        if answer is not None:
+            del table.landed[request.attempt]
+        return answer
+
+
+@mutant("PROFILE-CORE-06", bugs=("FB08",))
+class AttemptsAreKnownByTheirVersion(ModelOwner):
+    """It recognises an attempt only at the version where it landed: a client that rebases after a lost answer commits
+    its changes twice."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        return None if isinstance(answer, m.Rejected) else answer
+
+
+@mutant("MC-FEATURE-02", "CM-PUBLISH-03")
+class TheLastSendCounts(ModelOwner):
+    """A replay overwrites what the attempt said before."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        commit = table.unbackfilled.get(request.version)
+        if isinstance(answer, m.Ratified) and commit is not None and request.actions is not None:
+            self._overwrite(table, request, commit)
+        elif isinstance(answer, m.Ratified) and request.actions is not None:
+            self.storage.put(self._path(table, request.version), content_of(request.actions), time_of(request.actions))
+        return answer
+
+    def _overwrite(self, table: OwnedTable, request: m.Commit, commit: Commit) -> None:
+        actions = request.actions or ()
+        if commit.actions is not None:
+            commit.actions = actions
+        else:
+            path = self._staged_path(table, commit.staged_file or "")
+            self.storage.put(path, content_of(actions), time_of(actions))
+
+
+@mutant("PROFILE-RETRY-02")
+class ConflictsAreAnsweredFromMemory(ModelOwner):
+    """It repeats its first answer to a conflict for ever, and with it a latest version of long ago."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.answered: dict[m.Commit, m.Answer] = {}
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        return self.answered.setdefault(request, answer) if isinstance(answer, m.Conflict) else answer
+
+
+@mutant("PROFILE-RETRY-03")
+class GapsAreRemembered(ModelOwner):
+    """An attempt that came too early is refused as too early for ever, also when it is not any more."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.early: set[str] = set()
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        if isinstance(answer, m.Gap):
+            self.early.add(request.attempt)
+        return m.Gap() if request.attempt in self.early else answer
+
+
+@mutant("MC-FEATURE-03", "CM-COMMIT-01", bugs=("FB27",))
+class LockExpiresInTheMiddle(ModelOwner):
+    """Its lock expires while it commits version 2: the writer is told that the commit failed, and it completes when
+    somebody asks for the commits."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.half_done: dict[str, m.Commit] = {}
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        if request.version == 2 and table.reference not in self.half_done:
+            self.half_done[table.reference] = msgspec.structs.replace(request, staged_file=staged)
+            return m.Rejected(reason="the lock expired", retryable=True)
+        return super()._ratify(table, request, staged)
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        pending = self.half_done.get(request.table)
+        if pending is not None and pending.attempt not in self.tables[request.table].landed:
+            super()._ratify(self.tables[request.table], pending, pending.staged_file)
+        return super().commit(client, request)
+
+
+@mutant("PROFILE-OUTCOME-02")
+class NotLandedIsOnlyAGuess(ModelOwner):
+    """It says that an attempt has not landed, and takes it all the same when it arrives late."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        if isinstance(answer, m.NotLanded):
+            self.tables[request.table].never.discard(request.attempt)
+        return answer
+
+
+@mutant("PROFILE-OUTCOME-02")
+class TombstonesEndWithTheNextCommit(ModelOwner):
+    """It keeps the attempts that were resolved as not landed until the next commit, as if no request could be late by
+    more than that."""
+
+    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
+        table.never.clear()
+        super()._record(table, version, attempt)
+
+
+@mutant("PROFILE-OUTCOME-01", bugs=("FB12",))
+class OutcomesGoWithTheTrackingRow(ModelOwner):
+    """After a commit is backfilled nothing is left of it but its file: asked for the outcome of its attempt, the owner
+    says that it has not landed, and its writer writes everything again."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        table = self.tables.get(request.table)
+        if table is not None and isinstance(answer, m.Landed) and 0 < answer.version <= table.backfilled:
+            return m.NotLanded()
+        return answer
+
+
+@mutant("PROFILE-OUTCOME-01")
+class OutcomesAreToldToTheirWritersOnly(ModelOwner):
+    """It answers for the attempts of who asks, and says of all others that they have not landed."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.whose: dict[str, str] = {}
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self.whose[request.attempt] = client
+        return super().commit(client, request)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        if self.whose.get(request.attempt, client) != client:
+            return m.NotLanded()
+        return super().attempt_outcome(client, request)
+
+
+@mutant("PROFILE-OUTCOME-01")
+class OutcomeIsTheNewestVersion(ModelOwner):
+    """It says that an attempt landed at the version that is the latest now."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        return m.Landed(version=self.tables[request.table].latest) if isinstance(answer, m.Landed) else answer
+
+
+@mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
+class UnknownAttemptsMustHaveLanded(ModelOwner):
+    """It takes an attempt that it does not know for one of long ago, and says that it landed."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
+
+
+@mutant("PROFILE-CORE-07")
+class TombstonesAreLookedAtLast(ModelOwner):
+    """It promises to refuse resolved attempts before anything else, and tells them of conflicts."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        if request.version <= table.latest:
+            return m.Conflict(latest=table.latest)
+        return super()._refusal(table, request, staged)
+
+
+@mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
+class RefusedAttemptsAreSaidToHaveLanded(ModelOwner):
+    """It answers the question for an attempt with the commit that has its version, whoever made it."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.asked: dict[str, int] = {}
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self.asked[request.attempt] = request.version
+        return super().commit(client, request)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        version = self.asked.get(request.attempt)
+        table = self.tables.get(request.table)
+        if table is not None and version is not None and version <= table.latest:
+            return m.Landed(version=version)
+        return super().attempt_outcome(client, request)
