@@ -75,9 +75,9 @@ def listing_of(paths: Iterable[Path]) -> Listing:
                 parts.setdefault((int(stem), int(of)), {})[int(part)] = path
             case [stem, "checkpoint", _, "parquet" | "json"] if _is_version(stem):
                 found.checkpoints.append(Checkpoint(version=int(stem), files=(path,), rank=2))
-    for (version, of), files in parts.items():
+    for (version, count), files in parts.items():
         ordered = tuple(files[part] for part in sorted(files))
-        found.checkpoints.append(Checkpoint(version=version, files=ordered, parts=of, rank=0))
+        found.checkpoints.append(Checkpoint(version=version, files=ordered, parts=count, rank=0))
     return found
 
 

@@ -11,11 +11,13 @@ The owner is correct: whatever goes wrong is the client's. Its storage is a real
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -27,6 +29,7 @@ from conformance.interface import messages as m
 from conformance.models.owner import STAGING, ModelOwner
 from conformance.models.storage import LOG, FolderStorage
 from conformance.results import Violation
+from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary, ClientHost, Heard
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.recording import final_contents
@@ -50,6 +53,8 @@ class ClientScenario(Scenario):
         """By operation: the marker of the client's transaction."""
         self.proposed: list[Proposed] = []
         """What the client under test proposed to the owner, in order."""
+        self.undo: list[Callable[[], object]] = []
+        """What puts the files back as they were, before the final log is looked at."""
         self.owner.listener = self._heard
         host.current = self.owner
 
@@ -84,9 +89,54 @@ class ClientScenario(Scenario):
         """The table's folder."""
         return self.owner.owner.tables[table.reference].location
 
+    def actions_of(self, table: TableHandle, version: int, kind: str) -> list[dict[str, Any]]:
+        """The bodies of a commit's actions of this kind, wherever its content stands."""
+        parsed = [json.loads(each) for each in self.content_of(table, version).splitlines() if each.strip()]
+        return [action[kind] for action in parsed if kind in action]
+
+    def decoded(self, path: str) -> str:
+        """A path in an action is a URL-encoded URI."""
+        return unquote(path)
+
+    # Tables without an owner
+
+    def filesystem_table(self, name: str) -> TableHandle:
+        """A table with version 0 and nobody who owns it."""
+        path = str(self.folder / self.physical(name))
+        table = TableHandle(name=name, reference=path, versions=1, before=1, path=path)
+        self.tables.append(table)
+        actions = proposals.version_0(None, self.attempt(), self.attempt())
+        self.subject.ask("kit", m.Plant(table=path, file=file_name(0), content=proposals.content(actions)))
+        return table
+
+    def write_file(self, table: TableHandle, client: str = "filesystem writer") -> str:
+        """Another writer commits the next version by creating its file. Its content."""
+        content = proposals.content(proposals.append(self.attempt(), self.timestamp(table.versions)))
+        request = m.Transact(table=table.reference, marker=proposals.attempt_of(content) or "")
+        number = self.recording.invoke(client, table.name, request)
+        plant = m.Plant(table=table.reference, file=file_name(table.versions), content=content, if_absent=True)
+        self.subject.ask("kit", plant)
+        self.recording.ended(number, request, m.Committed(version=table.versions))
+        table.versions += 1
+        return content
+
+    def content_of(self, table: TableHandle, version: int) -> str:
+        """Of a commit, wherever it stands."""
+        return self._log(table.reference).get(version, (None, None))[1] or ""
+
+    def listed(self, table: TableHandle) -> tuple[m.CommitEntry, ...]:
+        """What the owner lists; not part of the history."""
+        told = self.subject.ask("kit", m.GetCommits(table=table.reference))
+        return told.commits if isinstance(told, m.Commits) else ()
+
     def asked(self, kind: type[m._Message]) -> Sequence[Heard]:
         """What the client under test asked of the owner, of this kind."""
         return [heard for heard in self.owner.heard if isinstance(heard.request, kind)]
+
+    def conclude(self) -> None:
+        for undo in self.undo:
+            undo()
+        super().conclude()
 
     def close(self) -> None:
         """Remove the folder; nobody is answered any more."""
@@ -178,3 +228,8 @@ class ClientScenario(Scenario):
             if named is not None and named == self.name_of(table):
                 return table.name
         return super()._name(request)
+
+
+def file_name(version: int) -> str:
+    """Of a published commit."""
+    return f"{version:020}.json"

@@ -1,0 +1,345 @@
+"""Tables with logs as they are found in the field: made file by file, with the snapshots that they must give.
+
+    log = LogBuilder.create(s)                       # version 0, through the kit's owner
+    log.land(file("a"), file("b"))                   # version 1
+    log.land(gone("a"))
+    log.backfill(2)
+    log.checkpoint(1)
+    log.hide(log.commit_name(1))                     # as cleanup would
+    log.at(2).files                                  # {"b": None}
+
+What a snapshot must be is told by a replay of its own: from the newest version to the oldest, and what is met first
+holds. Readers go the other way. Whatever was planted or hidden is as before when the scenario ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from conformance.interface import messages as m
+from conformance.models.storage import LOG
+from conformance.scenario import checkpoint_files, proposals
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.scenario import TableHandle, Told
+
+Action = dict[str, Any]
+OWNED: Final = "delta.managedCommit."
+"""Properties that an owner adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a snapshot must be. Paths are decoded once."""
+
+    version: int
+    files: dict[str, str | None]
+    """With the value of the column `part`."""
+    properties: dict[str, str]
+    applications: dict[str, int]
+    domains: dict[str, str]
+    timestamp: int | None
+    """The in-commit timestamp; None: it has none."""
+
+
+@dataclass(kw_only=True)
+class LogBuilder:
+    """One table's log. `actions` is what each version says, and the only source of what is expected."""
+
+    s: ClientScenario
+    name: str
+    location: str
+    table: TableHandle | None = None
+    """None: a filesystem table, which no owner has."""
+    actions: dict[int, list[Action]] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
+    """The operations that committed the versions."""
+    _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
+    """Files as they were before the builder touched them."""
+
+    @classmethod
+    def create(cls, s: ClientScenario, name: str = "orders", **options: Any) -> LogBuilder:
+        """A table with version 0. `options`: of `table_actions`."""
+        attempt = s.attempt()
+        actions = table_actions(s.dialect, attempt, s.timestamp(0), **options)
+        table = s.create(name, attempt=attempt, actions=actions)
+        log = cls(s=s, name=name, location=s.location(table), table=table)
+        published = log.folder / log.commit_name(0)
+        log.actions[0] = [json.loads(line) for line in published.read_text("utf-8").splitlines()]
+        s.undo.append(log.restore)
+        return log
+
+    @classmethod
+    def filesystem(cls, s: ClientScenario, name: str = "imports") -> LogBuilder:
+        """A table without versions, which no owner knows."""
+        log = cls(s=s, name=name, location=str(s.folder / s.physical(name)))
+        s.undo.append(log.restore)
+        return log
+
+    # Versions
+
+    def land(self, *actions: str, timestamp: int | None = None) -> Told:
+        """The next version, through the owner."""
+        assert self.table is not None
+        version, attempt = self.table.versions, self.s.attempt()
+        time = self.s.timestamp(version) if timestamp is None else timestamp
+        lines = (proposals.commit_info(attempt, time), *actions)
+        told = self.s.land(self.table, attempt=attempt, actions=lines)
+        self.actions[version] = [json.loads(line) for line in lines]
+        self.told[version] = told
+        return told
+
+    def write(self, *lines: str, modified: int) -> int:
+        """The next version of a filesystem table, with its file's modification time. Its number."""
+        version = len(self.actions)
+        self.actions[version] = [json.loads(line) for line in lines]
+        self._put(self.folder / self.commit_name(version), proposals.content(lines).encode(), modified)
+        return version
+
+    def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Told:
+        """The owner takes a filesystem table over with its next version, which sets these properties too."""
+        version, attempt = len(self.actions), self.s.attempt()
+        lines = (
+            proposals.commit_info(attempt, timestamp, "SET TBLPROPERTIES"),
+            proposals.protocol(self.s.dialect),
+            proposals.metadata(self.s.attempt(), timestamp, properties),
+        )
+        self.table = TableHandle(name=self.name, reference=self.location, versions=version + 1, before=version)
+        self.s.tables.append(self.table)
+        request = m.TakeOver(
+            path=self.location, name=self.s.physical(self.name), feature=self.s.dialect, way=self.s.way,
+            version=version, attempt=attempt, actions=lines,
+        )  # fmt: skip
+        told = self.s.ask("migrator", request, self.table)
+        ratified = self.s.expect(told, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner takes the table over")
+        self.table.reference = ratified.table or ""
+        self.table.ownership.append(attempt)
+        self.actions[version] = [json.loads(line) for line in lines]
+        self.told[version] = told
+        return told
+
+    def backfill(self, version: int) -> None:
+        """Publish up to a version."""
+        assert self.table is not None
+        self.s.backfill(self.table, version)
+
+    @property
+    def latest(self) -> int:
+        return max(self.actions)
+
+    @property
+    def published(self) -> int:
+        """The highest version that a listing shows."""
+        stems = [path.name.removesuffix(".json") for path in self.folder.glob("*.json")]
+        return max((int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal()), default=-1)
+
+    # Other files of the log
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.location) / LOG
+
+    def commit_name(self, version: int) -> str:
+        return f"{version:020}.json"
+
+    def plant(self, name: str, content: bytes, *, modified: int | None = None) -> None:
+        """Write a file, or write it anew, whole. Its path is below the log folder."""
+        self._remember(self.folder / name)
+        self._put(self.folder / name, content, proposals.BASE_TIME if modified is None else modified)
+
+    def hide(self, *names: str) -> None:
+        """Take files away, for as long as the scenario lasts or until `restore`."""
+        for name in names:
+            self._remember(self.folder / name)
+            (self.folder / name).unlink()
+
+    def staged(self) -> list[str]:
+        """The files in the staging folder, by their paths below the log folder."""
+        return [str(path.relative_to(self.folder)) for path in sorted(self.folder.glob("_*commits/*.json"))]
+
+    def restore(self) -> None:
+        """All files as they were."""
+        for path, before in self._before.items():
+            if before is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(before[0])
+                os.utime(path, ns=(before[1], before[1]))
+        self._before.clear()
+
+    def checkpoint(self, version: int, *, parts: int = 1) -> list[str]:
+        """A classic checkpoint, or one of several parts. The names of its files."""
+        actions = self.reconciled(version)
+        if parts == 1:
+            names = [f"{version:020}.checkpoint.parquet"]
+        else:
+            names = [f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
+        for number, name in enumerate(names):
+            self.plant(name, checkpoint_files.parquet(actions[number::parts]))
+        return names
+
+    def v2_checkpoint(self, version: int, *, form: str = "json") -> list[str]:
+        """A manifest with one sidecar, which holds the files. `form`: `json` or `parquet`."""
+        identifier, actions = self.s.attempt(), self.reconciled(version)
+        in_sidecar = [action for action in actions if "add" in action or "remove" in action]
+        content = checkpoint_files.parquet(in_sidecar)
+        sidecar = f"{self.s.attempt()}.parquet"
+        body = {"path": sidecar, "sizeInBytes": len(content), "modificationTime": proposals.BASE_TIME}
+        manifest: list[Action] = [{"checkpointMetadata": {"version": version}}, {"sidecar": body}]
+        manifest += [action for action in actions if action not in in_sidecar]
+        name = f"{version:020}.checkpoint.{identifier}.{form}"
+        self.plant(f"_sidecars/{sidecar}", content)
+        self.plant(name, _lines(manifest) if form == "json" else checkpoint_files.parquet(manifest))
+        return [name, f"_sidecars/{sidecar}"]
+
+    def hint(self, version: int, **more: Any) -> str:
+        """`_last_checkpoint`."""
+        self.plant("_last_checkpoint", json.dumps({"version": version, "size": 1, **more}).encode())
+        return "_last_checkpoint"
+
+    def compaction(self, start: int, end: int) -> str:
+        name = f"{start:020}.{end:020}.compacted.json"
+        self.plant(name, _lines(self.reconciled(end, start)))
+        return name
+
+    def checksum(self, version: int, *, of: int | None = None, **changed: Any) -> str:
+        """`<version>.crc`. `of`: it says what another version is; `changed`: fields that say something else."""
+        actions = self.reconciled(version if of is None else of)
+        adds = [action["add"] for action in actions if "add" in action]
+        body = {
+            "tableSizeBytes": sum(add["size"] for add in adds),
+            "numFiles": len(adds),
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "inCommitTimestampOpt": self.at(version).timestamp,
+            "setTransactions": [action["txn"] for action in actions if "txn" in action],
+            "domainMetadata": [action["domainMetadata"] for action in actions if "domainMetadata" in action],
+            "metadata": next(action["metaData"] for action in actions if "metaData" in action),
+            "protocol": next(action["protocol"] for action in actions if "protocol" in action),
+        }
+        name = f"{version:020}.crc"
+        self.plant(name, json.dumps({**body, **changed}).encode())
+        return name
+
+    # What must be
+
+    def reconciled(self, version: int, start: int = 0) -> list[Action]:
+        """The actions that hold after the versions from `start` to `version`: each is the last one of its kind, of its
+        file, application or domain. Removals are among them, as compactions and checkpoints keep them."""
+        held: dict[tuple[str, ...], Action] = {}
+        for number in range(version, start - 1, -1):
+            for action in reversed(self.actions[number]):
+                key = _subject(action)
+                if key is not None:
+                    held.setdefault(key, action)
+        if start > 0:
+            return list(held.values())
+        return [action for action in held.values() if not action.get("domainMetadata", {}).get("removed")]
+
+    def at(self, version: int) -> Expected:
+        """The snapshot of a version."""
+        found: dict[str, list[Any]] = {}
+        for action in self.reconciled(version):
+            for kind, body in action.items():
+                found.setdefault(kind, []).append(body)
+        info: Action = next((action["commitInfo"] for action in self.actions[version] if "commitInfo" in action), {})
+        properties: dict[str, str] = found["metaData"][0]["configuration"]
+        return Expected(
+            version=version,
+            files={unquote(add["path"]): add["partitionValues"].get("part") or None for add in found.get("add", [])},
+            properties={name: value for name, value in properties.items() if not name.startswith(OWNED)},
+            applications={body["appId"]: body["version"] for body in found.get("txn", [])},
+            domains={body["domain"]: body["configuration"] for body in found.get("domainMetadata", [])},
+            timestamp=info.get("inCommitTimestamp"),
+        )
+
+    def _put(self, path: Path, content: bytes, modified: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.s.folder / f".{path.name}.planted"
+        temporary.write_bytes(content)
+        os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
+        temporary.replace(path)
+
+    def _remember(self, path: Path) -> None:
+        if path not in self._before:
+            self._before[path] = (path.read_bytes(), path.stat().st_mtime_ns) if path.exists() else None
+
+
+def _subject(action: Action) -> tuple[str, ...] | None:
+    """What an action is about; None: nothing that outlives its commit."""
+    (kind, body), *_ = action.items()
+    match kind:
+        case "protocol" | "metaData":
+            return (kind,)
+        case "add" | "remove":
+            vector = body.get("deletionVector") or {}
+            return (
+                "file",
+                body["path"],
+                *(str(vector.get(each)) for each in ("storageType", "pathOrInlineDv", "offset")),
+            )
+        case "txn":
+            return (kind, body["appId"])
+        case "domainMetadata":
+            return (kind, body["domain"])
+        case _:
+            return None
+
+
+def _lines(actions: Sequence[Action]) -> bytes:
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()
+
+
+# Actions, as lines of a commit
+
+
+def table_actions(
+    dialect: str | None,
+    attempt: str,
+    timestamp: int,
+    *,
+    partitioned: bool = False,
+    reader_features: Sequence[str] = (),
+    writer_features: Sequence[str] = ("domainMetadata",),
+    properties: dict[str, str] | None = None,
+) -> tuple[str, ...]:
+    """Version 0. Reader features are writer features too."""
+    protocol = dict(proposals.PROTOCOLS[dialect])
+    protocol["writerFeatures"] = sorted({*protocol["writerFeatures"], *writer_features, *reader_features})
+    if reader_features:
+        protocol["minReaderVersion"] = 3
+        protocol["readerFeatures"] = sorted({*protocol.get("readerFeatures", ()), *reader_features})
+    info, _, metadata = proposals.version_0(
+        dialect, attempt, attempt, timestamp=timestamp, properties=properties,
+        partition_columns=("part",) if partitioned else (),
+    )  # fmt: skip
+    return info, proposals.line("protocol", protocol), metadata
+
+
+def file(path: str, partition: str | None = None, *, partitioned: bool = False, **more: Any) -> str:
+    """`add`; `path` as it stands in the log, encoded."""
+    body = {**json.loads(proposals.add(path, proposals.BASE_TIME, partition, partitioned=partitioned))["add"], **more}
+    return proposals.line("add", body)
+
+
+def gone(path: str, **more: Any) -> str:
+    """`remove`."""
+    return proposals.line("remove", {**json.loads(proposals.remove(path, proposals.BASE_TIME))["remove"], **more})
+
+
+def domain(name: str, configuration: str, *, removed: bool = False) -> str:
+    return proposals.line("domainMetadata", {"domain": name, "configuration": configuration, "removed": removed})
+
+
+def application(name: str, version: int) -> str:
+    return proposals.line("txn", {"appId": name, "version": version})
+
+
+def vector(identifier: str) -> Action:
+    """A deletion vector of one row, inline."""
+    return {"storageType": "i", "pathOrInlineDv": identifier, "sizeInBytes": 40, "cardinality": 1}

@@ -1,0 +1,152 @@
+"""What a check demands of a reader, against the snapshot that a fixture's log must give.
+
+    must_read(log, 3, "MC-READ-07", expected="version 3 was ratified before the read began")
+    must_read(log, 1, "LOG-09", version=1, expected=...)          # a pinned read
+    must_refuse(log, "LOG-11", version=9, expected=...)
+
+A reader of a managedCommit table may do without its owner, unless it promises fresh snapshots: then whatever it reads
+must be an older snapshot as it was, and the scenario is inconclusive for what it did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from conformance.history.events import Promise
+from conformance.interface import messages as m
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import OWNED, Expected, LogBuilder
+from conformance.scenario.scenario import Inconclusive, Told
+
+
+def must_read(
+    log: LogBuilder, version: int, *requirements: str, expected: str, because: Sequence[Told] = (),
+    may_refuse: bool = False, about: Sequence[str] = (), client: str = "reader", **asked: Any,
+) -> m.SnapshotRead:  # fmt: skip
+    """A read that gives the snapshot of `version`, whole and right. `about`: fields of the answer that the demand is
+    about; a reader that cannot tell them leaves the scenario inconclusive. `may_refuse`: the table needs what a reader
+    need not support. `asked`: more fields of the request."""
+    published = log.published
+    told, since = ask(log, client, **asked)
+    read = told.answer
+    if isinstance(read, m.Rejected) and may_refuse:
+        raise Inconclusive(f"operation {told.number}: the reader does not support such a table: {read.reason}")
+    excuse = _excuse(log, told, version, published, newest_told(log.s, since))
+    if excuse and isinstance(read, m.SnapshotRead):
+        is_snapshot(log, told, read, *requirements)
+    if excuse:
+        raise Inconclusive(f"operation {told.number}: {excuse}")
+    because = because or [log.told[version]] if version in log.told else because
+    snapshot = log.s.expect(
+        told, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected=expected, because=because
+    )
+    log.s.require(
+        snapshot.version == version, *requirements, "PROFILE-CLIENT-01", told=(told, *because), table=log.table,
+        version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
+    )  # fmt: skip
+    is_snapshot(log, told, snapshot, *requirements, because=because, about=about, expected=expected)
+    return snapshot
+
+
+def must_refuse(log: LogBuilder, *requirements: str, expected: str, client: str = "reader", **asked: Any) -> Told:
+    """A read that must not succeed. How the reader says so is its own affair."""
+    told, _ = ask(log, client, **asked)
+    if isinstance(told.answer, m.SnapshotRead):
+        log.s.fail(
+            *requirements, "PROFILE-CLIENT-01", told=(told,), table=log.table, expected=expected,
+            observed=f"a snapshot of version {told.answer.version} with the files {list(told.answer.files)}",
+        )  # fmt: skip
+    return told
+
+
+def ask(log: LogBuilder, client: str = "reader", **asked: Any) -> tuple[Told, int]:
+    """A read, and how much the reader had asked its owner before: for `newest_told`."""
+    since = len(log.s.owner.heard)
+    if log.table is not None and "path" not in asked:
+        asked["table"] = log.s.name_of(log.table)
+    return log.s.act(client, m.Snapshot(**asked)), since
+
+
+def newest_told(s: ClientScenario, since: int) -> int:
+    """The newest version that the owner told a reader since then; -1: it told of none."""
+    answers = [heard.answer for heard in s.owner.heard[since:]]
+    told = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
+    told += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
+    return max(told, default=-1)
+
+
+def is_snapshot(
+    log: LogBuilder, told: Told, read: m.SnapshotRead, *requirements: str, because: Sequence[Told] = (),
+    about: Sequence[str] = (), expected: str = "",
+) -> None:  # fmt: skip
+    """What was read is the snapshot of its version, as far as the reader tells."""
+    if read.version not in log.actions:
+        log.s.fail(
+            *requirements, "PROFILE-CLIENT-01", told=(told,), table=log.table, version=read.version,
+            expected=f"a version of the table, which has {log.latest + 1}", observed=f"version {read.version}",
+        )  # fmt: skip
+    different = differences(log, log.at(read.version), read)
+    log.s.require(
+        not different, *requirements, told=(told, *because), table=log.table, version=read.version,
+        expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
+    )  # fmt: skip
+    untold = [field for field in about if getattr(read, field) is None]
+    if untold:
+        raise Inconclusive(f"operation {told.number}: the reader does not tell {', '.join(untold)}")
+
+
+def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:
+    """In words. Fields that the reader leaves out differ from nothing."""
+    found: list[str] = []
+    right = sorted(_spelled(log, path) for path in expected.files)
+    files = sorted(_spelled(log, path) for path in read.files)
+    if files != right:
+        found.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
+    partitions = {_spelled(log, path): value for path, value in (read.partitions or {}).items()}
+    for path, value in expected.files.items():
+        told = partitions.get(_spelled(log, path), value)
+        if told != value:
+            found.append(f"the partition value of {path} is {told!r}, and must be {value!r}")
+    if read.applications is not None and read.applications != expected.applications:
+        found.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
+    if read.domains is not None and read.domains != expected.domains:
+        found.append(f"the metadata domains are {read.domains}, and must be {expected.domains}")
+    if read.properties is not None:
+        told_properties = {key: value for key, value in read.properties.items() if not key.startswith(OWNED)}
+        if told_properties != expected.properties:
+            found.append(f"the properties are {told_properties}, and must be {expected.properties}")
+    return found
+
+
+def does_without_its_owner(s: ClientScenario) -> bool:
+    """Whether the reader may."""
+    return s.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS.value not in s.identity.promises
+
+
+def _spelled(log: LogBuilder, path: str) -> str:
+    """One spelling for a file in the table's folder, however absolute its path is."""
+    for scheme in ("file://", "file:"):
+        path = path.removeprefix(scheme)
+    return path.removeprefix(f"{log.location}/")
+
+
+def _excuse(log: LogBuilder, told: Told, version: int, published: int, known: int) -> str | None:
+    """Why the reader may have missed `version`; None: it did not, or must not. `published`, `known`: the newest version
+    that was published before the read, and that the owner told during it."""
+    read, request = told.answer, told.request
+    assert isinstance(request, m.Snapshot)
+    travels = request.version is not None or request.timestamp is not None
+    if isinstance(read, m.SnapshotRead):
+        missed = read.version < version and request.version is None
+    else:
+        missed = isinstance(read, m.Rejected) and travels
+    if not missed:
+        return None
+    if travels and known < version:
+        return f"a read of a version or a time may be stale, and version {version} is newer than what the reader knew"
+    says_so = isinstance(read, m.SnapshotRead) and read.stale and log.s.dialect == "managedCommit"
+    enough = not isinstance(read, m.SnapshotRead) or travels or read.version >= published
+    if (says_so or does_without_its_owner(log.s)) and version > published and enough:
+        return f"a managedCommit table may be read without its owner: version {version} was not published before"
+    return None
