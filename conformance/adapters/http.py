@@ -12,6 +12,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from itertools import count
 from types import TracebackType
 from typing import Final, Self
@@ -38,13 +39,22 @@ class _BrokenError(Exception):
 
 
 class HttpSubject:
-    """Safe for threads: each call has a connection for itself. Raises `AdapterError` if nobody answers `hello`."""
+    """Safe for threads: each call has a connection for itself. `at_close`: called last. Raises `AdapterError` if nobody
+    answers `hello`."""
 
-    def __init__(self, url: str, *, timeout: float = TIMEOUT, owner_url: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = TIMEOUT,
+        owner_url: str | None = None,
+        at_close: Callable[[], object] = lambda: None,
+    ) -> None:
         self._url = url
         self._name = f"the subject at {url}"
         self._timeout = timeout
         self._owner_url = owner_url
+        self._at_close = at_close
         parts = urlsplit(url)
         self._address = (parts.hostname or "", parts.port)
         self._secure = parts.scheme == "https"
@@ -191,6 +201,7 @@ class HttpSubject:
         for connection in connections:
             _hang_up(connection)
             connection.close()
+        self._at_close()
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -30,7 +30,8 @@ MOST_PROCESSES: Final = 32
 
 class StdioSubject:
     """Safe for threads: each may ask at any time. `directory`: of the subject, which is given back as it is; without
-    one it gets a temporary one. Raises `AdapterError` if the command does not start, or does not answer `hello`."""
+    one it gets a temporary one. `at_close`: called last. Raises `AdapterError` if the command does not start, or does
+    not answer `hello`."""
 
     def __init__(
         self,
@@ -39,11 +40,13 @@ class StdioSubject:
         timeout: float = TIMEOUT,
         directory: Path | None = None,
         owner_url: str | None = None,
+        at_close: Callable[[], object] = lambda: None,
     ) -> None:
         self._command = tuple(command)
         self._name = f"the process `{shlex.join(command)}`"
         self._timeout = timeout
         self._owner_url = owner_url
+        self._at_close = at_close
         self._temporary = None if directory is not None else Path(tempfile.mkdtemp(prefix="conformance-"))
         self._directory = directory or self._temporary or Path()
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -184,6 +187,7 @@ class StdioSubject:
             self._ended = CLOSED
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
+        self._at_close()
 
     def __enter__(self) -> Self:
         return self
