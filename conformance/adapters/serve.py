@@ -1,0 +1,204 @@
+"""Offer a subject of this process to others: over standard input and output, or at a URL.
+
+    python -m conformance.adapters.serve reference --stdio
+    python -m conformance.adapters.serve python:my_owner:MyOwner --http 8080
+
+Its state is in the folder that `CONFORMANCE_DIRECTORY` names, or in a temporary one. Over HTTP it prints one line of
+JSON with its URL when it listens. The exit code is 0 when it was told to end, or 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from conformance.adapters import wire
+from conformance.adapters.http import HttpSubject
+from conformance.adapters.http_server import HttpServer
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.named import Ask, Handler, UsageError, handler_of
+from conformance.adapters.subject import TIMEOUT, AdapterError
+from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
+from conformance.models.hands import Hands
+from conformance.models.storage import FolderStorage
+
+PORT: Final = 0
+"""A free one."""
+
+
+def serve_stdio(ask: Ask, calls: BinaryIO, replies: BinaryIO) -> None:
+    """Answer calls, one after the other, until there are no more. Raises `AdapterError` for a line that is no call."""
+    for line in calls:
+        if line.strip():
+            try:
+                call = wire.decode(line, Call)
+            except msgspec.DecodeError as error:
+                raise AdapterError(f"{wire.shown(line)} is no call of the interface: {error}") from error
+            replies.write(wire.encode(Reply(id=call.id, answer=ask(call.client, call.request))) + b"\n")
+            replies.flush()
+
+
+def serve_http(ask: Ask, address: str = "", *, public: bool = False) -> HttpServer:
+    """At `[HOST:]PORT`. Raises `UsageError` for an address where it cannot listen."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if address and not port.isdecimal():
+        raise UsageError(f"{address!r} is no address; it is [HOST:]PORT, for example 8080 or 127.0.0.1:8080")
+    try:
+        return HttpServer(ask, host=host, port=int(port or PORT), public=public)
+    except ValueError as error:
+        raise UsageError(f"{error}; `--public` does it all the same") from error
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot listen at {host}:{port or PORT}: {reason}") from error
+
+
+class Served:
+    """A subject of this process that is asked from outside. A client is made anew for each owner that `hello` names."""
+
+    def __init__(self, handler: Handler, directory: Path) -> None:
+        """Raises `UsageError` or `AdapterError` if the subject cannot be made."""
+        self._handler = handler
+        self._directory = directory
+        self._url: str | None = None
+        self._owner: HttpSubject | None = None
+        self._subject: InProcess | None = None if handler.takes_owner else InProcess(self._made(None))
+
+    def _made(self, owner: Ask | None) -> Any:
+        made = self._handler.made(owner=owner, directory=self._directory)
+        if isinstance(made, Hands):
+            make_durable(made, self._directory)
+        return made
+
+    def ask(self, client: str, request: Request) -> Answer:
+        if isinstance(request, Hello) and self._handler.takes_owner:
+            self._meet(request.owner_url)
+        if self._subject is None:
+            raise AdapterError("the first request is `hello`; to a client it names its owner")
+        return self._subject.ask(client, request)
+
+    def _meet(self, url: str | None) -> None:
+        if url is None:
+            raise AdapterError(f"{self._handler.name} is a client: `hello` must name its owner in `owner_url`")
+        if url != self._url:
+            self.close()
+            self._owner = HttpSubject(url, timeout=TIMEOUT)
+            self._subject = InProcess(self._made(self._owner.ask))
+            self._url = url
+
+    def close(self) -> None:
+        if self._subject is not None:
+            self._subject.close()
+        if self._owner is not None:
+            self._owner.close()
+
+
+# The models keep their state in memory; as processes they can be killed.
+
+
+def make_durable(model: Hands, directory: Path) -> None:
+    """Let a model find its state in the folder when it is started again."""
+    files, saved = directory / "files", directory / "saved"
+    for folder in (files, saved):
+        folder.mkdir(parents=True, exist_ok=True)
+    model.storage = FolderStorage(files)
+    model.saved = _SavedFiles(saved)
+    if model.saved:
+        model.restart("kit", Restart())
+
+
+class _SavedFiles(MutableMapping[str, bytes]):
+    """A file for each name; one that is written replaces the old one as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __setitem__(self, name: str, content: bytes) -> None:
+        temporary = self._folder / "new"
+        temporary.write_bytes(content)
+        temporary.replace(self._path(name))
+
+    def __getitem__(self, name: str) -> bytes:
+        try:
+            return self._path(name).read_bytes()
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    def __delitem__(self, name: str) -> None:
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        found = [path.name.removeprefix("table-") for path in self._folder.glob("table-*")]
+        return iter(sorted(unquote(name) for name in found))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"table-{quote(name, safe='')}"
+
+
+# The command
+
+
+def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
+    """Offer the subject until it is told to end: `http` is `[HOST:]PORT`; None: over standard input and output.
+
+    Raises `UsageError` for a name or address that is none, `AdapterError` for a subject, or a caller, that does not
+    speak the interface.
+    """
+    handler = handler_of(name)
+    with contextlib.ExitStack() as made:
+        named = os.environ.get(wire.DIRECTORY_VARIABLE)
+        directory = Path(named or tempfile.mkdtemp(prefix="conformance-"))
+        if not named:
+            made.callback(shutil.rmtree, directory, ignore_errors=True)
+        if http is not None:
+            served = Served(handler, directory)
+            made.callback(served.close)
+            server = made.enter_context(serve_http(served.ask, http, public=public))
+            print(json.dumps({"url": server.url, "subject": name}), flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.wait()
+            return 0
+        # Whatever the subject prints must not get among the replies.
+        with os.fdopen(os.dup(1), "wb") as replies, contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+            os.dup2(2, 1)
+            served = Served(handler, directory)
+            made.callback(served.close)
+            serve_stdio(served.ask, sys.stdin.buffer, replies)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m conformance.adapters.serve", description=__doc__)
+    parser.add_argument("subject")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument("--stdio", action="store_true", help="standard input and output, which is the default")
+    way.add_argument("--http", metavar="[HOST:]PORT", help="at a URL; port 0 is a free one")
+    parser.add_argument("--public", action="store_true", help="let other machines call; nothing asks who calls")
+    options = parser.parse_args(arguments)
+    try:
+        return serve(options.subject, http=options.http, public=options.public)
+    except (UsageError, AdapterError) as error:
+        print(f"error: {error.problem}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
