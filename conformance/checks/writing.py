@@ -2,23 +2,299 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 from conformance.checks.registry import Family, check
 from conformance.interface import messages as m
+from conformance.interface.messages import DataFile, Transact
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import proposals
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.scenario import TableHandle, Told
+
+UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-02", "PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", side="client")
+def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Told:
+    """The client under test appends a file."""
+    return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=file),), **options))
+
+
+def landed(s: ClientScenario, table: TableHandle, told: Told, version: int, *requirements: str, why: str) -> None:
+    """The transaction is the version, and no other one."""
+    expected = f"{why}: the transaction is version {version}, once"
+    done = s.expect(told, m.Committed, *requirements, expected=expected)
+    s.require(done.version == version, *requirements, told=(told,), expected=expected, observed=f"`{done}`")
+    table.versions = max(table.versions, version + 1)
+    s.require(
+        files(s, table).count("mine") == 1, *requirements, told=(told,), expected=expected,
+        observed=f"the table's commits add {files(s, table)}",
+    )  # fmt: skip
+
+
+def files(s: ClientScenario, table: TableHandle) -> list[str]:
+    """Every file that a commit of the table adds, in the order of the versions."""
+    found = []
+    for each in range(table.versions):
+        found += [body["path"] for body in s.actions_of(table, each, "add")]
+    return found
+
+
+# Unknown outcomes
+
+
+@check(Family.REPLAYS, *UNKNOWN, side="client")
 def a_lost_answer_is_resolved_before_anything_is_proposed_again(s: ClientScenario) -> None:
     """A writer whose commit landed but whose answer was lost reports success, and the table has its files once."""
     table = s.create()
-    marker = s.attempt()
-    request = m.Transact(table=s.name_of(table), marker=marker, adds=(m.DataFile(path="a.parquet"),))
     s.owner.on(m.Commit, lose_answer=True)
-    told = s.act("writer", request)
-    table.versions = 2
-    done = s.expect(told, m.Committed, "PROFILE-UNKNOWN-01", "MC-COMMIT-06", expected="the transaction is version 1")
+    told = append(s, table)
+    landed(s, table, told, 1, *UNKNOWN, why="its first proposal was ratified before the answer was lost")
+
+
+@check(Family.REPLAYS, *UNKNOWN, side="client")
+def a_lost_request_is_proposed_again(s: ClientScenario) -> None:
+    """A writer whose request never arrived finds that out, and commits."""
+    table = s.create()
+    s.owner.on(m.Commit, lose_request=True)
+    told = append(s, table)
+    landed(s, table, told, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
+
+
+@check(Family.REPLAYS, *UNKNOWN, side="client")
+def a_landed_commit_is_known_again_after_others_went_on(s: ClientScenario) -> None:
+    """The answer is lost, then others backfill the commit and commit more: the writer does not take its own commit for
+    a lost race."""
+    table = s.create()
+
+    def go_on() -> None:
+        table.versions = 2
+        s.backfill(table, 1)
+        s.land(table, client="other")
+        s.backfill(table, 2)
+
+    s.owner.on(m.Commit, lose_answer=True, after=go_on)
+    told = append(s, table)
+    landed(s, table, told, 1, *UNKNOWN, why="it was version 1 before others went on")
+
+
+@check(Family.REPLAYS, *UNKNOWN, side="client")
+def a_delayed_request_does_not_land_a_second_time(s: ClientScenario) -> None:
+    """The request is late: it arrives when the writer has been told nothing, and proposes again. It lands once."""
+    table = s.create()
+    s.owner.on(m.Commit, lose_request=True)
+    s.owner.on(m.Commit, before=lambda: s.subject.ask("network", first_commit(s)))
+    told = append(s, table)
+    done = s.expect(told, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
+    table.versions = (done.version or 0) + 1
     s.require(
-        done.version == 1, "PROFILE-UNKNOWN-01", told=(told,),
-        expected="the transaction landed as version 1 before its answer was lost: it is version 1, once",
-        observed=f"committed as version {done.version}",
+        files(s, table).count("mine") == 1, *UNKNOWN, told=(told,),
+        expected="the writer made sure that its first request cannot land any more before it proposed again",
+        observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
+
+
+def first_commit(s: ClientScenario) -> m.Request:
+    """The first proposal of the client under test."""
+    return next(each.request for each in s.proposed if isinstance(each.request, m.Commit))
+
+
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", ways=("staged",))
+def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
+    """The writer cannot find out what became of its commit: it says so, and leaves its staged file where it is. The
+    commit was ratified."""
+    table = s.create()
+    s.owner.on(m.Commit, lose_answer=True, times=1000)
+    s.owner.on(m.AttemptOutcome, lose_request=True, times=1000)
+    s.owner.on(m.GetCommits, skip=2, lose_request=True, times=1000)
+    s.owner.on(m.LoadTable, skip=1, lose_request=True, times=1000)
+    told = append(s, table)
+    s.require(
+        not isinstance(told.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", told=(told,),
+        expected="nothing is known of the attempt: the outcome is unknown, not a failure",
+        observed=f"`{told.answer}`",
+    )  # fmt: skip
+    table.versions = 2
+    names = [each.file_name for each in s.listed(table)]
+    staged = [file.name for file in s.observe(table)]
+    for name in names:
+        s.require(
+            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", told=(told,),
+            expected=f"the staged file {name} is version 1: it stays", observed=f"the log folder holds {staged}",
+        )  # fmt: skip
+
+
+# Lost races, refusals, limits
+
+
+@check(Family.WRITING, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client")
+def many_lost_races_are_no_failure(s: ClientScenario) -> None:
+    """A blind append that loses twenty races in a row is committed after them."""
+    table = s.create()
+    for version in range(1, 21):
+        s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
+    table.versions = 21
+    landed(s, table, append(s, table), 21, "CONFLICT-RETRY-01", why="twenty others were faster, and none conflicts")
+
+
+@check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client")
+def a_conflict_that_tells_nothing_is_enough(s: ClientScenario) -> None:
+    """An owner that tells neither the latest version nor the winners with a conflict may do so: the writer asks. The
+    winner is not published yet."""
+    table = s.create()
+    s.owner.on(
+        m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)),
+        change=lambda told: m.Conflict() if isinstance(told, m.Conflict) else told,
+    )  # fmt: skip
+    table.versions = 2
+    landed(s, table, append(s, table), 2, "FIELD-04", "CONFLICT-RETRY-05", why="a blind append lost one race")
+
+
+@check(Family.WRITING, "CONFLICT-RETRY-06", "FIELD-04", side="client")
+def a_writer_that_never_wins_ends(s: ClientScenario) -> None:
+    """An owner that answers every proposal with a conflict, and lists no winner: the writer ends with an error."""
+    table = s.create()
+    s.owner.on(m.Commit, answer=m.Conflict(), times=100_000)
+    told = append(s, table)
+    s.require(
+        not isinstance(told.answer, m.Committed), "PROFILE-CLIENT-02", told=(told,),
+        expected="nothing was ratified: no success", observed=f"`{told.answer}`",
+    )  # fmt: skip
+
+
+@check(Family.WRITING, "CONFLICT-RETRY-02", side="client")
+def a_refusal_is_not_tried_again(s: ClientScenario) -> None:
+    """Only a lost version is tried again: a proposal that the owner refuses for good ends the transaction."""
+    table = s.create()
+    s.owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=100_000)
+    told = append(s, table)
+    tries = len(s.asked(m.Commit))
+    s.require(
+        tries == 1 and not isinstance(told.answer, m.Committed), "CONFLICT-RETRY-02", told=(told,),
+        expected="the owner refused for a reason that another try does not change: one proposal, and an error",
+        observed=f"{tries} proposals, `{told.answer}`",
+    )  # fmt: skip
+
+
+@check(
+    Family.LIMITS, "PROFILE-BACKLOG-03", side="client", ways=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,)
+)  # fmt: skip
+def a_full_backlog_is_backfilled(s: ClientScenario) -> None:
+    """The owner takes no more unbackfilled commits: the writer has them backfilled, and commits."""
+    table = s.create(backlog_limit=2)
+    s.land(table)
+    landed(s, table, append(s, table, "first"), 2, "PROFILE-CLIENT-02", why="there was room") if False else s.land(
+        table
+    )
+    landed(s, table, append(s, table), 3, "PROFILE-BACKLOG-03", why="the backlog of two commits can be backfilled")
+
+
+# Files
+
+
+@check(Family.WRITING, "DELAYED-02", "DELAYED-04", "DELAYED-05", "DELAYED-08", "DELAYED-10", side="client")
+def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> None:
+    """All files of one transaction are in its one commit, each once, with a path that leads to it and the value of its
+    partition."""
+    attempt = s.attempt()
+    actions = proposals.version_0(s.dialect, attempt, s.attempt(), partition_columns=("part",))
+    table = s.create(attempt=attempt, actions=actions)
+    wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y"}
+    adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
+    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
+    s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: version 1")
+    table.versions = 2
+    found = s.actions_of(table, 1, "add")
+    s.require(
+        len(found) == 3, "DELAYED-10", "DELAYED-02", told=(told,), expected="three files were written, and added once",
+        observed=f"{len(found)} add actions",
+    )  # fmt: skip
+    told_of = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
+    s.require(
+        told_of == wanted, "DELAYED-05", told=(told,), observed=f"{told_of}",
+        expected=f"paths are URL-encoded once, and lead to the files; partition values stand as they are: {wanted}",
+    )  # fmt: skip
+    s.require(
+        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", told=(told,),
+        expected="the partition column `part`, and no other",
+        observed=f"{[body.get('partitionValues') for body in found]}",
+    )  # fmt: skip
+
+
+# Whose table it is
+
+
+@check(
+    Family.WRITING,
+    "MC-FILES-11",
+    "CONFLICT-RETRY-03",
+    "CONFLICT-RETRY-05",
+    side="client",
+    dialects=("managedCommit",),
+    ways=("direct",),
+)
+def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
+    """On a table without an owner a writer commits by creating the next file, and never over one that is there."""
+    table = s.filesystem_table("plain")
+    path = table.reference
+    first = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="one"),)))
+    s.expect(first, m.Committed, "MC-FILES-11", expected="nobody else writes: version 1")
+    table.versions = 2
+    planted = s.write_file(table)
+    told = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
+    done = s.expect(told, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
+    s.require(
+        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", told=(told,),
+        expected="version 2 was there: it stays, and the transaction is version 3",
+        observed=f"committed as {done.version}; version 2 reads {s.content_of(table, 2)!r}",
+    )  # fmt: skip
+
+
+@check(
+    Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-CONVERT-10", "MC-FILES-12",
+    side="client",
+)  # fmt: skip
+def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
+    """Who knows no more than the path of an owned table commits through its owner, or not at all; by its name it
+    commits."""
+    table = s.create()
+    path = s.location(table)
+    told = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
+    if isinstance(told.answer, m.Committed):
+        s.require(
+            s.dialect == "managedCommit", "CM-ACCESS-02", told=(told,),
+            expected="a catalog-managed table is written only through its catalog: access by path is refused",
+            observed=f"`{told.answer}`",
+        )  # fmt: skip
+        table.versions += 1
+    landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="by its name nothing stands in the way")
+
+
+# Version 0
+
+
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+def a_creator_knows_its_own_version_0_again(s: ClientScenario) -> None:
+    """A creator whose answer was lost finds that the table is its own."""
+    s.owner.on(m.CreateTable, lose_answer=True)
+    creation = s.creation("created")
+    told = s.act("creator", creation)
+    made = s.expect(
+        told, m.Ratified, "PROFILE-UNKNOWN-02", expected="its version 0 landed before the answer was lost: it succeeded"
+    )
+    s.created("created", told, made)
+
+
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+def a_creator_does_not_take_anothers_version_0_for_its_own(s: ClientScenario) -> None:
+    """A creator whose request was lost, and whose name another creator got, is told that it lost; without another it
+    gets the name."""
+    s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
+    told = s.act("creator", s.creation("taken"))
+    s.require(
+        not isinstance(told.answer, m.Ratified), "PROFILE-UNKNOWN-02", told=(told,),
+        expected="version 0 of that name is another creator's: no success", observed=f"`{told.answer}`",
+    )  # fmt: skip
+    again = s.act("creator", s.creation("free"))
+    s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="nobody has that name"))

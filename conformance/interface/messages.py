@@ -183,8 +183,9 @@ class Restart(_Request, frozen=True, kw_only=True):
     """Start again from what is durable. Profile `harness-control`, or `durable-restart`."""
 
 
-# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that its owner knows;
-# `create_table`, `take_over`, `hand_back`, `drop_table` and `backfill_to_version` may be asked of a client too.
+# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that its owner knows, or the
+# path of a table, for a client that knows no more; `create_table`, `take_over` and `hand_back` may be asked of a client
+# too, which then does its part and asks the owner.
 
 
 class Snapshot(_Request, frozen=True, kw_only=True):

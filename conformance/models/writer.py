@@ -19,9 +19,6 @@ from conformance.models.reader import ModelReader, Refused, Resolved, State, Uns
 from conformance.models.storage import FolderStorage
 from conformance.scenario import proposals
 
-MOST_TRIES: Final = 100
-"""Lost races before a writer gives up. Every one is another's success."""
-
 SUPPORTED: Final = frozenset({"managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata"})
 """Features of the protocol that this writer knows."""
 
@@ -46,13 +43,16 @@ class Transaction:
 class ModelWriter(ModelReader):
     """Commits through `owner`, in the way that the table's owner prescribes."""
 
+    most_tries: int = 100
+    """Lost races before it gives up. Every one is another's success."""
+
     now: int = proposals.BASE_TIME
     """The clock, ms since the epoch. It stands still: timestamps must not need it to go on."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         try:
             self._refuse_protected(request)
-            table = self._resolve(client, request.table)
+            table = self._open(client, request.table)
             base = self._read(client, table, request.read_version, None)
             transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
             return self._transact(client, transaction)
@@ -62,6 +62,25 @@ class ModelWriter(ModelReader):
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
             return m.Unknown(reason=str(unsure))
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        """After a lost answer the identical request once more: the owner knows it again."""
+        told = self.owner(client, request)
+        return self.owner(client, request) if isinstance(told, m.Unknown) else told
+
+    def _open(self, client: str, name: str) -> Resolved:
+        """By name through the owner. Who has no more than a path looks whether the table has an owner, and goes there;
+        a catalog-managed table is written only through its catalog."""
+        if "/" not in name:
+            return self._resolve(client, name)
+        table = self._by_path(name)
+        state = self._read(client, table, None, None)
+        if OWNER_PROPERTY not in state.properties:
+            return table
+        told = self.owner(client, m.LoadTable(path=name))
+        if not isinstance(told, m.Table):
+            raise Refused(f"the owner of {name} is not reached")
+        return Resolved(name=None, reference=told.table, feature=told.feature, way=told.way, log=table.log)
 
     def _refuse_protected(self, request: m.Transact) -> None:
         """What says who owns the table, and how its timestamps count, is not a user's to change."""
@@ -75,13 +94,13 @@ class ModelWriter(ModelReader):
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         if self._recorded(transaction.base, transaction.request) or self._is_empty(transaction.request):
             return m.Committed(version=None)
-        for _ in range(MOST_TRIES):
+        for _ in range(self.most_tries):
             self._catch_up(client, transaction)
             version = transaction.checked.version + 1
             landed = self._propose(client, transaction, version)
             if landed:
                 return m.Committed(version=version)
-        raise Refused(f"{MOST_TRIES} races lost")
+        raise Refused(f"{self.most_tries} races lost")
 
     def _recorded(self, base: State, request: m.Transact) -> bool:
         """Whether the table has this batch of the application, or a later one."""
@@ -174,18 +193,31 @@ class ModelWriter(ModelReader):
         attempt = str(uuid.uuid4())
         transaction.attempts.append(attempt)
         actions = self._actions(transaction, version)
+        if transaction.table.reference is None:
+            return self._put(transaction.table, version, actions)
         request = self._request(transaction.table, version, attempt, actions)
         told = self.owner(client, request)
         if isinstance(told, m.Unknown):
             return self._resolved(client, transaction, request)
         if isinstance(told, m.Rejected) and told.retryable:
-            self.owner(client, m.BackfillToVersion(table=request.table, version=version - 1))
+            self._make_room(client, request)
             return False
-        if isinstance(told, (m.Conflict, m.Gap)):
-            return False
-        if not isinstance(told, m.Ratified):
-            raise Refused(f"the owner refused: {told}")
-        return True
+        if isinstance(told, m.Rejected | m.NotFound | m.Unsupported):
+            self._refused(told)
+        return isinstance(told, m.Ratified)
+
+    def _make_room(self, client: str, request: m.Commit) -> None:
+        """The backlog is full: waiting does not help, backfilling does."""
+        self.owner(client, m.BackfillToVersion(table=request.table, version=request.version - 1))
+
+    def _refused(self, told: m.Answer) -> None:
+        """Only a lost version is tried again."""
+        raise Refused(f"the owner refused: {told}")
+
+    def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
+        """A table without an owner: whoever creates the file first has the version."""
+        storage = FolderStorage(table.log.parent)
+        return storage.put_if_absent(str(table.log / f"{version:020}.json"), proposals.content(actions), self.now)
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
         """In the way that the owner prescribes; what is staged is written to a file of its own first."""

@@ -2,15 +2,233 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
+from conformance.models.owner import STAGING
+from conformance.models.reader import Refused, Resolved
+from conformance.models.storage import LOG, FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
+from conformance.scenario import proposals
+
+UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
+
+# Unknown outcomes
 
 
-@mutant("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", bugs=("FB07",), side="client")
+@mutant(*UNKNOWN, bugs=("FB07",), side="client")
 class TakesUnknownForFailed(ModelClient):
     """After an unknown outcome it proposes the same changes again: they are committed twice."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         return False
+
+
+@mutant(*UNKNOWN, bugs=("FB08",), side="client")
+class LooksForItsCommitAmongTheUnbackfilled(ModelClient):
+    """After an unknown outcome it looks for its file among the commits that the owner still stores: once others
+    backfilled it, it takes its own commit for a lost race."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        self._ask(client, transaction.table)
+        names = [commit.file_name or str(commit.actions) for commit in transaction.table.commits]
+        return any(request.attempt in name or transaction.request.marker in name for name in names)
+
+
+@mutant("MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-UNKNOWN-01", side="client")
+class ReportsUnknownAsFailed(ModelClient):
+    """A commit whose answer was lost is reported as failed, although it landed."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        raise Refused("the owner did not answer")
+
+
+@mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class DeletesItsStagedFile(ModelClient):
+    """After an unknown outcome it removes the file that it staged; the commit was live."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        if request.staged_file is not None:
+            (transaction.table.log / STAGING[transaction.table.feature or ""] / request.staged_file).unlink()
+        return super()._resolved(client, transaction, request)
+
+
+# Lost races, refusals, limits
+
+
+@mutant("CONFLICT-RETRY-01", bugs=("FB35",), side="client")
+class GivesUpAfterFifteenRaces(ModelClient):
+    """A transaction without any conflict fails after fifteen lost races."""
+
+    most_tries = 15
+
+
+@mutant("CONFLICT-RETRY-06", bugs=("FB48",), side="client")
+class TriesForEver(ModelClient):
+    """The owner says conflict and lists nothing: it proposes again without end, one orphan file a try."""
+
+    most_tries = 1_000_000
+
+
+@mutant("FIELD-04", bugs=("FB04",), side="client")
+class LooksForWinnersInTheListing(ModelClient):
+    """The winner is ratified and not published: it finds no winning commit, and fails."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        if transaction.attempts and self._list(transaction.table).newest < transaction.checked.version + 1:
+            raise Refused("no winning commits found")
+        super()._catch_up(client, transaction)
+
+
+@mutant("CONFLICT-RETRY-02", side="client")
+class TriesRefusalsAgain(ModelClient):
+    """A proposal that the owner refuses for good is tried again."""
+
+    def _refused(self, told: m.Answer) -> None:
+        pass
+
+
+@mutant("PROFILE-BACKLOG-03", bugs=("FB46",), side="client")
+class WaitsForRoom(ModelClient):
+    """A full backlog is taken for a passing trouble: it tries again, and never backfills."""
+
+    def _make_room(self, client: str, request: m.Commit) -> None:
+        pass
+
+
+# Past the owner
+
+
+@mutant("MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", bugs=("FB28",), side="client")
+class CreatesTheNextFile(ModelClient):
+    """It commits to an owned table by creating the next numbered file."""
+
+    def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
+        return self._put(transaction.table, version, self._actions(transaction, version))
+
+
+@mutant("CM-ACCESS-02", "MC-WRITE-03", "CM-WRITE-04", "MC-CONVERT-10", "CM-WRITE-01", side="client")
+class WritesOwnedTablesByPath(ModelClient):
+    """It is given a path, and does not look whether the table has an owner."""
+
+    def _open(self, client: str, name: str) -> Resolved:
+        if "/" not in name:
+            return self._resolve(client, name)
+        return Resolved(name=None, reference=None, feature=None, way="", log=Path(name) / LOG)
+
+
+@mutant("MC-FILES-11", "CONFLICT-RETRY-03", side="client")
+class RenamesOverTheWinner(ModelClient):
+    """On a table without an owner it writes the version that it read plus one, whoever has it."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        if transaction.table.reference is not None:
+            super()._catch_up(client, transaction)
+
+    def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
+        FolderStorage(table.log.parent).put(str(table.log / f"{version:020}.json"), proposals.content(actions), 0)
+        return True
+
+
+@mutant("MC-WRITE-02", "CM-WRITE-03", side="client")
+class StagesInTheWrongFolder(ModelClient):
+    """Its staged files stand in the other feature's folder."""
+
+    def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
+        other = "catalogManaged" if table.feature == "managedCommit" else "managedCommit"
+        wrong = Resolved(**{**vars(table), "feature": other})
+        return super()._request(wrong, version, attempt, actions)
+
+
+# Files
+
+
+class _Changed(ModelClient):
+    """Edits the add actions of its commits."""
+
+    def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
+        body = json.loads(super()._add(file, request, timestamp, partitioned=partitioned))["add"]
+        return proposals.line("add", self._edited(body))
+
+    def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
+        return body
+
+
+@mutant("DELAYED-05", side="client")
+class EncodesPathsTwice(_Changed):
+    """Paths are encoded twice: they lead nowhere."""
+
+    def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "path": quote(body["path"])}
+
+
+@mutant("DELAYED-08", side="client")
+class KeepsTheChangeDataMarker(_Changed):
+    """The marker that tells change data from data stays among the partition values."""
+
+    def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "partitionValues": {**body["partitionValues"], "__is_cdc": "false"}}
+
+
+@mutant("DELAYED-10", side="client")
+class ForgetsATask(ModelClient):
+    """The files of the last task are not in the commit."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        kept = request.adds[:-1] if len(request.adds) > 1 else request.adds
+        return super().transact(client, msgspec.structs.replace(request, adds=kept))
+
+
+@mutant("DELAYED-02", "DELAYED-10", side="client")
+class CommitsTaskByTask(ModelClient):
+    """Every task commits its own files."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        told: m.Answer = m.Committed(version=None)
+        for one in request.adds or (None,):
+            told = super().transact(client, msgspec.structs.replace(request, adds=() if one is None else (one,)))
+        return told
+
+
+@mutant("DELAYED-04", "DELAYED-10", "DELAYED-02", side="client")
+class CommitsDataAsChangeData(ModelClient):
+    """Data files are committed as change data: no snapshot has them."""
+
+    def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
+        return tuple(each.replace('{"add":', '{"cdc":') for each in super()._actions(transaction, version))
+
+
+# Version 0
+
+
+@mutant("PROFILE-UNKNOWN-02", bugs=("FB24",), side="client")
+class FailsOnItsOwnVersion0(ModelClient):
+    """The answer to its creation was lost: it finds version 0, and says that the table exists already."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        told = self.owner(client, request)
+        if not isinstance(told, m.Unknown):
+            return told
+        found = self.owner(client, m.LoadTable(name=request.name))
+        return m.Conflict() if isinstance(found, m.Table) else self.owner(client, request)
+
+
+@mutant("PROFILE-UNKNOWN-02", bugs=("FB25",), side="client")
+class TakesAnothersVersion0ForItsOwn(ModelClient):
+    """The answer to its creation was lost: it finds version 0 of another creator, and reports success."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        told = self.owner(client, request)
+        if not isinstance(told, m.Unknown):
+            return told
+        found = self.owner(client, m.LoadTable(name=request.name))
+        if isinstance(found, m.Table):
+            return m.Ratified(version=0, table=found.table)
+        return self.owner(client, request)

@@ -177,6 +177,7 @@ class ClientScenario(Scenario):
         for proposed in self.proposed:
             yield from ((proposed, problem) for problem in of_one(proposed, self.dialect, self.way))
         yield from of_all(self.proposed)
+        yield from self._written_past_the_owner()
         for reference, table in self.owner.owner.tables.items():
             landed = {table.landed[each.request.attempt]: each for each in self._proposed_for(reference, table.landed)}
             before, lost = Before(), {each.operation for each in self.proposed if each.refused}
@@ -185,6 +186,24 @@ class ClientScenario(Scenario):
                     before.lost = landed[version].operation in lost
                     yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.dialect))
                 before = after(before, content or "")
+
+    def _written_past_the_owner(self) -> Iterator[tuple[Proposed, Problem]]:
+        """Commits of the client under test that its owner never heard of."""
+        heard = {each.request.attempt for each in self.proposed}
+        transactions = {marker: number for number, marker in self.markers.items()}
+        for reference, table in self.owner.owner.tables.items():
+            for version, (attempt, content) in self._log(reference).items():
+                if attempt in transactions and version not in {table.landed.get(each) for each in heard}:
+                    lines = tuple((content or "").splitlines())
+                    request = m.Commit(table=reference, version=version, attempt=attempt or "", actions=lines)
+                    yield (
+                        Proposed(operation=transactions[attempt or ""], request=request, lines=lines),
+                        Problem(
+                            ("MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12"),
+                            "a table that has an owner is committed to by asking it, never by creating a file",
+                            f"version {version} was created as a file, and the owner never heard of it",
+                        ),
+                    )
 
     def _proposed_for(self, reference: str, landed: dict[str, int]) -> list[Proposed]:
         here = (None, reference)
