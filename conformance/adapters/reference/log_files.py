@@ -28,19 +28,11 @@ def listed(location: Path, *, contents: bool) -> tuple[m.LogFile, ...]:
 def _file(folder: Path, path: Path, *, contents: bool) -> m.LogFile | None:
     try:
         status = path.stat()
-        content = _text(path.read_bytes()) if contents else None
+        content = path.read_bytes().decode("utf-8", "surrogateescape") if contents else None
     except FileNotFoundError:
         return None
     size, modified = status.st_size, status.st_mtime_ns // 1_000_000
     return m.LogFile(name=path.relative_to(folder).as_posix(), size=size, content=content, modified=modified)
-
-
-def _text(content: bytes) -> str | None:
-    """None for what is no text: the interface has no place for other bytes."""
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def plant(location: Path, file: str, content: str, *, if_absent: bool, modified: int | None) -> bool:

@@ -21,6 +21,7 @@ import refimpl
 from conformance.adapters.reference import log_files, translation
 from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
 from conformance.adapters.subject import Died
+from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
 from refimpl.actions import Metadata, Protocol
@@ -50,8 +51,6 @@ PROFILES: Final = (
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
 WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
-DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
-"""Names the warehouse where the constructor does not: what a process of its own is told."""
 FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse below which the kit may make tables without an owner."""
 

@@ -1,0 +1,332 @@
+"""The kit's owner as the reference's client sees it: the protocol `CommitOwner`, spoken through the shared interface.
+
+What no answer came to is `OutcomeUnknown` where it may have changed something. A question that changes nothing is
+asked again, as the client side of any owner does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Final, TypeVar
+
+from conformance.adapters.in_process import operation
+from conformance.adapters.reference import translation
+from conformance.interface import messages as m
+from refimpl import actions
+from refimpl.actions import CommitInfo
+from refimpl.commit_owner import (
+    Backfilled,
+    Maintenance,
+    MaintenancePolicy,
+    NameTaken,
+    Registered,
+    ResolvedTable,
+    TableState,
+)
+from refimpl.commits import (
+    WAY_OF,
+    AttemptId,
+    AttemptOutcome,
+    CommitsAnswer,
+    Conflict,
+    DirectProposal,
+    Landed,
+    NotLanded,
+    Outcome,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+    VersionGap,
+)
+from refimpl.errors import (
+    CorruptionError,
+    CorruptLogError,
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from refimpl.log_path import Version
+from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way
+
+Ask = Callable[[str, m.Request], m.Answer]
+
+QUESTIONS: Final = 3
+"""So often a question that changes nothing is asked before the owner counts as unavailable."""
+
+_JOBS: Final = {job.value: job for job in Maintenance}
+
+Expected = TypeVar("Expected", bound=m._Message)
+
+
+class AskedOwner:
+    """A `CommitOwner` behind `ask`, on behalf of one simulated client."""
+
+    def __init__(self, ask: Ask, client: str, name: str) -> None:
+        self._ask = ask
+        self._client = client
+        self.name = name
+        """As it stands in the tables' properties."""
+        self.changed: Version | None = None
+        """The version of the latest ownership change that was ratified."""
+
+    # Finding
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        by_path = isinstance(reference, Path) or "/" in reference
+        request = m.LoadTable(path=str(reference)) if by_path else m.LoadTable(name=str(reference))
+        found = self._question(request, m.Table)
+        if found.location is None:
+            raise InvalidRequestError(f"the owner does not say where {reference} is; a client needs the place")
+        if found.feature not in TABLE_FEATURES:
+            raise UnsupportedFeatureError(f"{found.feature!r} is no dialect of this client", features=(found.feature,))
+        way = Way(found.way)
+        return ResolvedTable(
+            table_id=found.table,
+            name=None if by_path else str(reference),
+            location=Path(found.location),
+            feature_name=found.feature,
+            way=way,
+            state=TableState.ACTIVE,
+            policy=self._policy(found.table),
+            commits=CommitsAnswer(commits=_stored(found.commits or ()), latest_ratified_version=_version(found.latest)),
+        )
+
+    def _policy(self, table_id: str) -> MaintenancePolicy:
+        """catalog-managed, "Maintenance Operations": without a word of the owner, what is always allowed."""
+        told = self._answer(m.MaintenancePolicy(table=table_id))
+        if not isinstance(told, m.Policy):
+            return MaintenancePolicy()
+        return MaintenancePolicy(allowed=frozenset(_JOBS[job] for job in told.allowed if job in _JOBS))
+
+    def tables(self) -> list[ResolvedTable]:
+        raise InvalidRequestError("the shared interface has no list of all tables")
+
+    # Creating and dropping
+
+    def stage_table(
+        self,
+        name: str,
+        feature: TableFeature,
+        *,
+        way: Way | None = None,
+        location: Path | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable:
+        raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
+
+    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
+
+    def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict | m.Rejected:
+        """That one step. Raises `OutcomeUnknown`: it may be sent again."""
+        told = self._once(request, version=0, attempt=request.attempt)
+        if isinstance(told, (m.Ratified, m.Conflict, m.Rejected)):
+            return told
+        raise _refusal(request, told)
+
+    def drop_table(self, table_id: str) -> None:
+        self._expect(m.DropTable(table=table_id), m.Done)
+
+    # Committing
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        if isinstance(proposal, StagedProposal):
+            request = m.Commit(
+                table=table_id, version=version, attempt=proposal.attempt, staged_file=proposal.file_name
+            )
+        else:
+            content = translation.actions_of(proposal.content)
+            request = m.Commit(table=table_id, version=version, attempt=proposal.attempt, actions=content)
+        return self._outcome(request, proposal)
+
+    def turn(self, table_id: str) -> AbstractContextManager[bool]:
+        """The kit decides who comes first."""
+        return nullcontext(False)
+
+    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        told = self._once(m.AttemptOutcome(table=table_id, attempt=attempt), attempt=attempt)
+        match told:
+            case m.Landed(version=version):
+                return Landed(commit=_commit(version, attempt, Way.STAGED))
+            case m.NotLanded():
+                return NotLanded()
+            case _:  # an owner that resolves no attempts leaves the outcome unknown
+                raise OutcomeUnknown(
+                    f"the owner does not say what became of {attempt}: {_words(told)}", attempt=attempt
+                )
+
+    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+        told = self._question(m.GetCommits(table=table_id, start=start, end=end), m.Commits)
+        return CommitsAnswer(commits=_stored(told.commits), latest_ratified_version=_version(told.latest))
+
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+        target = self.get_commits(table_id).latest_ratified_version if version is None else version
+        if target is not None:
+            self._expect(m.BackfillToVersion(table=table_id, version=target), m.Done)
+        return Backfilled(through=target, published=0)
+
+    # Changing the owner
+
+    def take_over(
+        self,
+        location: Path,
+        name: str,
+        feature: TableFeature,
+        version: Version,
+        proposal: DirectProposal,
+        *,
+        way: Way | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> Outcome:
+        request = m.TakeOver(
+            path=str(location),
+            name=name,
+            feature=feature.name,
+            way=(way or Way.STAGED).value,
+            version=version,
+            attempt=proposal.attempt,
+            actions=translation.actions_of(proposal.content),
+        )
+        return self._change(request, proposal)
+
+    def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+        content = translation.actions_of(proposal.content)
+        request = m.HandBack(table=table_id, version=version, attempt=proposal.attempt, actions=content)
+        return self._change(request, proposal)
+
+    def _change(self, request: m.TakeOver | m.HandBack, proposal: DirectProposal) -> Outcome:
+        told = self._outcome(request, proposal)
+        if isinstance(told, Ratified):
+            self.changed = told.commit.version
+        return told
+
+    # Asking
+
+    def _outcome(self, request: m.Commit | m.TakeOver | m.HandBack, proposal: Proposal) -> Outcome:
+        told = self._once(request, version=request.version, attempt=request.attempt)
+        match told:
+            case m.Ratified(version=version):
+                return Ratified(commit=_commit(version, request.attempt, WAY_OF[type(proposal)]))
+            case m.Conflict(latest=latest):
+                latest = max(request.version, request.version if latest is None else latest)
+                return Conflict(latest_ratified_version=latest, winners=_stored(told.winners or ()))
+            case m.Gap(latest=latest):
+                return VersionGap(latest_ratified_version=_version(latest))
+            case m.Rejected(reason=detail, retryable=retryable):
+                # The interface knows one refusal that the same proposal may outlive: a backlog that is full.
+                reason = RejectionReason.BACKLOG_FULL if retryable else RejectionReason.OWNER_REFUSES
+                return Rejected(reason=reason, detail=detail)
+            case _:
+                raise _refusal(request, told)
+
+    def _once(self, request: m.Request, *, attempt: AttemptId, version: Version | None = None) -> m.Answer:
+        """Raises `OutcomeUnknown` where no answer came: the request may have been carried out."""
+        told = self._ask(self._client, request)
+        if isinstance(told, m.Unknown):
+            raise OutcomeUnknown(
+                f"no answer to {operation(request)}: {told.reason}; ask attempt_outcome about {attempt}",
+                table_id=getattr(request, "table", None),
+                version=version,
+                attempt=attempt,
+            )
+        return told
+
+    def _expect(self, request: m.Request, kind: type[Expected]) -> Expected:
+        """The answer to a request that commits no version and may be sent again by whoever sent it."""
+        told = self._ask(self._client, request)
+        if isinstance(told, m.Unknown):
+            raise OwnerUnavailableError(f"no answer to {operation(request)}: {told.reason}; ask again")
+        if not isinstance(told, kind):
+            raise _refusal(request, told)
+        return told
+
+    def _question(self, request: m.Request, kind: type[Expected]) -> Expected:
+        told = self._answer(request)
+        if isinstance(told, m.Unknown):
+            raise OwnerUnavailableError(
+                f"no answer to {operation(request)}, {QUESTIONS} times: {told.reason}; try again"
+            )
+        if not isinstance(told, kind):
+            raise _refusal(request, told)
+        return told
+
+    def _answer(self, request: m.Request) -> m.Answer:
+        for _ in range(QUESTIONS):
+            told = self._ask(self._client, request)
+            if not isinstance(told, m.Unknown):
+                break
+        return told
+
+
+def _refusal(request: m.Request, told: m.Answer) -> DeltaError:
+    """What an answer means that is none of those that were hoped for."""
+    match told:
+        case m.NotFound():
+            return TableNotFoundError(f"the owner knows no such table: {operation(request)} found none")
+        case m.Rejected(retryable=True, reason=reason):
+            return OwnerUnavailableError(f"the owner refuses {operation(request)} for now: {reason}")
+        case m.Rejected() | m.Unsupported():
+            return InvalidRequestError(f"the owner refuses {operation(request)}: {told.reason}")
+        case _:
+            return CorruptionError(f"{operation(request)} was answered by {_words(told)}, which is no answer to it")
+
+
+def _words(told: m.Answer) -> str:
+    return f"`{told.__struct_config__.tag}`"
+
+
+def _version(latest: Version | None) -> Version | None:
+    """managed-commits, "Getting Un-backfilled Commits": -1 stands for none."""
+    return None if latest is None or latest < 0 else latest
+
+
+def _stored(listed: Iterable[m.CommitEntry]) -> tuple[RatifiedCommit, ...]:
+    return tuple(_of_entry(each) for each in sorted(listed, key=lambda each: each.version))
+
+
+def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
+    content = None if entry.actions is None else translation.content_of(entry.actions)
+    way = Way.STAGED if content is None else Way.INLINE
+    time = _time_in(content, entry.version) if entry.in_commit_timestamp is None else entry.in_commit_timestamp
+    return _commit(entry.version, "", way, file_name=entry.file_name, content=content, time=time)
+
+
+def _time_in(content: bytes | None, version: Version) -> int:
+    """0 where the entry does not hold it. It is only looked at for commits from before in-commit timestamps were
+    enabled, of which an owner stores none."""
+    if content is None:
+        return 0
+    try:
+        first = next(iter(actions.decode(content, source=f"the inline commit of version {version}")), None)
+    except CorruptLogError:  # it says so when it is read
+        return 0
+    return (first.in_commit_timestamp or 0) if isinstance(first, CommitInfo) else 0
+
+
+def _commit(
+    version: Version,
+    attempt: AttemptId,
+    way: Way,
+    *,
+    file_name: str | None = None,
+    content: bytes | None = None,
+    time: int = 0,
+) -> RatifiedCommit:
+    return RatifiedCommit(
+        version=version,
+        attempt=attempt,
+        way=way,
+        in_commit_timestamp=time,
+        size=len(content or b""),
+        ratified_at=0,
+        file_name=file_name,
+        content=content,
+    )

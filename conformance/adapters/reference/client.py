@@ -1,0 +1,277 @@
+"""The reference's Delta client as a subject of the client side: reader, writer and maintenance.
+
+`owner` is the kit's own, asked through the shared interface; everything else is `refimpl.client`, on the real files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import refimpl
+from conformance.adapters.http import HttpSubject
+from conformance.adapters.reference import translation
+from conformance.adapters.reference.asked_owner import Ask, AskedOwner
+from conformance.adapters.reference.transactions import described, landed, snapshot_read
+from conformance.adapters.subject import AdapterError
+from conformance.interface import messages as m
+from conformance.interface.messages import INTERFACE_VERSION
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo
+from refimpl.client import ownership
+from refimpl.client.checkpoint import write_checkpoint
+from refimpl.client.checksum import write_checksum
+from refimpl.client.cleanup import clean_up
+from refimpl.client.compaction import compact
+from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.maintenance import ask
+from refimpl.client.patience import MAX_LOOKS, Patience
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import Maintenance, ResolvedTable
+from refimpl.environment import Environment
+from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_store import LogStore
+from refimpl.table_feature import TABLE_FEATURES, Way
+
+PROFILES: Final = (
+    "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
+    "backlog-limit", "discovery",
+)  # fmt: skip
+WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+_HANDLES_KEPT: Final = 64
+
+
+class ReferenceClient:
+    """Answers the client side of the shared interface.
+
+    `owner`: asks the kit's owner; without it, `hello` must name its URL. Each simulated client keeps its handles to
+    tables, as a process of its own would, and finds a table anew for each request.
+    """
+
+    def __init__(self, owner: Ask | None = None) -> None:
+        self._ask = owner
+        self._owner_name: str | None = None
+        self._reached: HttpSubject | None = None
+        self._environment = Environment() if owner is None else Environment(pause=_nobody_gets_on)
+        self._handles: dict[tuple[str, str], Table] = {}
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        if self._ask is None:
+            if request.owner_url is None:
+                raise AdapterError(
+                    "the reference client has no owner to ask: construct it with one, or name its URL as `owner_url` "
+                    "in `hello`"
+                )
+            self._reached = HttpSubject(request.owner_url)
+            self._ask = self._reached.ask
+        return m.Identity(
+            name="reference-client",
+            version=refimpl.__version__,
+            interface_version=INTERFACE_VERSION,
+            side="client",
+            profiles=PROFILES,
+            features=tuple(TABLE_FEATURES),
+            ways=WAYS,
+            promises=("fresh-snapshots",),
+        )
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._reached is not None:
+            self._reached.close()
+
+    # Finding tables
+
+    def _owner(self, client: str) -> AskedOwner:
+        if self._ask is None:
+            raise AdapterError("`hello` comes first: it names the owner")
+        if self._owner_name is None:
+            told = self._ask(client, m.Hello())
+            if not isinstance(told, m.Identity):
+                raise AdapterError(f"the owner answers `hello` by {told!r}; a client needs its `Identity`")
+            self._owner_name = told.name
+        return AskedOwner(self._ask, client, self._owner_name)
+
+    def _table(self, client: str, reference: str) -> Table:
+        """By name through the owner; by path without one, as who has an absolute path opens a filesystem table."""
+        if reference.startswith("/"):
+            return Table.by_path(Path(reference), self._environment)
+        owner = self._owner(client)
+        return self._handle(client, owner.resolve(reference), owner)
+
+    def _handle(self, client: str, found: ResolvedTable, owner: AskedOwner) -> Table:
+        """The one that this client has already, unless the table is another one now."""
+        key = (client, found.table_id)
+        known = self._handles.get(key)
+        described = (found.location, found.feature, found.way)
+        if known is not None and (known.location, known.feature, known.way) == described:
+            return known
+        if len(self._handles) >= _HANDLES_KEPT:
+            self._handles.clear()
+        table = self._handles[key] = Table.resolved(found, owner, self._environment)
+        return table
+
+    # Reading
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        def read() -> m.Answer:
+            table = self._table(client, request.path or request.table or "")
+            return snapshot_read(table.snapshot(version=request.version, timestamp=request.timestamp))
+
+        try:
+            return read()
+        except OwnerUnavailableError as error:  # an owner that cannot be asked says nothing of the table
+            return m.Unknown(reason=error.message)
+        except DeltaError as error:
+            return translation.failure(error)
+
+    # Writing
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        def prepare() -> Transaction | None:
+            table = self._table(client, request.table)
+            transaction = table.transaction(
+                snapshot=table.snapshot(version=request.read_version),
+                isolation=IsolationLevel(request.isolation.value),
+            )
+            transaction.id = request.marker
+            return transaction if described(transaction, request) else None
+
+        try:
+            transaction = prepare()
+        except DeltaError as error:  # nothing was proposed
+            return translation.failure(error)
+        return m.Committed(version=None) if transaction is None else landed(transaction, if_needed=request.if_needed)
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        """As `refimpl.client.create` registers a table: sent again while no answer comes, and recognised."""
+        owner = self._owner(client)
+        unknown = OutcomeUnknown(
+            f"{request.name!r} may or may not be created: {MAX_LOOKS} requests were not answered",
+            version=0,
+            attempt=request.attempt,
+        )
+        patience = Patience(self._environment, max_tries=1, label=repr(request.name))
+
+        def create() -> m.Answer:
+            told = patience.answer(lambda: owner.create(request), unknown)
+            if isinstance(told, m.Conflict) and told.winner_table is not None:
+                winner = owner.resolve(told.winner_table)
+                if _creator(winner, self._environment) == request.attempt:
+                    return m.Ratified(version=0, table=winner.table_id)
+            return told
+
+        return _answered(create)
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        """The client builds the change itself, on the newest version; its identity in the log is the request's."""
+
+        def change() -> m.Answer:
+            owner, feature = self._owner(client), TABLE_FEATURES.get(request.feature)
+            if feature is None:
+                return m.Rejected(reason=f"{request.feature!r} is no dialect")
+            table = Table.by_path(Path(request.path), self._environment)
+            owned = ownership.take_over(
+                table, owner, request.name, feature, way=Way(request.way), txn_id=request.attempt
+            )
+            return _changed(owner, owned.table_id)
+
+        return _answered(change)
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        def change() -> m.Answer:
+            owner = self._owner(client)
+            table = Table.resolved(owner.resolve(request.table), owner, self._environment)
+            ownership.hand_back(table, txn_id=request.attempt)
+            return _changed(owner, None)
+
+        return _answered(change)
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        def drop() -> m.Answer:
+            owner = self._owner(client)
+            owner.drop_table(owner.resolve(request.table).table_id)
+            return m.Done()
+
+        return _answered(drop)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        def publish() -> m.Answer:
+            owner = self._owner(client)
+            owner.backfill_to_version(owner.resolve(request.table).table_id, request.version)
+            return m.Done()
+
+        return _answered(publish)
+
+    # Maintenance
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        return self._maintained(client, request.table, lambda table: write_checkpoint(table, request.version))
+
+    def compact(self, client: str, request: m.Compact) -> m.Answer:
+        return self._maintained(client, request.table, lambda table: compact(table, request.start, request.end))
+
+    def checksum(self, client: str, request: m.Checksum) -> m.Answer:
+        return self._maintained(client, request.table, lambda table: write_checksum(table, request.version))
+
+    def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
+        """The reference is told how long to keep; so that this means a moment, the clock stands still."""
+
+        def run(table: Table) -> object:
+            now = table.environment.now()
+            table.environment = dataclasses.replace(table.environment, now=lambda: now)
+            try:
+                return clean_up(table, older_than=now - request.older_than)
+            finally:
+                table.environment = self._environment
+
+        return self._maintained(client, request.table, run)
+
+    def maintain(self, client: str, request: m.Maintain) -> m.Answer:
+        """Whether it would be allowed is asked all the same: a refusal is the owner's, not a lack of the client."""
+
+        def run() -> m.Answer:
+            table = self._table(client, request.table)
+            ask(table, table.snapshot(), Maintenance(request.job))
+            return m.Unsupported(reason=f"the reference has no {request.job}")
+
+        return _answered(run)
+
+    def _maintained(self, client: str, reference: str, run: Callable[[Table], object]) -> m.Answer:
+        def done() -> m.Answer:
+            run(self._table(client, reference))
+            return m.Done()
+
+        return _answered(done)
+
+
+def _nobody_gets_on(seconds: float) -> None:
+    """While a client in this process waits, nothing happens; so it need not wait."""
+
+
+def _answered(act: Callable[[], m.Answer]) -> m.Answer:
+    try:
+        return act()
+    except DeltaError as error:
+        return translation.failure(error)
+
+
+def _creator(table: ResolvedTable, environment: Environment) -> str | None:
+    """Who made version 0 of a table: the `txnId` of its commit."""
+    name = log_path.commit(0)
+    try:
+        content = LogStore(table.location, environment).read(name)
+    except FileNotFoundError:
+        return None
+    infos = (each for each in actions.decode(content, source=name) if isinstance(each, CommitInfo))
+    first = next(infos, None)
+    return None if first is None else first.txn_id
+
+
+def _changed(owner: AskedOwner, table: str | None) -> m.Answer:
+    if owner.changed is None:
+        return m.Unknown(reason="the owner changed, but nobody told the version")
+    return m.Ratified(version=owner.changed, table=table)
