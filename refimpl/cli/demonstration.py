@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -43,13 +46,18 @@ def demo(
         Path | None,
         typer.Option("--warehouse", "-w", metavar="DIR", help="A new directory, which is kept afterwards."),
     ] = None,
+    conformance: Annotated[
+        bool,
+        typer.Option("--conformance/--no-conformance", help="End with the conformance kit, about a minute more."),
+    ] = True,
     json: JsonOption = False,
 ) -> None:
     """Watch competing writers commit real data, with nothing lost.
 
     Eight processes race for one table; three ingest the flights of a year through Spark while another reads;
     two of them are killed in the middle of a commit, and their outcomes are resolved; Spark reads the table
-    back, and every sum must equal the input's. Takes about a minute. Exit code 1: a check failed.
+    back, and every sum must equal the input's. Takes about a minute. At the end the conformance kit judges
+    the owner, if it is installed. Exit code 1: a check failed, or a requirement is violated.
     """
     from refimpl.demo.story import Wishes, run
 
@@ -59,8 +67,30 @@ def demo(
         output.show_json(result)
     else:
         _show_result(result)
-    if not result.ok:
+    conformant = not conformance or _conforms(to_stderr=json)
+    if not (result.ok and conformant):
         raise typer.Exit(ExitCode.REFUSED)
+
+
+_KIT: Final = ("conformance", "hypothesis", "jinja2")
+"""What the conformance kit needs. Nothing of it is imported here: it runs as a process of its own."""
+
+_KIT_COMMAND: Final = ("-m", "conformance", "run", "reference", "--profile", "quick")
+
+
+def _conforms(*, to_stderr: bool) -> bool:
+    """The kit's quick profile against the reference owner; its verdict is shown as it is. True without the kit too:
+    then the reason is shown."""
+    out = sys.stderr if to_stderr else sys.stdout
+    missing = [name for name in _KIT if find_spec(name) is None]
+    print(file=out)
+    if missing:
+        reason = f"{', '.join(missing)} is missing: pip install 'delta-commit-owner[conformance]'"
+        print(f"The conformance kit was not run: {reason}", file=out, flush=True)
+        return True
+    print("The conformance kit, profile quick, against the reference owner:", file=out, flush=True)
+    ran = subprocess.run([sys.executable, *_KIT_COMMAND], check=False, stdout=sys.stderr if to_stderr else None)
+    return ran.returncode == 0
 
 
 class _Stage:

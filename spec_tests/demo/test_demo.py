@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from refimpl.cli import demonstration
 from refimpl.cli.application import application
 from refimpl.cli.exit_codes import ExitCode
 from refimpl.demo import story
@@ -39,7 +40,7 @@ CHECKS = [
 
 
 def _run(*words: object) -> Any:
-    return CliRunner().invoke(application, ["demo", *map(str, words)], prog_name="commit-owner")
+    return CliRunner().invoke(application, ["demo", "--no-conformance", *map(str, words)], prog_name="commit-owner")
 
 
 @pytest.mark.spark
@@ -47,7 +48,7 @@ def _run(*words: object) -> Any:
 @pytest.mark.xdist_group("spark")
 def test_every_check_of_the_demo_holds(small_file: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    words = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--json"]
+    words = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--no-conformance", "--json"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == ExitCode.OK, done.stderr
     result = json.loads(done.stdout)
@@ -119,3 +120,27 @@ def test_without_java_nothing_is_started(small_file: Path, tmp_path: Path, monke
     answer = _run("--input", small_file, "--warehouse", tmp_path / "new")
     assert (answer.exit_code, answer.stderr) == (ExitCode.USAGE, "error: Spark needs Java 17 or newer\n")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("script", "expected"), [("", True), ("raise SystemExit(1)", False)])
+def test_the_verdict_of_the_kit_is_part_of_the_demo(
+    script: str, expected: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By a process of its own, whose output is shown as it is: beside the JSON, if that was asked for."""
+    monkeypatch.setattr(demonstration, "_KIT_COMMAND", ("-c", f"print('the verdict', flush=True); {script}"))
+    for to_stderr in (False, True):
+        assert demonstration._conforms(to_stderr=to_stderr) is expected
+        captured = capfd.readouterr()
+        shown, empty = (captured.err, captured.out) if to_stderr else (captured.out, captured.err)
+        assert "against the reference owner" in shown
+        assert shown.endswith("the verdict\n")
+        assert empty == ""
+
+
+def test_without_the_kit_the_demo_says_why_it_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demonstration, "_KIT", ("conformance", "no_such_library"))
+    monkeypatch.setattr(demonstration, "_KIT_COMMAND", ("-c", "raise SystemExit(1)"))
+    assert demonstration._conforms(to_stderr=False)
+    assert "no_such_library is missing: pip install 'delta-commit-owner[conformance]'" in capfd.readouterr().out
