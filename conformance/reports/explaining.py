@@ -13,7 +13,16 @@ from conformance.history.events import Fault, FileLook, Witness
 from conformance.reports import labels
 from conformance.reports.bundle import bundle_name
 from conformance.reports.lanes import Drawing, draw
-from conformance.reports.recorded import Recorded, Step, began, contradiction, ended, read_history
+from conformance.reports.recorded import (
+    Recorded,
+    Step,
+    began,
+    contradicts_itself,
+    contradicts_the_log,
+    ended,
+    read_history,
+    sides,
+)
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import (
     Standing,
@@ -71,6 +80,8 @@ class Explained:
     observed: str
     sides: tuple[str, ...]
     """The operations that contradict each other, in words."""
+    against: str
+    """What a single one of them contradicts."""
     also: tuple[str, ...]
     """Other requirements that the same thing violates."""
     alike: tuple[str, ...]
@@ -171,7 +182,6 @@ class _Accusations:
         violation = violations[0]
         self.explained += 1
         recorded, problem = self._recorded(case)
-        numbers = contradiction(violation)
         steps = {} if recorded is None else {step.id: step for step in recorded.steps}
         composed = f"Expected: {violation.expected}. Observed: {violation.observed}."
         return Explained(
@@ -182,7 +192,8 @@ class _Accusations:
             message="" if violation.message == composed else violation.message,
             expected=violation.expected,
             observed=violation.observed,
-            sides=tuple(describe(steps[number]) for number in numbers if number in steps),
+            sides=() if recorded is None else tuple(describe(steps[number]) for number in sides(recorded, violation)),
+            against=_against(violation),
             also=violation.requirements[1:],
             alike=tuple(each.message for each in violations[1 : MOST_ALIKE + 1]),
             more=max(0, len(violations) - 1 - MOST_ALIKE),
@@ -208,10 +219,16 @@ class _Accusations:
 _UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
 
 
+def _against(violation: Violation) -> str:
+    if contradicts_itself(violation):
+        return "This answer contradicts itself:"
+    return "This operation contradicts the final log:" if contradicts_the_log(violation) else "The operation:"
+
+
 def tabulate(recorded: Recorded, violation: Violation) -> Table:
     """The history in words, or its part around the contradiction if it is long."""
-    sides = contradiction(violation)
-    rows = [(began(step), _row(step, sides)) for step in recorded.steps]
+    numbers = sides(recorded, violation)
+    rows = [(began(step), _row(step, numbers)) for step in recorded.steps]
     rows += [(fault.at, _fault(fault)) for fault in recorded.faults]
     rows.sort(key=lambda pair: pair[0])
     places = [place for place, (_, row) in enumerate(rows) if row.mark] or [len(rows) - 1]
@@ -226,7 +243,7 @@ def tabulate(recorded: Recorded, violation: Violation) -> Table:
     )
 
 
-def _row(step: Step, sides: Sequence[int]) -> Row:
+def _row(step: Step, numbers: Sequence[int]) -> Row:
     end = ended(step)
     return Row(
         number=str(step.id),
@@ -234,7 +251,7 @@ def _row(step: Step, sides: Sequence[int]) -> Row:
         request="look at files" if isinstance(step, FileLook) else describe_request(step.request),
         time=f"{began(step)} to {'the end' if end is None else end}",
         answer=_told(step),
-        mark=str(sides.index(step.id) + 1) if step.id in sides else "",
+        mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
     )
 
 

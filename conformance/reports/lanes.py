@@ -7,6 +7,7 @@ open-ended. The final log stands below, outside time.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,7 +15,17 @@ from typing import Final
 
 from conformance.history.events import Fault, FileLook, Witness
 from conformance.reports import labels
-from conformance.reports.recorded import Recorded, Step, began, contradiction, ended, is_unknown, to_draw
+from conformance.reports.recorded import (
+    Recorded,
+    Step,
+    began,
+    contradiction,
+    contradicts_the_log,
+    ended,
+    is_unknown,
+    sides,
+    to_draw,
+)
 from conformance.results import Violation
 
 CHARACTER: Final = 7.3
@@ -92,8 +103,8 @@ class Drawing:
     log: Lane
     join: str
     """An SVG path from one side of the contradiction to the other; empty if there are no two."""
-    focus: float
-    """Where to look first."""
+    focus: tuple[float, float]
+    """From where to where to look first."""
     drawn: int
     of: int
     title: str
@@ -103,7 +114,7 @@ class Drawing:
 def draw(recorded: Recorded, violation: Violation) -> Drawing:
     """The drawing of one violation."""
     steps = to_draw(recorded, violation)
-    lanes = _lanes(steps, violation)
+    lanes = _lanes(recorded, steps, violation)
     flags = Lane(name="", kind="flags", boxes=_flags(recorded, steps))
     log = Lane(name=LOG_LANE, kind="log", boxes=_chips(recorded.log, violation))
     for lane in (*lanes, flags):
@@ -125,7 +136,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
         flags=flags,
         log=log,
         join=_join(*marked[:2]) if len(marked) > 1 else "",
-        focus=min((box.x for box in marked), default=0),
+        focus=(min((box.x for box in marked), default=0), max((box.x + box.width for box in marked), default=0)),
         drawn=len(steps),
         of=len(recorded.steps),
         title=_title(lanes),
@@ -133,9 +144,9 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
     )
 
 
-def _lanes(steps: Sequence[Step], violation: Violation) -> list[Lane]:
+def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> list[Lane]:
     """Clients in the order in which they first ask, then the files."""
-    sides = contradiction(violation)
+    numbers = sides(recorded, violation)
     several = len({step.table for step in steps}) > 1
     clients: dict[str, Lane] = {}
     files = Lane(name=FILES_LANE, kind="files")
@@ -152,8 +163,8 @@ def _lanes(steps: Sequence[Step], violation: Violation) -> list[Lane]:
             title=f"operation {step.id}: {request}, from {start} to {'the end' if end is None else end}: {outcome}",
             kind=labels.kind(step),
             number=step.id,
-            mark=sides.index(step.id) + 1 if step.id in sides else 0,
-            related=step.id in violation.operations and step.id not in sides,
+            mark=numbers.index(step.id) + 1 if step.id in numbers else 0,
+            related=step.id in violation.operations and step.id not in numbers,
         )
         if isinstance(step, FileLook):
             files.boxes.append(box)
@@ -164,17 +175,15 @@ def _lanes(steps: Sequence[Step], violation: Violation) -> list[Lane]:
 
 
 def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
-    """Faults while the drawn steps went on, and how many steps are left out before one."""
+    """Faults next to a drawn step, and how many steps are left out before one."""
     drawn = {step.id for step in steps}
-    first = min((began(step) for step in steps), default=0)
     last = max((max(began(step), ended(step) or 0) for step in steps), default=0)
-    cut_before = bool(recorded.steps) and recorded.steps[0].id not in drawn
-    cut_after = bool(recorded.steps) and recorded.steps[-1].id not in drawn
-    found = [
-        _fault(fault)
-        for fault in recorded.faults
-        if (fault.at >= first or not cut_before) and (fault.at <= last or not cut_after)
-    ]
+    starts = [began(step) for step in recorded.steps]
+    found = []
+    for fault in recorded.faults:
+        place = bisect_right(starts, fault.at)
+        if any(step.id in drawn for step in recorded.steps[max(0, place - 1) : place + 1]) or not starts:
+            found.append(_fault(fault))
     missing = 0
     for step in recorded.steps:
         if step.id not in drawn:
@@ -205,15 +214,15 @@ def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
     table = violation.table if violation.table is not None else tables[0] if len(tables) == 1 else None
     versions: dict[int, Witness | None] = {witness.version: witness for witness in log if witness.table == table}
     about = violation.version
-    by_checker = violation.rule is not None and len(contradiction(violation)) < 2
-    if about is not None and versions and by_checker:
+    joined = contradicts_the_log(violation)
+    if about is not None and versions and joined:
         versions.setdefault(about, None)
     ordered = sorted(versions)
     if len(ordered) > MOST_CHIPS:
         centre = ordered.index(about) if about in versions else len(ordered)
         start = max(0, min(centre - MOST_CHIPS // 2, len(ordered) - MOST_CHIPS))
         ordered = ordered[start : start + MOST_CHIPS]
-    return [_chip(version, versions[version], violation, joined=by_checker) for version in ordered]
+    return [_chip(version, versions[version], violation, joined=joined) for version in ordered]
 
 
 def _chip(version: int, witness: Witness | None, violation: Violation, *, joined: bool) -> Box:
@@ -226,7 +235,7 @@ def _chip(version: int, witness: Witness | None, violation: Violation, *, joined
         lines=(f"v{version} {attempt}".rstrip(), text),
         title=f"version {version} of the final log: {attempt} {text}",
         kind="missing" if witness is None else "version",
-        mark=len(contradiction(violation)) + 1 if about and joined and contradiction(violation) else 0,
+        mark=len(contradiction(violation)) + 1 if about and joined else 0,
         related=about,
     )
 

@@ -73,8 +73,8 @@
   const settle = (box) => {
     if (box.settled || !box.clientWidth) return;
     box.settled = true;
-    const focus = Number(box.dataset.focus);
-    if (focus > box.clientWidth / 2) box.scrollLeft = focus - 40;
+    const [start, end] = box.dataset.focus.split(" ").map(Number);
+    box.scrollLeft = Math.min(start - 40, (start + end - box.clientWidth) / 2);
   };
   for (const box of all("[data-focus]")) {
     const names = box.querySelector(".names");

@@ -6,6 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Fault, FileLook, Header, Witness
@@ -72,8 +73,36 @@ def is_unknown(step: Step) -> bool:
 
 
 def contradiction(violation: Violation) -> tuple[int, ...]:
-    """The numbers of the operations that contradict each other, or of the one that contradicts the documents."""
-    return violation.operations[: max(0, min(2, violation.contradicting))]
+    """The numbers of the operations that contradict each other, or of the one that contradicts something else. Where
+    the final log alone is wrong, of a request of the attempt that it is about."""
+    return violation.operations[: max(1, min(2, violation.contradicting))]
+
+
+def sides(recorded: Recorded, violation: Violation) -> tuple[int, ...]:
+    """The same, in the order in which they began, which is how people read: first 1, then 2."""
+    numbers = set(contradiction(violation))
+    return tuple(step.id for step in recorded.steps if step.id in numbers)
+
+
+def contradicts_the_log(violation: Violation) -> bool:
+    """Whether the final log is the other side of the contradiction."""
+    return (
+        violation.rule is not None
+        and violation.version is not None
+        and violation.rule not in _IN_ITSELF
+        and len(contradiction(violation)) < 2
+    )
+
+
+_IN_ITSELF: Final = frozenset(
+    {Rule.LISTED_BEYOND_LATEST.value, Rule.REFUSAL_CONTRADICTS_ITSELF.value, Rule.RATIFIED_ELSEWHERE.value}
+)
+"""Rules that a single answer violates whatever the log is."""
+
+
+def contradicts_itself(violation: Violation) -> bool:
+    """Whether one answer is wrong by itself."""
+    return violation.rule in _IN_ITSELF
 
 
 def to_draw(recorded: Recorded, violation: Violation) -> tuple[Step, ...]:
@@ -83,7 +112,8 @@ def to_draw(recorded: Recorded, violation: Violation) -> tuple[Step, ...]:
     if len(steps) <= MOST_DRAWN:
         return steps
     centre = set(contradiction(violation))
-    places = [place for place, step in enumerate(steps) if step.id in centre] or [len(steps) - 1]
+    places = [place for place, step in enumerate(steps) if step.id in centre]
+    places = places or [place for place, step in enumerate(steps) if _is_about(step, violation)] or [len(steps) - 1]
 
     def distance(place: int) -> int:
         return min(abs(place - other) for other in places)
@@ -102,7 +132,12 @@ def _rank(step: Step, violation: Violation) -> int:
         return 4
     if isinstance(step, Operation) and isinstance(step.request, events.Other):
         return 4
-    return 2 if violation.version is not None and violation.version in _versions(step) else 3
+    return 2 if _is_about(step, violation) else 3
+
+
+def _is_about(step: Step, violation: Violation) -> bool:
+    same_table = violation.table is None or step.table == violation.table
+    return same_table and violation.version is not None and violation.version in _versions(step)
 
 
 def _versions(step: Step) -> set[int]:
