@@ -259,7 +259,7 @@ class Drive:
             operations = [each for each in (told, because) if each is not None]
             self.s.fail(
                 *found.requirements, told=operations, expected=found.expected, table=table.handle,
-                version=found.version, observed="it is published" if told is None else in_words(told.answer),
+                version=found.version, observed=found.observed if told is None else in_words(told.answer),
             )  # fmt: skip
         table.worlds = found
         table.handle.versions = max(table.handle.versions, table.surely + 1)
@@ -311,7 +311,7 @@ class Drive:
         if latest in model.NONE or latest is None or table.dropped:
             return
         last = latest if end is None else min(end, latest)
-        omitted = set(range(start or 0, last + 1)) - {each.version for each in commits}
+        omitted = set(range(start or 0, last + 1)) - {each.version for each in commits} - set(table.seen)
         forgotten = sorted(omitted - set(self._look(table))) if omitted else []
         if forgotten:
             self.s.fail(

@@ -67,6 +67,8 @@ class Wrong(NamedTuple):
     expected: str
     version: m.Version | None = None
     """Whose ratification shows it."""
+    observed: str = ""
+    """What was seen instead, where it is no answer."""
 
 
 Worlds = frozenset[World]
@@ -309,10 +311,12 @@ def visible(worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None]) -
 def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) -> World | Wrong:
     for version, attempt in published.items():
         if version > world.newest:
-            return Wrong(("MC-FILES-08", "CM-FILES-07"), f"version {version} is not ratified: it is not published")
+            what = f"version {version} is not ratified: it is not published"
+            return Wrong(("MC-FILES-08", "CM-FILES-07"), what, observed=f"version {version} is published")
         if attempt is not None and attempt != world.log[version]:
             said = f"version {version} is attempt {world.log[version]}, and is published as that"
-            return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08"), said, version)
+            seen = f"the published file is attempt {attempt}"
+            return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08"), said, version, seen)
     return world
 
 
