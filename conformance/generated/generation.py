@@ -221,8 +221,8 @@ def simpler(program: Program) -> Iterator[Program]:
             yield replace(program, steps=program.steps[:start] + program.steps[start + size :])
     if program.watched:
         yield replace(program, watched=False)
-    for field in ("table", "client"):
-        plain = tuple(replace(step, **{field: 0}) if hasattr(step, field) else step for step in program.steps)
+    for name in ("table", "client"):
+        plain = tuple(replace(step, **{name: 0}) if hasattr(step, name) else step for step in program.steps)
         if plain != program.steps:
             yield replace(program, steps=plain)
     for index, step in enumerate(program.steps):
