@@ -1,0 +1,292 @@
+"""Taking a filesystem table over: an owner agrees to own it, and the file that says so decides.
+
+The variations: as the next version, as one that is taken, as one out of reach; a filesystem writer that is faster, and
+one that is slower; the same take-over sent again; a table that has an owner. managed-commits, "Converting an existing
+filesystem based table to managed-commit table": the promise of the owner comes first, the commit point is a
+put-if-absent, and whoever lost forgets.
+"""
+
+from __future__ import annotations
+
+from conformance.checks.registry import Family, check
+from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import proposals
+from conformance.scenario.ownership import (
+    file_of,
+    filesystem_table,
+    owned,
+    restart,
+    take_over,
+    taking_over,
+    write_file,
+)
+from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+
+TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
+MANAGED = ("managedCommit",)
+"""The documents tell of ownership changes in this dialect only."""
+
+
+def ratifies(s: Scenario, table: TableHandle, change: Told, client: str = "writer") -> None:
+    """The owner that took the table over commits to it; refusals by a policy end some time."""
+    told = change
+    for _ in range(TRIES):
+        told = s.commit(table, client=client)
+        if not isinstance(told.answer, m.Rejected):
+            break
+    s.expect(
+        told,
+        m.Ratified,
+        "MC-CONVERT-06",
+        because=(change,),
+        expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}; "
+        f"nobody else could repair the table",
+    )
+    table.versions += 1
+
+
+def stands(s: Scenario, table: TableHandle, told: Told, attempt: str, *requirements: str) -> None:
+    """A version that is visible is this attempt's."""
+    version = getattr(told.request, "version", 0)
+    content = s.published(table).get(version)
+    found = None if content is None else proposals.attempt_of(content)
+    s.require(
+        found == attempt,
+        *requirements,
+        told=(told,),
+        table=table,
+        version=version,
+        expected=f"{file_of(version)} is attempt {attempt}, and is there",
+        observed="there is no such file" if content is None else f"it is attempt {found}",
+    )
+
+
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", needs=TRANSFER, dialects=MANAGED)
+def a_filesystem_table_is_taken_over_and_committed_to(s: Scenario) -> None:
+    """An owner takes a table over that has three versions, and ratifies its next commits. An owner may refuse some
+    tables, not every one."""
+    table = filesystem_table(s, versions=3)
+    for _ in range(TRIES):
+        change = s.ask("migrator", taking_over(s, table), table)
+        if not isinstance(change.answer, m.Rejected):
+            break
+    ratified = s.expect(
+        change, m.Ratified, "PROFILE-TRANSFER-01", expected="version 3 is the table's next: the owner takes it over"
+    )
+    owned(s, table, change, ratified)
+    ratifies(s, table, change)
+    ratifies(s, table, change, "other")
+    s.contend(table, 4, client="other")
+
+
+@check(
+    Family.OWNERSHIP,
+    "MC-CONVERT-03",
+    "MC-CONVERT-05",
+    "MC-CONVERT-08",
+    "MC-CONVERT-06",
+    needs=TRANSFER,
+    dialects=MANAGED,
+)
+def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
+    """When the owner says that it owns the table, the file of the ownership change is there: filesystem writers meet
+    it, see the new protocol, and take their commits to the owner."""
+    table = filesystem_table(s, versions=2)
+    change = take_over(s, table)
+    assert isinstance(change.request, m.TakeOver)
+    stands(s, table, change, change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
+    _, won = write_file(s, table, 2)
+    s.require(
+        not won,
+        "MC-CONVERT-05",
+        told=(change,),
+        table=table,
+        version=2,
+        expected="a filesystem writer of version 2 finds that there is a file",
+        observed="it could write one",
+    )
+    ratifies(s, table, change, "filesystem writer")
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
+    """A table of three versions cannot be taken over with version 1, which is taken, nor with version 5, which leaves
+    a hole; with version 3 it can."""
+    table = filesystem_table(s, versions=3)
+    for version, why in ((1, "is taken"), (5, "is two beyond the next")):
+        told = s.ask("migrator", taking_over(s, table, version), table)
+        s.expect(
+            told,
+            (m.Conflict, m.Gap, m.Rejected),
+            "MC-CONVERT-02",
+            expected=f"the table has versions 0 to 2, so version {version} {why}: refused",
+        )
+        log = s.published(table)
+        s.require(
+            sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
+            "MC-CONVERT-01",
+            "MC-CONVERT-02",
+            told=(told,),
+            table=table,
+            version=version,
+            expected="the take-over was refused, so the log is versions 0 to 2 as they were",
+            observed=f"versions {sorted(log)}, with an owner in one of them or a version more",
+        )
+    take_over(s, table)
+    s.land(table)
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
+    """Before a take-over arrives a filesystem writer commits the version that it is for. The take-over loses, the
+    table stays a filesystem table whose writers go on; a new take-over, after them, succeeds."""
+    table = filesystem_table(s, versions=2)
+    late = s.delay("migrator", taking_over(s, table), table)
+    _, won = write_file(s, table, 2)
+    if not won:
+        raise Inconclusive("version 2 was there before anybody wrote it")
+    first = s.published(table)[2]
+    told = s.deliver(late)
+    s.expect(
+        told,
+        (m.Conflict, m.Rejected),
+        "MC-CONVERT-05",
+        "MC-CONVERT-02",
+        expected="a filesystem writer has version 2: the take-over is refused",
+    )
+    s.require(
+        s.published(table).get(2) == first,
+        "MC-CONVERT-05",
+        told=(told,),
+        table=table,
+        version=2,
+        expected="the filesystem writer's version 2 is as it was",
+        observed="it says something else",
+    )
+    write_file(s, table, 3)
+    for _ in range(TRIES):
+        again = s.ask("migrator", taking_over(s, table), table)
+        if not isinstance(again.answer, m.Rejected):
+            break
+    ratified = s.expect(
+        again,
+        m.Ratified,
+        "MC-CONVERT-09",
+        because=(told,),
+        expected="the owner forgot the take-over that it lost, so it can take the table over with version 4",
+    )
+    owned(s, table, again, ratified)
+    s.land(table)
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", needs=(*TRANSFER, Profile.DISCOVERY), dialects=MANAGED)
+def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
+    """After a lost take-over the owner knows no table of that name, and filesystem writers are not disturbed. Once it
+    won one, it knows the table."""
+    table = filesystem_table(s, versions=1)
+    late = s.delay("migrator", taking_over(s, table), table)
+    write_file(s, table, 1)
+    lost = s.deliver(late)
+    s.expect(
+        lost,
+        (m.Conflict, m.Rejected),
+        "MC-CONVERT-05",
+        "MC-CONVERT-02",
+        expected="a filesystem writer has version 1: the take-over is refused",
+    )
+    found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
+    s.expect(
+        found,
+        (m.NotFound, m.Rejected, m.Unsupported),
+        "MC-CONVERT-09",
+        "MC-CONVERT-03",
+        because=(lost,),
+        expected="the owner does not own the table: it knows none of that name",
+    )
+    write_file(s, table, 2)
+    take_over(s, table)
+    found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
+    s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by the name that it was given")
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
+    """A writer proposes a commit of a filesystem table to an owner that never took it over. It is not ratified, and
+    the table is as it was; once the owner has taken it over, the next proposal is."""
+    table = filesystem_table(s, versions=2)
+    before = s.published(table)
+    told = s.commit(table)
+    s.require(
+        not isinstance(told.answer, m.Ratified) and s.published(table) == before,
+        "MC-CONVERT-01",
+        told=(told,),
+        table=table,
+        version=2,
+        expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
+        observed="it is ratified, or files were written",
+    )
+    take_over(s, table)
+    s.land(table)
+
+
+@check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", "MC-CONVERT-08",
+       needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), dialects=MANAGED)  # fmt: skip
+def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
+    """The answer to a take-over is lost. Sent again, at once and after a commit, it is answered as ratified, with the
+    same version and the same table; it is not lost to itself."""
+    table = filesystem_table(s, versions=1)
+    for _ in range(TRIES):
+        sent = s.lose("migrator", taking_over(s, table), table)
+        if not isinstance(sent.answer, m.Rejected):
+            break
+    if not isinstance(sent.answer, m.Ratified):
+        raise Inconclusive(f"operation {sent.number}: the table was not taken over")
+    expected = "the take-over is version 1: sent again it is ratified as version 1"
+    again = s.ask("migrator", sent.request, table)
+    ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
+    owned(s, table, again, ratified)
+    s.land(table)
+    late = s.ask("migrator", sent.request, table)
+    last = s.expect(late, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
+    s.require(
+        last == ratified, "PROFILE-CORE-06", told=(late, again), table=table, version=1,
+        expected="every replay is told the same version of the same table", observed=f"{last} after {ratified}",
+    )  # fmt: skip
+    s.land(table, client="other")
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-FEATURE-02", needs=TRANSFER, dialects=MANAGED)
+def a_table_is_not_taken_over_twice(s: Scenario) -> None:
+    """A second migrator, who does not know of the first, proposes to take the same table over under another name. There
+    are not two owners of one log: it is refused, or told of the one table."""
+    table = filesystem_table(s, versions=1)
+    first = take_over(s, table)
+    second = s.lose("other migrator", taking_over(s, table, name=s.physical("another")), table)
+    same = isinstance(second.answer, m.Ratified) and second.answer.table == table.reference
+    s.require(
+        not isinstance(second.answer, m.Ratified) or same,
+        "MC-CONVERT-02",
+        "MC-FEATURE-02",
+        told=(second, first),
+        table=table,
+        expected=f"the table is {table.reference} already: it does not become another one too",
+        observed=f"it is {getattr(second.answer, 'table', None)} as well",
+    )
+    if same:  # the same owner once more, as an ordinary commit
+        table.versions += 1
+    s.land(table)
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-06", "MC-CONVERT-07", "PROFILE-DURABLE-01",
+       needs=(*TRANSFER, Profile.DURABLE_RESTART), dialects=MANAGED)  # fmt: skip
+def a_restart_does_not_end_the_ownership(s: Scenario) -> None:
+    """An owner that restarts after it took a table over still owns it: it ratifies the next commit, and once more after
+    the next restart."""
+    table = filesystem_table(s, versions=2)
+    change = take_over(s, table)
+    restart(s)
+    ratifies(s, table, change)
+    restart(s)
+    ratifies(s, table, change)
+    s.contend(table, 2, client="other")
