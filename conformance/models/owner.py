@@ -252,8 +252,20 @@ class ModelOwner(Hands):
         self._notice(table)
         return m.Table(
             table=reference, feature=table.feature, way=table.way, latest=self._latest(table), location=table.location,
-            commits=self._entries(table, 0, None),
+            commits=self._entries(table, 0, None), protocol=self._newest(table, "protocol"),
+            metadata=self._newest(table, "metaData"),
         )  # fmt: skip
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        """The latest action of a kind, found from the newest version back."""
+        for version in range(table.latest, -1, -1):
+            commit = table.unbackfilled.get(version)
+            file = self.storage.read(self._path(table, version)) if commit is None else None
+            content = "" if commit is None else self._content(table, commit)
+            for action in (content if file is None else file.content).splitlines():
+                if kind in json.loads(action):
+                    return action
+        return None
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         table = self.tables.get(request.table)
