@@ -1,0 +1,88 @@
+"""What an answer to `hello` must be: known words, and no contradiction between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from conformance.adapters import wire
+from conformance.checks.registry import DIALECTS, WAY_OF, WAYS
+from conformance.history.events import Promise
+from conformance.interface.messages import INTERFACE_VERSION, Identity
+from conformance.requirements.catalogue import Profile
+
+SIDES: Final = ("owner", "client")
+DIALECT_WAYS: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": WAYS}
+"""Inline commits are of the younger dialect alone."""
+
+
+def contradictions(identity: Identity) -> list[str]:
+    """Everything that is wrong with it, as sentences without a full stop; none, if the kit can work with it."""
+    return [
+        *_about_the_interface(identity),
+        *_unknown("profile", identity.profiles, [profile.value for profile in Profile]),
+        *_unknown("promise", identity.promises, [promise.value for promise in Promise]),
+        *_unknown("feature", identity.features, DIALECTS),
+        *_about_ways(identity),
+        *_about_profiles(identity),
+    ]
+
+
+def _about_the_interface(identity: Identity) -> Iterator[str]:
+    if identity.interface_version != INTERFACE_VERSION:
+        yield (
+            f"`interface_version` is {identity.interface_version}, and this kit speaks {INTERFACE_VERSION}; use the "
+            f"kit that speaks the subject's, or adapt the subject"
+        )
+    if identity.side not in SIDES:
+        yield f"`side` is {identity.side!r}{wire.near(identity.side, SIDES)}; it is `owner` or `client`"
+    if not identity.name.strip():
+        yield "`name` is empty; reports name the subject by it"
+    for name, limit in identity.limits.items():
+        if limit < 1:
+            yield f"the limit {name!r} is {limit}; nothing fits below 1"
+
+
+def _unknown(what: str, told: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    words = tuple(known)
+    for word in told:
+        if word not in words:
+            yield f"{word!r} is no {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
+
+
+def _about_ways(identity: Identity) -> Iterator[str]:
+    if identity.side != "owner":
+        return
+    if not identity.features:
+        yield "`features` is empty; an owner speaks at least one of them"
+    for feature, ways in identity.ways.items():
+        if feature not in identity.features:
+            yield f"`ways` speaks of {feature!r}, which is not among `features`"
+        yield from _unknown(f"way to commit to {feature} table", ways, DIALECT_WAYS.get(feature, WAYS))
+    for feature in identity.features:
+        if not identity.ways.get(feature):
+            yield (
+                f"`ways` says nothing of {feature!r}; it names for each feature the ways to commit that the owner "
+                f'takes, as in {{"{feature}": ["staged"]}}. An owner of one dialect names that one in `features`'
+            )
+
+
+def _about_profiles(identity: Identity) -> Iterator[str]:
+    profiles = set(identity.profiles)
+    if Profile.CORE.value not in profiles:
+        yield "`profiles` lacks `core`, which every subject is held to"
+    if identity.side != "owner":
+        return
+    if not profiles & {Profile.VERSION_0_BY_OWNER.value, Profile.VERSION_0_BY_FILESYSTEM.value}:
+        yield (
+            "`profiles` has neither `version-0-by-owner` nor `version-0-by-filesystem`; without one of them there is "
+            "no table"
+        )
+    offered = {way for ways in identity.ways.values() for way in ways}
+    for profile, way in WAY_OF.items():
+        if profile.value in profiles and way not in offered:
+            yield f"the profile `{profile}` is declared, and `ways` offers {way!r} for no feature"
+        if way in offered and profile.value not in profiles:
+            yield f"`ways` offers {way!r}, and the profile `{profile}` is not declared; declare it, or do not"
+    if identity.crash_points and Profile.HARNESS_CONTROL.value not in profiles:
+        yield "`crash_points` are named, and the profile `harness-control` is not declared"
