@@ -61,11 +61,12 @@
     filter(form);
   }
   for (const link of all("a[data-find]")) {
-    link.addEventListener("click", () => {
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
       const form = document.querySelector("#cases form.filter");
       form.elements.text.value = link.dataset.find;
       filter(form);
-      document.getElementById("cases-heading").focus({ preventScroll: true });
+      document.getElementById("cases-heading").focus();
     });
   }
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from conformance.reports.explaining import accuse
+from conformance.reports.explaining import Accused, accuse
 from conformance.reports.replaying import run_command
 from conformance.reports.summary import Standing, plural, side_of, standing, summarise
 from conformance.reports.visible import visible
@@ -99,6 +99,7 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
             summary=summarise(result),
             violated=[each for each in accused if not each.warning],
             warned=[each for each in accused if each.warning],
+            places=_places(accused),
             documents=documents(result.requirements),
             families=families(result),
             reasons=reasons(result),
@@ -128,6 +129,7 @@ def _environment() -> Environment:
         finalize=_seen,
     )
     environment.filters["document"] = _document
+    environment.filters["prose"] = _prose
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
     return environment
 
@@ -140,6 +142,27 @@ def _seen(value: Any) -> Any:
 def _hash(text: str) -> str:
     """By which the page's own policy lets this text in, and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+
+
+def _prose(text: str) -> Markup:
+    """Words in backticks as code."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:
+        return escape("`".join(parts))
+    tagged = (Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts))
+    return Markup("").join(tagged)
+
+
+def _places(accused: Sequence[Accused]) -> dict[str, str]:
+    """Where on the page a requirement, or a case, is explained first."""
+    found: dict[str, str] = {}
+    for each in accused:
+        found.setdefault(each.name, each.id)
+        for explained in each.explained:
+            found.setdefault(explained.case.case, explained.id)
+        for case, _ in each.named:
+            found.setdefault(case.case, each.id)
+    return found
 
 
 def _document(source: str) -> str:
