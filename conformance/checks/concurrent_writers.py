@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from conformance.checks.registry import Family, check
 from conformance.history import digests
 from conformance.interface.messages import CommitEntry, Conflict, Ratified, Rejected, Unknown
+from conformance.scenario import reads
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
@@ -217,7 +218,10 @@ def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
     s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", told=(again,),
               table=table, expected="the attempt is version 1, and no other version",
               observed=f"it was told to be {again.answer}")  # fmt: skip
-    s.get_commits(table)
+    seen = reads.ask(s, table)
+    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", told=(again, seen.told), table=table, version=3,
+              expected="nothing was applied twice: version 2 is the latest",
+              observed=f"version {seen.latest} is the latest")  # fmt: skip
     s.land(table, client="other")
 
 
