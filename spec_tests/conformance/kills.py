@@ -1,0 +1,171 @@
+"""Which cases of the kit find which of the kit's bad subjects, and by which requirement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.named import open_subject
+from conformance.adapters.subject import AdapterError, Subject
+from conformance.checks.registry import Check, Variant, all_checks, applies
+from conformance.generated.running import run_case
+from conformance.interface.messages import Identity
+from conformance.mutants.registry import Mutant, all_mutants
+from conformance.results import CaseResult, Layer, Verdict
+from conformance.running.plan import case_seed
+from conformance.running.profiles import PROFILES
+from conformance.scenario.adversary import ClientHost
+
+DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
+"""In the order in which they look for a bug."""
+
+
+class Fate(StrEnum):
+    """What became of a bad subject."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    WRONGLY = "killed only by requirements that it does not violate"
+    BROKEN = "broken: nothing passes on it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    mutant: str
+    fate: Fate
+    case: str = ""
+    requirement: str = ""
+    """Which names the violation."""
+    layer: str = ""
+    operations: int = 0
+    """Until the violation showed."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    check: Check
+    variant: Variant
+
+    def __str__(self) -> str:
+        return self.check.case(self.variant)
+
+
+def opened(name: str) -> tuple[Subject, ClientHost]:
+    """The subject of that name, and where it finds the kit's owner if it is a client."""
+    host = ClientHost()
+    return open_subject(name, owner=host.ask), host
+
+
+def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False) -> CaseResult:
+    """The case on a new subject of that name. Raises `AdapterError`."""
+    subject, host = opened(name)
+    with subject:
+        return run_case(
+            case.check, case.variant, subject, seed=case_seed(0, str(case)),
+            count=PROFILES["quick"].counts[case.check.layer] if count is None else count, host=host, shrink=shrink,
+        )  # fmt: skip
+
+
+def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case]:
+    """All cases for a subject of the deterministic layers, cheap ones first, those about one of the requirements before
+    others."""
+    wanted = set(requirements)
+    found = [
+        (DETERMINISTIC.index(check.layer), wanted.isdisjoint(_held(check, identity, variant)), check, variant)
+        for check in all_checks()
+        if check.side == identity.side and check.layer in DETERMINISTIC
+        for variant in check.variants(identity)
+    ]
+    for _, _, check, variant in sorted(found, key=lambda each: (each[1], each[0])):
+        yield Case(check=check, variant=variant)
+
+
+def _held(check: Check, identity: Identity, variant: Variant) -> set[str]:
+    return {each for each in check.requirements if applies(each, identity, variant)}
+
+
+def about(requirement: str, identity: Identity) -> list[Case]:
+    """The cases that are evidence for a requirement."""
+    return [case for case in cases(identity) if requirement in _held(case.check, identity, case.variant)]
+
+
+def identity_of(mutant: Mutant) -> Identity:
+    """Who it says it is. Raises whatever keeps it from saying so."""
+    subject, _ = opened(name_of(mutant))
+    with subject:
+        return subject.identity
+
+
+def name_of(mutant: Mutant) -> str:
+    """As on the command line."""
+    return f"{'mutant' if mutant.violates else 'good'}:{mutant.id}"
+
+
+def bad() -> list[Mutant]:
+    return [each for each in all_mutants().values() if each.violates]
+
+
+def good() -> list[Mutant]:
+    return [each for each in all_mutants().values() if not each.violates]
+
+
+def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
+    """Which of the requirements names a violation of the result; None if none does."""
+    wanted = set(requirements)
+    return next((each.requirements[0] for each in result.violations if each.requirements[0] in wanted), None)
+
+
+def shows(result: CaseResult, requirement: str) -> bool:
+    """Whether one of the violations is of the requirement."""
+    return any(requirement in each.requirements for each in result.violations)
+
+
+def kill(mutant: Mutant) -> Kill:
+    """Run cases until one finds it by a requirement that it violates, and one passes: a subject on which nothing does
+    is no bad owner, it is none."""
+    wrong: list[str] = []
+    found: Kill | None = None
+    passed = False
+    try:
+        identity = identity_of(mutant)
+        for case in cases(identity, mutant.violates):
+            result = run(case, name_of(mutant))
+            passed = passed or result.verdict is Verdict.PASSED
+            requirement = names(result, mutant.violates)
+            if requirement is None:
+                wrong += [f"{case}: {each.requirements[0]}" for each in result.violations]
+            elif found is None:
+                found = Kill(
+                    mutant=mutant.id, fate=Fate.KILLED, case=str(case), requirement=requirement,
+                    layer=case.check.layer.value, operations=result.operations,
+                )  # fmt: skip
+            if found is not None and passed:
+                return found
+    except AdapterError as error:
+        return Kill(mutant=mutant.id, fate=Fate.BROKEN, note=error.problem)
+    if not passed:
+        return Kill(mutant=mutant.id, fate=Fate.BROKEN, note="; ".join(dict.fromkeys(wrong)))
+    fate = Fate.WRONGLY if wrong else Fate.SURVIVED
+    return Kill(mutant=mutant.id, fate=fate, note="; ".join(dict.fromkeys(wrong)))
+
+
+def shown_by(requirement: str, mutant: Mutant) -> CaseResult | None:
+    """A case that finds the mutant and says that this requirement is violated."""
+    for case in about(requirement, identity_of(mutant)):
+        result = run(case, name_of(mutant))
+        if shows(result, requirement):
+            return result
+    return None
+
+
+@cache
+def identity(name: str) -> Identity:
+    """Of a subject by its name."""
+    subject, _ = opened(name)
+    with subject:
+        assert isinstance(subject, InProcess)
+        return subject.identity

@@ -1,0 +1,170 @@
+"""The proof that the kit has teeth, and does not bite the innocent.
+
+    python -m spec_tests.conformance.teeth [--mutants PATTERN] [--json]     every bad subject, and what finds it
+    python -m spec_tests.conformance.teeth --clean N [--json]               N generated scenarios on good subjects
+    python -m spec_tests.conformance.teeth --figures [--clean N]            the three figures
+
+Exit code 1 if a bad subject survives, is found only by requirements that it does not violate, or cannot start; if a
+good one is accused; or if a figure is not what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+
+from conformance.checks.registry import all_checks
+from conformance.generated.generation import Generation
+from conformance.requirements.catalogue import Level, load
+from conformance.results import Layer, Verdict
+from conformance.running.plan import case_seed
+from spec_tests.conformance import kills
+from spec_tests.conformance.kills import Fate, Kill
+
+CLEAN = 10_000
+"""Generated scenarios of the full proof."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanRuns:
+    subjects: int
+    scenarios: int
+    alarms: tuple[str, ...]
+    inconclusive: tuple[str, ...]
+    seconds: float
+
+
+def innocent() -> list[str]:
+    """The good subjects, by name."""
+    return ["model", "model-client", *(kills.name_of(each) for each in kills.good())]
+
+
+def clean(scenarios: int, *, seed: int = 0, examples: bool = True) -> CleanRuns:
+    """All examples once on every good subject, and so many generated scenarios on all of them together."""
+    began = time.monotonic()
+    subjects = innocent()
+    plans = [(name, case) for name in subjects for case in kills.cases(kills.identity(name))]
+    generated = [(name, case) for name, case in plans if case.check.layer is Layer.MODEL]
+    made, alarms, inconclusive = 0, [], []
+    if examples:
+        for name, case in plans:
+            if case.check.layer is not Layer.EXAMPLE:
+                continue
+            result = kills.run(case, name)
+            made += 1
+            if result.verdict is Verdict.FAILED:
+                alarms.append(f"{name}: {case}: {result.violations[0].message}")
+    for number, (name, case) in enumerate(generated):
+        share = scenarios * (number + 1) // len(generated) - scenarios * number // len(generated)
+        if not share:
+            continue
+        subject, _ = kills.opened(name)
+        with subject:
+            generation = Generation(
+                case.check, case.variant, subject, seed=case_seed(seed, f"{name} {case}"), count=share, shrink=False
+            )
+            case.check.function(generation)
+            result = generation.result()
+            made += generation.executions
+        if result.verdict is Verdict.FAILED:
+            alarms.append(f"{name}: {case}: {result.violations[0].message} {result.reproduction}")
+        elif generation.inconclusive:
+            inconclusive.append(f"{name}: {case}: {result.reason}")
+    return CleanRuns(
+        subjects=len(subjects), scenarios=made, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
+        seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def all_kills(pattern: str = "*") -> list[Kill]:
+    return [kills.kill(mutant) for mutant in kills.bad() if fnmatchcase(mutant.id, pattern)]
+
+
+def checked() -> tuple[int, int]:
+    """Of the testable demands and pieces of advice: how many a check names, and how many there are."""
+    testable = [each.id for each in load().requirements if each.level is not Level.MAY and not each.untestable]
+    named = {requirement for check in all_checks() for requirement in check.requirements}
+    return sum(each in named for each in testable), len(testable)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.teeth")
+    parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only these bad subjects")
+    parser.add_argument("--clean", type=int, metavar="N", help="N generated scenarios on good subjects")
+    parser.add_argument("--figures", action="store_true", help="the three figures")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.figures:
+        return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
+    if options.clean is not None:
+        return _clean(options.clean, as_json=options.json)
+    return _kills(options.mutants, as_json=options.json)
+
+
+def _kills(pattern: str, *, as_json: bool) -> int:
+    found = []
+    for mutant in kills.bad():
+        if not fnmatchcase(mutant.id, pattern):
+            continue
+        each = kills.kill(mutant)
+        found.append(each)
+        if not as_json:
+            print(_line(each), flush=True)
+    killed = sum(each.fate is Fate.KILLED for each in found)
+    if as_json:
+        print(json.dumps({"killed": killed, "mutants": [asdict(each) for each in found]}, indent=2))
+    elif not found:
+        print(f"no bad subject is called {pattern!r}", file=sys.stderr)
+    else:
+        print(f"{killed} of {len(found)} killed by a requirement that they violate")
+    return 0 if found and killed == len(found) else 1
+
+
+def _line(kill: Kill) -> str:
+    if kill.fate is Fate.KILLED:
+        return f"{kill.mutant:45} {kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
+    return f"{kill.mutant:45} {kill.fate.upper()}  {kill.note[:600]}"
+
+
+def _clean(scenarios: int, *, as_json: bool) -> int:
+    runs = clean(scenarios)
+    if as_json:
+        print(json.dumps(asdict(runs), indent=2))
+    else:
+        for alarm in runs.alarms:
+            print(f"FALSE ALARM  {alarm}")
+        for each in runs.inconclusive:
+            print(f"no verdict   {each}")
+        print(
+            f"{len(runs.alarms)} false alarms in {runs.scenarios} scenarios on {runs.subjects} good subjects, "
+            f"{runs.scenarios / runs.seconds:.0f} scenarios/s"
+        )
+    return 1 if runs.alarms else 0
+
+
+def _figures(scenarios: int, *, as_json: bool) -> int:
+    named, testable = checked()
+    found = all_kills()
+    killed = sum(each.fate is Fate.KILLED for each in found)
+    runs = clean(scenarios)
+    if as_json:
+        figures = {
+            "testable_requirements": testable, "checked": named, "mutants": len(found), "killed": killed,
+            "clean_scenarios": runs.scenarios, "false_alarms": len(runs.alarms),
+        }  # fmt: skip
+        print(json.dumps(figures, indent=2))
+    else:
+        print(f"{named} of {testable} testable requirements are checked ({100 * named / testable:.1f}%)")
+        print(f"{killed} of {len(found)} known-bad subjects are found by a requirement that they violate")
+        print(f"{len(runs.alarms)} false alarms in {runs.scenarios} scenarios on {runs.subjects} good subjects")
+    return 0 if (named, killed, len(runs.alarms)) == (testable, len(found), 0) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
