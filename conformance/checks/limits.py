@@ -1,0 +1,155 @@
+"""Limits: an owner that keeps no more than so many unbackfilled commits, and what a writer meets there.
+
+The variations: the limit reached, one more, one more than that; a backfill of everything and of one commit; the replay
+of what landed while the backlog is full; a restart. conformance.md, profile `backlog-limit`: the refusal of a full
+backlog is not for ever, and not for waiting either: commits have to be backfilled. Commits that are published directly
+never wait.
+"""
+
+from __future__ import annotations
+
+from conformance.checks.registry import Family, check
+from conformance.checks.replays import replay
+from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
+from conformance.scenario.ownership import restart
+from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+
+BACKLOG = (Profile.BACKLOG_LIMIT,)
+WAITING = ("staged", "inline")
+
+
+def waiting(s: Scenario, table: TableHandle) -> int:
+    """How many ratified commits are not published."""
+    log = s.published(table)
+    return sum(1 for version in range(table.versions) if version not in log)
+
+
+def full(s: Scenario, limit: int) -> TableHandle:
+    """A table whose backlog is as long as it may be. An owner that publishes sooner has none to speak of."""
+    table = s.create(backlog_limit=limit)
+    for _ in range(limit):
+        s.land(table)
+    if waiting(s, table) < limit:
+        raise Inconclusive("the owner publishes commits before anybody asks it to: its backlog does not fill")
+    return table
+
+
+def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Told:
+    """A proposal that finds the backlog full."""
+    told = s.commit(table)
+    if isinstance(told.answer, m.Ratified):
+        table.versions += 1
+        kept = waiting(s, table)
+        if kept <= limit:
+            raise Inconclusive(f"the owner made room: {kept} of at most {limit} commits are not published")
+        s.fail(
+            "PROFILE-BACKLOG-01",
+            told=(told,),
+            table=table,
+            version=table.versions - 1,
+            expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
+            observed=f"it is ratified, and {kept} are not backfilled",
+        )
+    s.expect(
+        told,
+        m.Rejected,
+        "PROFILE-BACKLOG-01",
+        "PROFILE-CORE-05",
+        expected=f"{limit} commits are not backfilled: version {table.versions} is rejected for the limit",
+    )
+    return told
+
+
+def goes_on(s: Scenario, table: TableHandle, refused: Told, backfilled: int) -> None:
+    """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
+    for _ in range(TRIES):
+        told = s.commit(table, client="other")
+        if not isinstance(told.answer, m.Rejected):
+            break
+    s.expect(
+        told,
+        m.Ratified,
+        "PROFILE-BACKLOG-02",
+        because=(refused,),
+        expected=f"what was ratified up to {backfilled} is backfilled: there is room for version {table.versions}",
+    )
+    table.versions += 1
+
+
+@check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, ways=WAITING)
+def a_full_backlog_refuses_until_commits_are_backfilled(s: Scenario) -> None:
+    """With two unbackfilled commits allowed the third is refused, and the fourth try too. When both are backfilled the
+    owner ratifies two more, and refuses again."""
+    table = full(s, 2)
+    one_too_many(s, table, 2)
+    refused = one_too_many(s, table, 2)
+    s.backfill(table, 2)
+    goes_on(s, table, refused, 2)
+    goes_on(s, table, refused, 2)
+    one_too_many(s, table, 2)
+
+
+@check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, ways=WAITING)
+def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
+    """Of three unbackfilled commits, as many as are allowed, one is backfilled: the owner ratifies one more; and one
+    more after the next backfill, however many commits the table had in all."""
+    table = full(s, 3)
+    refused = one_too_many(s, table, 3)
+    for version in (1, 2):
+        s.backfill(table, version)
+        goes_on(s, table, refused, version)
+
+
+@check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, ways=WAITING)
+def what_a_full_backlog_refused_is_not_kept(s: Scenario) -> None:
+    """A proposal that was refused for the limit changes nothing: when there is room, its version goes to whoever
+    proposes it, and the refused attempt is nowhere in the log."""
+    table = full(s, 1)
+    refused = one_too_many(s, table, 1)
+    s.backfill(table, 1)
+    goes_on(s, table, refused, 1)
+    s.backfill(table, 2)
+    s.land(table)
+
+
+@check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), ways=WAITING)
+def a_replay_is_ratified_although_the_backlog_is_full(s: Scenario) -> None:
+    """A writer whose commit filled the backlog did not hear of it. Its replay adds nothing to the backlog: it is told
+    that it landed, although a new proposal is refused."""
+    table = s.create(backlog_limit=2)
+    s.land(table)
+    last = s.land(table)
+    if waiting(s, table) < 2:
+        raise Inconclusive("the owner publishes commits before anybody asks it to: its backlog does not fill")
+    one_too_many(s, table, 2)
+    replay(s, last, since=", and the backlog is full")
+
+
+@check(Family.LIMITS, "PROFILE-CORE-04", needs=BACKLOG, ways=WAITING)
+def who_lost_is_not_told_of_the_limit_alone(s: Scenario) -> None:
+    """A writer whose version is taken rebases; one that meets the limit asks for a backfill. While the backlog is full
+    the owner may tell a loser of either; once there is room it is a conflict."""
+    table = full(s, 1)
+    told = s.commit(table, 1, client="late")
+    s.expect(
+        told,
+        (m.Conflict, m.Rejected),
+        "MC-COMMIT-02",
+        "CM-COMMIT-08",
+        expected="version 1 is taken: it is not ratified",
+    )
+    s.backfill(table, 1)
+    s.contend(table, 1, client="late")
+
+
+@check(
+    Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=(*BACKLOG, Profile.DURABLE_RESTART), ways=WAITING
+)
+def a_restart_does_not_change_the_limit(s: Scenario) -> None:
+    """An owner that restarts with a full backlog refuses as before, and ratifies once commits are backfilled."""
+    table = full(s, 2)
+    restart(s)
+    refused = one_too_many(s, table, 2)
+    s.backfill(table, 2)
+    goes_on(s, table, refused, 2)
