@@ -129,15 +129,12 @@ def refuse_reserved(context: Context, location: Path) -> None:
 
 def refuse_overlap(view: View, location: Path) -> None:
     """`LocationError` for a place in or around that of a table of this owner."""
-    for other in view.tables():
-        if other.state in (TableState.DROPPED, TableState.HANDED_BACK):
-            continue
-        if location.is_relative_to(other.location) or other.location.is_relative_to(location):
-            raise LocationError(
-                f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
-                f"or drop the table {other.table_id} if nobody is creating it any more",
-                location=str(location),
-            )
+    for other in view.overlapping(location):
+        raise LocationError(
+            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
+            f"or drop the table {other.table_id} if nobody is creating it any more",
+            location=str(location),
+        )
 
 
 def refuse_unusual_path(location: Path) -> None:

@@ -61,6 +61,7 @@ from refimpl.table_feature import TableFeature, Way
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
 _LOST_KEPT = 1000
+_NAMES_TOLD = 20
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,8 @@ class LocalOwner:
         else:
             found = view.table_named(policy.checked_name(reference))
         if found is None or found.state is TableState.DROPPED:
-            known = ", ".join(t.name or t.table_id for t in view.tables() if t.state is TableState.ACTIVE)
+            names = view.names(_NAMES_TOLD + 1)
+            known = ", ".join(names[:_NAMES_TOLD]) + (" and others" if len(names) > _NAMES_TOLD else "")
             raise TableNotFoundError(
                 f"this owner has no table {str(reference)!r}; it has {known or 'none'}", reference=str(reference)
             )

@@ -111,11 +111,10 @@ def _timestamp_flaw(log: LogStore, examined: Examined) -> Outcome | None:
 
 def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | None:
     """The answer to a take-over that made one of the tables that lived here before, handed back since."""
-    for table in view.tables():
-        if table.location == location and table.state is TableState.HANDED_BACK:
-            attempt = view.attempt(table, examined.proposal.attempt)
-            if attempt is not None and attempt.landed is not None:
-                return decide.replay(table, examined, attempt)
+    for table in view.handed_back_from(location):
+        attempt = view.attempt(table, examined.proposal.attempt)
+        if attempt is not None and attempt.landed is not None:
+            return decide.replay(table, examined, attempt)
     return None
 
 

@@ -36,6 +36,17 @@ TABLE_BY_LOCATION: Final = (
     _TABLE + "WHERE location = ? AND state <> 'dropped' ORDER BY state = 'handed-back', key DESC LIMIT 1"
 )
 TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
+TABLES_HANDED_BACK: Final = _TABLE + "WHERE location = ? AND state = 'handed-back' ORDER BY key"
+TABLES_OVERLAPPING: Final = (
+    _TABLE
+    + """WHERE state IN ('staging', 'taking-over', 'active') AND (
+        location IN (SELECT value FROM json_each(:around))
+        OR (location > :place || '/' AND location < :place || '0')
+        OR (:everything AND location NOT LIKE '/%')
+    ) ORDER BY key
+"""
+)  # around it, or in it: '0' is the character after '/'
+NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
 
 _COMMIT = """
     SELECT version, attempt, way, digest, size, in_commit_timestamp, ratified_at, published_at, content
@@ -95,6 +106,25 @@ class View:
     def table_at(self, location: Path) -> TableRecord | None:
         """The newest table at this place that was not dropped; one that is owned before one handed back."""
         return self._table(TABLE_BY_LOCATION, self.stored_location(location))
+
+    def handed_back_from(self, location: Path) -> list[TableRecord]:
+        """All tables that lived at this place and were handed back, oldest first."""
+        found = self._db.execute(TABLES_HANDED_BACK, (self.stored_location(location),))
+        return [self._table_record(row) for row in found]
+
+    def overlapping(self, location: Path) -> list[TableRecord]:
+        """The tables that stand at, around or in this place, those that are being made included."""
+        around = [self.stored_location(place) for place in (location, *location.parents)]
+        values = {
+            "around": msgspec.json.encode(around).decode(),
+            "place": self.stored_location(location),
+            "everything": self._warehouse.is_relative_to(location),
+        }
+        return [self._table_record(row) for row in self._db.execute(TABLES_OVERLAPPING, values)]
+
+    def names(self, limit: int) -> list[str]:
+        """The first names of active tables."""
+        return [row[0] for row in self._db.execute(NAMES_ACTIVE, (limit,))]
 
     def tables(self) -> list[TableRecord]:
         """Every table that ever was, by name."""

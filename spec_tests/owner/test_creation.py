@@ -25,6 +25,7 @@ from spec_tests.support.builders import (
     name_of,
     new_attempt,
     owned,
+    ownership_change,
 )
 
 both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
@@ -313,6 +314,36 @@ def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
         with pytest.raises(LocationError):
             stage_at(warehouse, location)
     stage_at(warehouse, warehouse.directory / "a" / "bc")
+    for neighbour in ("b-", "b0", "b%", "b_", "B"):  # before and after the separator, and patterns
+        stage_at(warehouse, warehouse.directory / "a" / neighbour)
+    stage_at(warehouse, warehouse.directory / "%" / "b")
+    with pytest.raises(LocationError):
+        stage_at(warehouse, warehouse.directory / "%")
+
+
+def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path) -> None:
+    """A root may hold the warehouse itself."""
+    with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path]) as warehouse:
+        around = filesystem_table(tmp_path / "lake", versions=3)
+        beside = filesystem_table(tmp_path / "lake2", versions=3)
+        create(warehouse, CATALOG_MANAGED, Way.STAGED)
+
+        def take_over(log: LogStore) -> object:
+            proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 3))
+            return warehouse.owner.take_over(log.location, "plain", MANAGED_COMMIT, 3, proposal)
+
+        with pytest.raises(LocationError):
+            take_over(around)
+        assert isinstance(take_over(beside), Ratified)
+
+
+def test_a_name_that_nobody_has_is_answered_with_some_that_there_are(warehouse: refimpl.Warehouse) -> None:
+    for number in range(30):
+        create(warehouse, CATALOG_MANAGED, Way.STAGED, name=f"table_{number:02}")
+    with pytest.raises(TableNotFoundError) as caught:
+        warehouse.owner.resolve("table_x")
+    assert "table_00" in caught.value.message
+    assert "table_29" not in caught.value.message, "a message is no listing"
 
 
 def test_no_table_is_made_inside_a_filesystem_table_or_one_that_was_handed_back(warehouse: refimpl.Warehouse) -> None:
