@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from conformance.adapters.named import UsageError
 from conformance.adapters.subject import AdapterError
-from conformance.command import judging, listing, replaying, reporting, running
+from conformance.command import judging, listing, replaying, reporting, running, serving, smoking
 from conformance.command.output import say
 from conformance.reports.errors import ReportError
 from conformance.reports.replaying import COMMAND
@@ -79,7 +80,7 @@ def _report(error: Exception) -> int:
     usage = getattr(error, "format_message", None)
     if usage is not None:  # a usage error of typer, whose class moved between its releases
         return _report_usage(error, usage())
-    if isinstance(error, (UnusableError, AdapterError, ReportError)):
+    if isinstance(error, (UnusableError, UsageError, AdapterError, ReportError)):
         say(f"error: {error.problem}")
         return ExitCode.USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
@@ -141,5 +142,5 @@ def _conformance(
     """
 
 
-for module in (running, replaying, judging, reporting, listing):
+for module in (smoking, running, replaying, judging, reporting, listing, serving):
     module.register(application)

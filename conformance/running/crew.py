@@ -17,8 +17,11 @@ from typing import Final
 
 import msgspec
 
-from conformance.running.tasks import Report, Task, encode
+from conformance.running.tasks import Alive, Report, Task, encode
 from conformance.running.worker import CLOSING_SECONDS
+
+SILENCE_SECONDS: Final = 60.0
+"""Without an answer of its subject, beyond the time that an answer may take, after which a worker is given up."""
 
 LAST_LINES: Final = 5
 _START: Final = (
@@ -42,8 +45,8 @@ class WorkerProcess:
         self.number = number
         self.directory = directory
         """For the files of its subject."""
-        self.busy_since: float | None = None
-        """When it was given what it is doing now (`time.monotonic`); None: it is idle."""
+        self.silent_since: float | None = None
+        """Since when it has shown no sign of life (`time.monotonic`) although it has something to do; None: idle."""
         directory.mkdir(parents=True)
         self._errors = directory.with_suffix(".stderr")
         self._ended = False
@@ -58,7 +61,7 @@ class WorkerProcess:
         threading.Thread(target=self._read, args=(news,), daemon=True).start()
 
     def give(self, task: Task) -> None:
-        self.busy_since = time.monotonic()
+        self.silent_since = time.monotonic()
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it died: the other thread says so
             self._process.stdin.write(encode(task))
@@ -137,5 +140,7 @@ class Crew:
                 worker, report = self._news.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 return None
+            if isinstance(report, Alive):
+                worker.silent_since = None if worker.silent_since is None else time.monotonic()
             if worker in self.workers:
                 return worker, report

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import re
+import tempfile
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from conformance.adapters.http_server import HttpServer
+import msgspec
+
 from conformance.adapters.named import UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.subject import AdapterError, Subject
 from conformance.checks.registry import Check, Variant, all_checks
 from conformance.generated.running import run_case
-from conformance.interface.messages import Identity
+from conformance.interface.messages import Answer, Identity, Request
 from conformance.results import CaseResult, Verdict
 from conformance.running.errors import UnusableError
 from conformance.running.tasks import Open, RunCase, Smoked
@@ -25,31 +30,26 @@ class Driven:
     def __init__(self, task: Open) -> None:
         """Raises `UnusableError` for a name that cannot be opened, `AdapterError` for a subject that does not speak."""
         self._task = task
-        self._numbers = itertools.count(1)
+        self.pulse = Pulse()
+        self._places = Places(Path(task.directory))
         self._host = ClientHost()
         """Where a client under test finds the kit's owner."""
-        self._server = HttpServer(self._host.ask) if is_elsewhere(task.subject) else None
         self._subject = self._open()
         self.identity: Identity = self._subject.identity
 
     def _open(self) -> Subject:
-        directory = Path(self._task.directory) / str(next(self._numbers))
-        directory.mkdir()
+        directory = self._places.subject()
         try:
-            return open_subject(
-                self._task.subject,
-                timeout=self._task.timeout,
-                directory=directory,
-                owner=self._host.ask,
-                owner_url=None if self._server is None else self._server.url,
+            opened = open_subject(
+                self._task.subject, timeout=self._task.timeout, directory=directory, owner=self._host.ask
             )
         except UsageError as error:
             raise UnusableError(error.problem) from error
+        return _Watched(opened, self.pulse)
 
     def smoke(self) -> Smoked:
         """The first requests, before any case."""
-        report = smoke(self._subject)
-        return Smoked(adapter="", owner=str(report))
+        return Smoked(report=smoke(self._subject))
 
     def run(self, task: RunCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface."""
@@ -65,31 +65,107 @@ class Driven:
         )
         if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject):
             self._reopen()
-        return result
+        return self._places.hidden_in(result)
 
     def _reopen(self) -> None:
         self._subject.close()
         self._subject = self._open()
-        if self._subject.identity != self.identity:
-            raise AdapterError(
-                f"the subject was opened again and changed its mind: `hello` was answered by {self._subject.identity}, "
-                f"before by {self.identity}; it must be the same every time"
-            )
+        demand_same(self.identity, self._subject.identity)
 
     def close(self) -> None:
         self._subject.close()
-        if self._server is not None:
-            self._server.close()
+
+
+class Pulse:
+    """How many answers the subject gave: somebody in another thread looks whether it moves."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+
+class _Watched:
+    """A subject whose answers are counted."""
+
+    def __init__(self, subject: Subject, pulse: Pulse) -> None:
+        self._subject = subject
+        self._pulse = pulse
+        self.identity = subject.identity
+
+    def ask(self, client: str, request: Request) -> Answer:
+        answer = self._subject.ask(client, request)
+        self._pulse.answers += 1
+        return answer
+
+    def close(self) -> None:
+        self._subject.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Places:
+    """Where a worker's subjects, and whatever else makes temporary files in its process, keep them. The names of these
+    folders differ from run to run, so they are taken out of results."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        temporary = directory / "temporary"
+        temporary.mkdir()
+        tempfile.tempdir = str(temporary)
+        folder = rf"{re.escape(str(directory))}/(?:\d+|temporary/[\w-]+)"
+        self._pattern = re.compile(folder)
+
+    def subject(self) -> Path:
+        """A new folder."""
+        folder = self._directory / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+    def hidden_in(self, result: CaseResult) -> CaseResult:
+        """With a word in the place of each folder's name."""
+        return msgspec.structs.replace(
+            result,
+            reason=self._hidden(result.reason),
+            history=None if result.history is None else self._hidden(result.history),
+            violations=tuple(
+                msgspec.structs.replace(
+                    each,
+                    message=self._hidden(each.message),
+                    expected=self._hidden(each.expected),
+                    observed=self._hidden(each.observed),
+                )
+                for each in result.violations
+            ),
+        )
+
+    def _hidden(self, text: str) -> str:
+        return self._pattern.sub("DIRECTORY", text)
+
+
+def demand_same(before: Identity, after: Identity) -> None:
+    """A subject says the same of itself whenever it is opened; only where its storage is may differ. Raises
+    `AdapterError`, which names the difference."""
+    for field in msgspec.structs.fields(Identity):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new and field.name != "storage":
+            raise AdapterError(
+                f"the subject was opened again and changed its mind: `{field.name}` in the answer to `hello` was "
+                f"{old!r} and is {new!r}; it must be the same every time"
+            )
 
 
 def is_remote(subject: str) -> bool:
     """Whether all workers, and all runs, ask one and the same process, which is not the kit's to start."""
     return subject.startswith(("http:", "https:"))
-
-
-def is_elsewhere(subject: str) -> bool:
-    """Whether it is in a process of its own."""
-    return is_remote(subject) or subject.startswith("stdio:")
 
 
 def check_named(name: str) -> Check:

@@ -15,23 +15,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
 
-from conformance.adapters.subject import TIMEOUT
+from conformance.adapters.subject import TIMEOUT, AdapterError
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
 from conformance.running import known_failures, verdicts
-from conformance.running.crew import Crew, Died, WorkerProcess
-from conformance.running.driving import is_remote
+from conformance.running.crew import SILENCE_SECONDS, Crew, Died, WorkerProcess
+from conformance.running.driving import demand_same, is_remote
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.plan import Plan, PlannedCase, plan
 from conformance.running.profiles import PROFILES, RunProfile
 from conformance.running.selection import EVERYTHING, Selection
-from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Unusable
+from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Unusable
 
 MISHAPS: Final = 3
 """Cases that may end their worker, or never end, before the run is given up."""
-
-OPENING_SECONDS: Final = 30.0
-"""For a subject to start, beside its answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +102,8 @@ class _State:
     """Why the run is not complete."""
     mishaps: int = 0
     first_failure: float | None = None
+    smoke: str = ""
+    """What the first requests showed to be wrong with the owner."""
     code: ExitCode = ExitCode.CONFORMANT
     """Of what stopped the run."""
 
@@ -145,16 +144,18 @@ class _Run:
         report = self._answer(crew, "open")
         if not isinstance(report, Opened):
             raise UnusableError(_problem(report, "the subject could not be opened"))
-        worker.busy_since = None
+        worker.silent_since = None
         return report.identity
 
     def _answer(self, crew: Crew, what: str) -> Report | Died:
         """Of the only worker."""
-        limit = min(self._left(), OPENING_SECONDS + 3 * self._options.timeout)
-        news = crew.news(limit)
-        if news is None:
-            raise UnusableError(f"the subject {self._options.subject!r} did not {what} within {limit:g} s")
-        return news[1]
+        while True:
+            limit = min(self._left(), self._silence)
+            news = crew.news(max(0.0, limit))
+            if news is None:
+                raise UnusableError(f"the subject {self._options.subject!r} did not {what}: no answer in {limit:.0f} s")
+            if not isinstance(news[1], Alive):
+                return news[1]
 
     def _smoke(self, crew: Crew, worker: WorkerProcess, state: _State) -> None:
         """A subject that does not speak the interface is not judged; what an owner does wrong the cases will show."""
@@ -163,13 +164,12 @@ class _Run:
             report = self._answer(crew, "answer the first requests")
         except UnusableError as error:
             raise _Stopped(error.problem, ExitCode.USAGE) from error
-        if not isinstance(report, Smoked) or report.adapter:
-            adapter = report.adapter if isinstance(report, Smoked) else _problem(report, "smoke")
-            raise _Stopped(adapter, ExitCode.USAGE)
-        if report.owner:
-            state.problems.append(f"smoke: {report.owner}")
-            self._watcher.note(f"smoke: {report.owner}")
-        worker.busy_since = None
+        if not isinstance(report, Smoked):
+            raise _Stopped(_problem(report, "the first requests"), ExitCode.USAGE)
+        if report.report.adapter:
+            raise _Stopped(f"the adapter is broken: {report.report.adapter}", ExitCode.USAGE)
+        state.smoke = report.report.owner
+        worker.silent_since = None
 
     def _workers(self, identity: Identity, cases: int) -> int:
         """A subject that can be crashed, and is there only once, cannot serve two cases at the same time."""
@@ -195,7 +195,7 @@ class _Run:
     def _hand_out(self, crew: Crew, state: _State) -> None:
         while state.pending or state.doing:
             for worker in crew.workers:
-                if worker.busy_since is None and state.pending:
+                if worker.silent_since is None and state.pending:
                     self._give(worker, state)
             news = crew.news(self._patience(crew))
             if news is not None:
@@ -217,15 +217,15 @@ class _Run:
         )
 
     def _hear(self, crew: Crew, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
-        worker.busy_since = None
+        if isinstance(report, Alive):
+            return
+        worker.silent_since = None
         match report:
             case Opened(identity=identity):
-                if identity != state.identity:
-                    raise _Stopped(
-                        f"the subject changed its mind: `hello` was answered by {identity}, before by "
-                        f"{state.identity}; it must be the same every time",
-                        ExitCode.USAGE,
-                    )
+                try:
+                    demand_same(state.identity, identity)
+                except AdapterError as error:
+                    raise _Stopped(error.problem, ExitCode.USAGE) from error
             case Ran(result=result):
                 del state.doing[worker.number]
                 self._record(state, result)
@@ -274,21 +274,24 @@ class _Run:
     def _left(self) -> float:
         return self._started + self._options.budget_seconds - time.monotonic()
 
+    @property
+    def _silence(self) -> float:
+        return SILENCE_SECONDS + self._options.timeout
+
     def _patience(self, crew: Crew) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        now = time.monotonic()
-        limit = self._options.profile.case_seconds
-        busy = [worker.busy_since + limit - now for worker in crew.workers if worker.busy_since is not None]
+        now, limit = time.monotonic(), self._silence
+        busy = [worker.silent_since + limit - now for worker in crew.workers if worker.silent_since is not None]
         return max(0.0, min([self._left(), *busy]))
 
     def _look_at_the_clock(self, crew: Crew, state: _State) -> None:
         if self._left() <= 0:
             raise _Stopped(f"the budget of {self._options.budget_seconds:g} s expired")
-        limit = self._options.profile.case_seconds
+        limit = self._silence
         for worker in list(crew.workers):
-            if worker.busy_since is not None and time.monotonic() - worker.busy_since >= limit:
+            if worker.silent_since is not None and time.monotonic() - worker.silent_since >= limit:
                 crew.release(worker)
-                self._mishap(state, worker, f"no end after {limit:g} s: the subject hangs, or is too slow")
+                self._mishap(state, worker, f"no answer in {limit:g} s: the subject hangs")
                 self._replace(crew, state)
 
     # The conclusion
@@ -299,6 +302,8 @@ class _Run:
         without = verdicts.profiles_without_verdict(cases, state.identity)
         if without and state.code is ExitCode.CONFORMANT:
             state.problems.append(verdicts.without_verdict_in_words(without))
+        if state.smoke and not verdicts.failing(cases):
+            state.problems.append(f"no case failed, but the first requests did: {state.smoke}")
         stale = known_failures.stale(options.known, cases, state.everything)
         return RunResult(
             kit_version=metadata.version("delta-commit-owner"),

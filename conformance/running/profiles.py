@@ -25,8 +25,6 @@ class RunProfile:
     out. An example is itself."""
     budget_seconds: float
     """Of wall-clock time, unless the user says otherwise."""
-    case_seconds: float
-    """After which a single case is given up, and the process that runs it ended."""
 
 
 PROFILES: Final[Mapping[str, RunProfile]] = {
@@ -37,21 +35,18 @@ PROFILES: Final[Mapping[str, RunProfile]] = {
             about="for every change: all examples, a few generated scenarios of each kind; about a minute",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.SIMULATION: 50, Layer.PROCESSES: 1},
             budget_seconds=300,
-            case_seconds=60,
         ),
         RunProfile(
             name="standard",
             about="for a release, or every night: ten times as many generated scenarios",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.SIMULATION: 1_000, Layer.PROCESSES: 5},
             budget_seconds=3_600,
-            case_seconds=600,
         ),
         RunProfile(
             name="thorough",
             about="for a protocol change: a hundred times as many; hours",
             counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.SIMULATION: 10_000, Layer.PROCESSES: 25},
             budget_seconds=8 * 3_600,
-            case_seconds=3_600,
         ),
     )
 }

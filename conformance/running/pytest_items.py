@@ -63,16 +63,18 @@ class Kit:
         try:
             opened = self.session
             self._identity = opened.identity
-            opened.smoke()
+            problem = opened.smoke().adapter
         except (UnusableError, AdapterError) as error:
-            raise pytest.UsageError(f"the subject {one_line(self.subject)}: {visible(error.problem)}") from None
+            problem = error.problem
+        if problem:
+            raise pytest.UsageError(f"the subject {one_line(self.subject)}: {visible(problem)}")
         if self._config.pluginmanager.hasplugin("dsession"):
             self._close()  # the workers open their own
 
     @property
     def session(self) -> Session:
         if self._session is None:
-            self._session = Session(self.subject, self.profile, timeout=self._timeout)
+            self._session = Session(self.subject, timeout=self._timeout)
             self._config.add_cleanup(self._close)
         return self._session
 

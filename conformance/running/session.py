@@ -5,26 +5,24 @@ from __future__ import annotations
 import secrets
 import tempfile
 from pathlib import Path
+from typing import Self
 
+from conformance.adapters.smoke import SmokeReport
 from conformance.adapters.subject import AdapterError
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Verdict
-from conformance.running.crew import Crew, Died, WorkerProcess
+from conformance.running.crew import SILENCE_SECONDS, Crew, Died, WorkerProcess
 from conformance.running.driving import is_remote
 from conformance.running.errors import UnusableError
 from conformance.running.plan import PlannedCase
-from conformance.running.profiles import RunProfile
-from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Task, Unusable
-
-_OPENING_SECONDS = 60.0
+from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Task, Unusable
 
 
 class Session:
     """An open subject, in a process of its own. Raises `UnusableError` if it cannot be opened."""
 
-    def __init__(self, subject: str, profile: RunProfile, *, timeout: float) -> None:
+    def __init__(self, subject: str, *, timeout: float) -> None:
         self.subject = subject
-        self.profile = profile
         self._timeout = timeout
         self._salt = f"-{secrets.token_hex(3)}" if is_remote(subject) else ""
         self._scratch = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
@@ -36,13 +34,12 @@ class Session:
             self.close()
             raise
 
-    def smoke(self) -> str:
-        """What the owner does wrong in the first requests, or nothing. Raises `AdapterError` for a subject that does
-        not speak the interface."""
-        report = self._ask(Smoke(), _OPENING_SECONDS)
-        if not isinstance(report, Smoked) or report.adapter:
-            raise AdapterError(report.adapter if isinstance(report, Smoked) else _why(report))
-        return report.owner
+    def smoke(self) -> SmokeReport:
+        """The first requests. Raises `AdapterError` for a subject that does not speak the interface at all."""
+        report = self._ask(Smoke())
+        if not isinstance(report, Smoked):
+            raise AdapterError(_why(report))
+        return report.report
 
     def run(self, case: PlannedCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface. A subject that takes the process with it,
@@ -54,8 +51,7 @@ class Session:
                 way=case.variant.way,
                 seed=case.seed,
                 count=case.count,
-            ),
-            self.profile.case_seconds,
+            )
         )
         if isinstance(report, Ran):
             return report.result
@@ -66,21 +62,29 @@ class Session:
     def _open(self) -> Identity:
         worker = self._worker = self._crew.hire()
         task = Open(subject=self.subject, timeout=self._timeout, directory=str(worker.directory), salt=self._salt)
-        report = self._ask(task, _OPENING_SECONDS)
+        report = self._ask(task)
         if not isinstance(report, Opened):
             raise UnusableError(_why(report))
         return report.identity
 
-    def _ask(self, task: Task, seconds: float) -> Report | Died | None:
+    def _ask(self, task: Task) -> Report | Died | None:
+        """None: for too long there was no sign of life."""
         if self._worker is None:
             self._open()
         assert self._worker is not None
         self._worker.give(task)
-        news = self._crew.news(seconds)
+        while (news := self._crew.news(SILENCE_SECONDS + self._timeout)) is not None and isinstance(news[1], Alive):
+            pass
         if news is None or isinstance(news[1], Died):
             self._crew.release(self._worker)
             self._worker = None
         return None if news is None else news[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._crew.__exit__(None, None, None)
@@ -90,7 +94,7 @@ class Session:
 def _why(report: Report | Died | None) -> str:
     match report:
         case None:
-            return "no end in time: the subject hangs, or is too slow"
+            return "the subject hangs: it answers nothing"
         case Unusable(problem=problem):
             return problem
         case Died(how=how):

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from conformance.adapters.smoke import SmokeReport
 from conformance.interface.messages import Identity
 from conformance.reports.visible import writable
 from conformance.results import CaseResult
@@ -51,10 +52,7 @@ class Opened(_Message, frozen=True, kw_only=True):
 
 
 class Smoked(_Message, frozen=True, kw_only=True):
-    """`adapter`: why the subject does not speak the interface. `owner`: what it does wrong in it."""
-
-    adapter: str = ""
-    owner: str = ""
+    report: SmokeReport
 
 
 class Ran(_Message, frozen=True, kw_only=True):
@@ -75,7 +73,11 @@ class Defect(_Message, frozen=True, kw_only=True):
     """The traceback."""
 
 
-Report = Opened | Smoked | Ran | Unusable | Defect
+class Alive(_Message, frozen=True, kw_only=True):
+    """Between a task and its answer, now and then: the subject has answered something since the last time."""
+
+
+Report = Opened | Smoked | Ran | Unusable | Defect | Alive
 
 
 def encode(message: Task | Report) -> bytes:

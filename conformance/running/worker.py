@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -22,10 +23,13 @@ import msgspec
 from conformance.adapters.subject import AdapterError
 from conformance.running import driving
 from conformance.running.errors import UnusableError
-from conformance.running.tasks import Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable, encode
+from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable, encode
 
 CLOSING_SECONDS: Final = 5.0
 """How long a subject may take to close."""
+
+PULSE_SECONDS: Final = 1.0
+"""Between two signs of life."""
 
 
 class Worker:
@@ -53,6 +57,11 @@ class Worker:
             case RunCase():
                 return Ran(result=self._opened().run(task))
 
+    @property
+    def answers(self) -> int:
+        """Of the subject, so far."""
+        return 0 if self._driven is None else self._driven.pulse.answers
+
     def _opened(self) -> driving.Driven:
         if self._driven is None:
             raise RuntimeError("a worker was given work before a subject")
@@ -68,15 +77,40 @@ class Worker:
 def main() -> None:
     """Until the standard input ends."""
     signal.signal(signal.SIGINT, lambda *_: None)  # the coordinator's to handle; a subject's process gets the default
-    answers = os.fdopen(os.dup(1), "wb")
+    reports = _Reports(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     worker = Worker()
     tasks: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, worker.close), daemon=True).start()
+    threading.Thread(target=_feel_the_pulse, args=(worker, reports), daemon=True).start()
     while True:
         task: Task = msgspec.json.decode(tasks.get(), type=Task)
-        answers.write(encode(worker.do(task)))
-        answers.flush()
+        reports.put(worker.do(task))
+
+
+class _Reports:
+    """What the coordinator hears, a line at a time, from any thread."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def put(self, report: Report) -> None:
+        line = encode(report)
+        with self._lock, contextlib.suppress(OSError):  # nobody hears any more: the input has ended too
+            self._stream.write(line)
+            self._stream.flush()
+
+
+def _feel_the_pulse(worker: Worker, reports: _Reports) -> None:
+    """A slow subject is not one that hangs."""
+    before = 0
+    while True:
+        time.sleep(PULSE_SECONDS)
+        now = worker.answers
+        if now != before:
+            before = now
+            reports.put(Alive())
 
 
 def _listen(stream: BinaryIO, tasks: SimpleQueue[bytes], close: Callable[[], None]) -> None:

@@ -1,0 +1,46 @@
+"""The command `smoke`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption
+from conformance.command.output import show, show_json
+from conformance.command.running import subject_of
+from conformance.running.durations import seconds
+from conformance.running.errors import ExitCode
+from conformance.running.session import Session
+
+_EPILOG: Final = """Examples:
+
+delta-commit-conformance smoke 'stdio:node my-owner.mjs'
+
+delta-commit-conformance smoke http://127.0.0.1:8080 --json"""
+
+
+def register(application: typer.Typer) -> None:
+    application.command(epilog=_EPILOG)(smoke)
+
+
+def smoke(
+    subject: SubjectArgument = None,
+    json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+) -> None:
+    """Ask a subject the first questions: is its adapter broken, or the owner behind it, or neither?
+
+    Exit code 0: neither; 1: the owner does something wrong; 2: the adapter is broken, no verdict is possible.
+    """
+    with Session(subject_of(subject), timeout=seconds(timeout, "--timeout")) as session:
+        report = session.smoke()
+    if json:
+        show_json({"ok": report.ok, "adapter": report.adapter, "owner": report.owner, "steps": report.steps})
+    else:
+        show(str(report))
+    if report.adapter:
+        raise typer.Exit(ExitCode.USAGE)
+    if report.owner:
+        raise typer.Exit(ExitCode.VIOLATION)
+    raise typer.Exit(ExitCode.CONFORMANT if report.ok else ExitCode.INCOMPLETE)
