@@ -1,0 +1,197 @@
+"""The pure model: which answers a table may give, one rule a test, each with the near-identical one that is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.generated import model
+from conformance.generated.model import Terms, World, Worlds, Wrong
+from conformance.interface import messages as m
+
+ALL = frozenset({"core", "idempotent-retry", "attempt-outcome", "discovery", "version-0-by-owner"})
+TERMS = Terms(dialect="catalogManaged", way="staged", profiles=ALL, promises=frozenset())
+PLAIN = Terms(dialect="managedCommit", way="staged", profiles=frozenset({"core"}), promises=frozenset())
+DIRECT = Terms(dialect="managedCommit", way="direct", profiles=frozenset({"core"}), promises=frozenset())
+FRESH = Terms(
+    dialect="catalogManaged", way="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
+)
+TABLE = World(log=("zero", "one", "two"))
+
+
+def worlds(*found: World) -> Worlds:
+    return frozenset(found)
+
+
+def commit(version: int, attempt: str = "new") -> m.Commit:
+    return m.Commit(table="t", version=version, attempt=attempt, actions=())
+
+
+def entry(version: int, attempt: str) -> m.CommitEntry:
+    return m.CommitEntry(version=version, file_name=f"{version:020}.{attempt}.json")
+
+
+def creation(attempt: str) -> m.CreateTable:
+    return m.CreateTable(name="t", feature="catalogManaged", way="staged", attempt=attempt, actions=())
+
+
+def listing(*commits: m.CommitEntry, latest: int | None = 2) -> m.Commits:
+    return m.Commits(commits=commits, latest=latest)
+
+
+RIGHT: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
+    ("the next version is ratified", TABLE, TERMS, commit(3), m.Ratified(version=3)),
+    ("a version that is taken is a conflict", TABLE, TERMS, commit(2), m.Conflict(latest=2)),
+    ("a conflict need not tell anything", TABLE, TERMS, commit(2), m.Conflict()),
+    ("a conflict may tell less than it knows", TABLE, TERMS, commit(1), m.Conflict(latest=1)),
+    ("a conflict lists winners", TABLE, TERMS, commit(1), m.Conflict(latest=2, winners=(entry(1, "one"),))),
+    ("a version whose predecessor is missing is a gap", TABLE, TERMS, commit(4), m.Gap(latest=2)),
+    ("a gap may be any kind of error", TABLE, TERMS, commit(4), m.Rejected()),
+    ("an owner may have a policy", TABLE, TERMS, commit(3), m.Rejected(reason="not today")),
+    ("a replay is ratified", TABLE, TERMS, commit(1, "one"), m.Ratified(version=1)),
+    ("a replay may be a conflict without the profile", TABLE, PLAIN, commit(1, "one"), m.Conflict(latest=2)),
+    ("the newest version is told", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"))),
+    ("nothing may be listed", TABLE, TERMS, m.GetCommits(table="t"), listing()),
+    ("a list may end where it was told to", TABLE, TERMS, m.GetCommits(table="t", end=1), listing(entry(1, "one"))),
+    ("direct commits may lag", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=1)),
+    ("direct commits may be no claim", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=-1)),
+    ("a new table may have no latest version", World(log=("zero",)), PLAIN, m.GetCommits(table="t"),
+     listing(latest=None)),
+    ("who landed has landed", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.Landed(version=1)),
+    ("who did not has not", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded()),
+    ("a creator creates", World(), TERMS, creation("zero"), m.Ratified(version=0, table="t")),
+    ("a creator that lost is told so", TABLE, TERMS, creation("new"), m.Conflict()),
+    ("what is there is found", TABLE, TERMS, m.LoadTable(name="t"),
+     m.Table(table="t", feature="catalogManaged", way="staged", latest=2)),
+    ("what is not there is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
+    ("a dropped table refuses", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
+]  # fmt: skip
+
+WRONG: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
+    ("MC-COMMIT-02", TABLE, TERMS, commit(2), m.Ratified(version=2)),
+    ("MC-COMMIT-01", TABLE, TERMS, commit(4), m.Ratified(version=4)),
+    ("MC-API-03", TABLE, TERMS, commit(2), m.Ratified(version=3)),
+    ("PROFILE-CORE-06", TABLE, TERMS, commit(3, "one"), m.Ratified(version=3)),
+    ("PROFILE-CORE-05", TABLE, TERMS, commit(3), m.Conflict()),
+    ("PROFILE-CORE-05", TABLE, TERMS, commit(3), m.Gap()),
+    ("PROFILE-CORE-05", TABLE, TERMS, commit(2), m.Conflict(latest=1)),
+    ("PROFILE-CORE-07", TABLE, FRESH, commit(1), m.Conflict(latest=1)),
+    ("MC-GET-02", TABLE, TERMS, commit(1), m.Conflict(latest=3)),
+    ("MC-GET-02", TABLE, TERMS, commit(1), m.Conflict(winners=(entry(3, "three"),))),
+    ("MC-FEATURE-02", TABLE, TERMS, commit(1), m.Conflict(winners=(entry(1, "other"),))),
+    ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Conflict(latest=2)),
+    ("PROFILE-RETRY-01", TABLE, TERMS, commit(1, "one"), m.Rejected()),
+    ("PROFILE-OUTCOME-02", TABLE._replace(never=frozenset({"new"})), TERMS, commit(3), m.Ratified(version=3)),
+    ("PROFILE-DISCOVERY-02", TABLE._replace(dropped=True), TERMS, commit(3), m.Ratified(version=3)),
+    ("MC-READ-06", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=1)),
+    ("MC-READ-06", TABLE._replace(told=2), DIRECT, m.GetCommits(table="t"), listing(latest=1)),
+    ("MC-GET-02", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=3)),
+    ("MC-GET-02", TABLE, PLAIN, m.GetCommits(table="t"), listing(latest=-1)),
+    ("PROFILE-VERSION0-02", World(log=("zero",)), TERMS, m.GetCommits(table="t"), listing(latest=None)),
+    ("LOG-05", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"), entry(1, "one"))),
+    ("LOG-05", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(0, "zero"), entry(2, "two"))),
+    ("LOG-07", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(1, "one"))),
+    ("MC-FEATURE-02", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "other"))),
+    ("MC-API-04", TABLE, TERMS, m.GetCommits(table="t"), m.NotFound()),
+    ("PROFILE-OUTCOME-01", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.Landed(version=2)),
+    ("PROFILE-OUTCOME-01", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.Landed(version=2)),
+    ("PROFILE-OUTCOME-01", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.NotLanded()),
+    ("MC-CREATE-02", TABLE, TERMS, creation("new"), m.Ratified(version=0, table="t")),
+    ("PROFILE-CORE-05", World(), TERMS, creation("new"), m.Conflict()),
+    ("PROFILE-RETRY-01", TABLE, TERMS, creation("zero"), m.Conflict()),
+    ("PROFILE-DISCOVERY-01", TABLE, TERMS, m.LoadTable(name="t"), m.NotFound()),
+    ("PROFILE-DISCOVERY-01", World(), TERMS, m.LoadTable(name="t"),
+     m.Table(table="t", feature="catalogManaged", way="staged", latest=0)),
+    ("CM-DISCOVER-01", TABLE, TERMS, m.LoadTable(name="t"),
+     m.Table(table="t", feature="managedCommit", way="staged", latest=2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "terms", "request_", "answer"), [each[1:] for each in RIGHT],
+                         ids=[each[0] for each in RIGHT])  # fmt: skip
+def test_what_the_documents_allow_is_possible(
+    world: World, terms: Terms, request_: m.Request, answer: m.Answer
+) -> None:
+    left = model.judge(worlds(world), terms, request_, answer)
+    assert not isinstance(left, Wrong)
+    assert len(left) == 1
+
+
+@pytest.mark.parametrize(("requirement", "world", "terms", "request_", "answer"), WRONG)
+def test_what_they_do_not_allow_is_wrong_by_name(
+    requirement: str, world: World, terms: Terms, request_: m.Request, answer: m.Answer
+) -> None:
+    found = model.judge(worlds(world), terms, request_, answer)
+    assert isinstance(found, Wrong)
+    assert found.requirements[0] == requirement
+    assert found.expected
+
+
+def test_a_ratified_proposal_is_the_next_version() -> None:
+    assert model.judge(worlds(TABLE), TERMS, commit(3), m.Ratified(version=3)) == {
+        World(log=("zero", "one", "two", "new"))
+    }
+
+
+def test_after_a_lost_answer_both_is_possible_until_an_answer_tells() -> None:
+    both = model.lost(worlds(TABLE), commit(3))
+    assert {len(world.log) for world in both} == {3, 4}
+    landed = model.judge(both, TERMS, m.GetCommits(table="t"), listing(latest=3))
+    assert not isinstance(landed, Wrong)
+    assert {world.log for world in landed} == {("zero", "one", "two", "new")}
+    lost = model.judge(both, TERMS, m.GetCommits(table="t"), listing(latest=2))
+    assert not isinstance(lost, Wrong)
+    assert {world.log for world in lost} == {TABLE.log}
+
+
+def test_a_lost_answer_leaves_no_choice_where_the_proposal_could_not_land() -> None:
+    assert model.lost(worlds(TABLE), commit(2)) == {TABLE}
+    assert model.lost(worlds(TABLE), commit(4)) == {TABLE}
+    assert model.lost(worlds(TABLE._replace(never=frozenset({"new"}))), commit(3)) == {
+        TABLE._replace(never=frozenset({"new"}))
+    }
+
+
+def test_a_request_that_the_subject_left_open_may_land_later() -> None:
+    """Also after others were told that it has not."""
+    opened = model.judge(worlds(TABLE), TERMS, commit(4), m.Unknown())
+    assert not isinstance(opened, Wrong)
+    after = model.judge(opened, TERMS, commit(3, "other"), m.Ratified(version=3))
+    assert not isinstance(after, Wrong)
+    read = model.judge(after, TERMS, m.GetCommits(table="t"), listing(latest=4))
+    assert not isinstance(read, Wrong)
+    assert {world.log[4] for world in read} == {"new"}
+
+
+def test_an_attempt_that_is_resolved_does_not_land_later_although_it_was_left_open() -> None:
+    opened = model.judge(worlds(TABLE), TERMS, commit(3), m.Unknown())
+    assert not isinstance(opened, Wrong)
+    resolved = model.judge(opened, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded())
+    assert not isinstance(resolved, Wrong)
+    read = model.judge(resolved, TERMS, m.GetCommits(table="t"), listing(latest=3))
+    assert isinstance(read, Wrong)
+    assert read.requirements[0] == "MC-GET-02"
+
+
+def test_what_is_visible_was_ratified_and_rules_out_that_it_was_not() -> None:
+    both = model.lost(worlds(World(log=("zero",))), commit(1))
+    seen = model.visible(both, {0: "zero", 1: "new"})
+    assert not isinstance(seen, Wrong)
+    assert {world.log for world in seen} == {("zero", "new")}
+
+
+@pytest.mark.parametrize(
+    ("published", "requirement"), [({3: "three"}, "MC-FILES-08"), ({1: "other"}, "MC-BACKFILL-01")]
+)
+def test_what_is_visible_and_was_not_ratified_is_wrong(published: dict[int, str | None], requirement: str) -> None:
+    found = model.visible(worlds(TABLE), published)
+    assert isinstance(found, Wrong)
+    assert found.requirements[0] == requirement
+    assert found.observed
+
+
+def test_a_drop_whose_answer_was_lost_leaves_both_open() -> None:
+    both = model.lost(worlds(TABLE), m.DropTable(table="t"))
+    assert {world.dropped for world in both} == {True, False}
+    found = model.judge(both, TERMS, m.LoadTable(name="t"), m.NotFound())
+    assert not isinstance(found, Wrong)
+    assert {world.dropped for world in found} == {True}
