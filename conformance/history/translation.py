@@ -45,7 +45,8 @@ def request(message: messages.Request) -> Request | None:
         case messages.LoadTable():
             return events.LoadTable()
         case messages.Snapshot():
-            return events.Snapshot(version=message.version, timestamp=message.timestamp)
+            by_path = message.path is not None
+            return events.Snapshot(version=message.version, timestamp=message.timestamp, by_path=by_path)
         case messages.BackfillToVersion():
             return events.BackfillToVersion(version=message.version)
         case messages.Checkpoint():

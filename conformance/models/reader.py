@@ -93,7 +93,7 @@ class ModelReader:
             else:
                 table = self._resolve(client, request.table or "")
             state = self._read(client, table, request.version, request.timestamp)
-        except (Refused, Unreadable) as refused:
+        except (Refused, Unreadable, FileNotFoundError) as refused:
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
             return m.Unknown(reason=str(unsure))
@@ -197,7 +197,7 @@ class ModelReader:
             if end is None:
                 self._apply(state, state.version + 1, self._commit(table, listed, owned, state.version + 1))
             else:
-                self._apply(state, end, actions_in(listed.compactions[state.version + 1, end]))
+                self._apply(state, end, self._opened(listed.compactions[state.version + 1, end]))
         state.timestamp = self._time(table, listed, state, target)
         state.warnings = self._disagreements(listed, state)
         return state
@@ -232,11 +232,15 @@ class ModelReader:
         if commit is not None and commit.file_name is not None:
             staged = table.log / STAGING[table.feature or ""] / commit.file_name
             if staged.exists():
-                return actions_in(staged)
-        published = table.log / f"{version:020}.json"
+                return self._opened(staged)
+        published = listed.commits.get(version, table.log / f"{version:020}.json")
         if version not in listed.commits and not (commit is not None and published.exists()):
             raise Refused(f"version {version} is missing")
-        return actions_in(published)
+        return self._opened(published)
+
+    def _opened(self, path: Path) -> Actions:
+        """The actions of a commit's file. One that is empty or malformed is no commit, and nothing to pass over."""
+        return actions_in(path)
 
     def _apply(self, state: State, version: int, actions: Actions) -> None:
         """One commit on top of the version before it; a compaction is applied like one, a checkpoint to nothing."""

@@ -27,6 +27,7 @@ from conformance.checks.registry import Variant, applies
 from conformance.history import events
 from conformance.interface import messages as m
 from conformance.models.owner import STAGING, ModelOwner
+from conformance.models.reader import ModelReader
 from conformance.models.storage import LOG, FolderStorage
 from conformance.results import Violation
 from conformance.scenario import proposals
@@ -49,10 +50,14 @@ class ClientScenario(Scenario):
         self.host = host
         self.acting = 0
         """The number of the client's operation."""
+        self.archive: dict[str, dict[int, events.Witness]] = {}
+        """By table: what its log was before a cleanup may have removed some of it."""
         self.markers: dict[int, str] = {}
         """By operation: the marker of the client's transaction."""
         self.proposed: list[Proposed] = []
         """What the client under test proposed to the owner, in order."""
+        self.informed: set[int] = set()
+        """Operations in which the client asked its owner."""
         self.undo: list[Callable[[], object]] = []
         """What puts the files back as they were, before the final log is looked at."""
         self.owner.listener = self._heard
@@ -61,6 +66,8 @@ class ClientScenario(Scenario):
     def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
         """Ask the client under test to do something, and record it."""
         self.owner.begin()
+        if isinstance(request, m.Cleanup):
+            self.archive = {each.name: {one.version: one for one in self.log_of(each)} for each in self.tables}
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
         self.acting = number
         if isinstance(request, m.Transact):
@@ -81,9 +88,9 @@ class ClientScenario(Scenario):
         told = self.act(client, m.Snapshot(table=self.name_of(table), **options))
         return self.expect(told, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected="a snapshot of the table")
 
-    def name_of(self, table: TableHandle) -> str:
+    def name_of(self, table: TableHandle | None) -> str:
         """By which a client finds the table: its name."""
-        return self.physical(table.name)
+        return self.physical("" if table is None else table.name)
 
     def location(self, table: TableHandle) -> str:
         """The table's folder."""
@@ -124,9 +131,15 @@ class ClientScenario(Scenario):
         """Of a commit, wherever it stands."""
         return self._log(table.reference).get(version, (None, None))[1] or ""
 
-    def listed(self, table: TableHandle) -> tuple[m.CommitEntry, ...]:
+    def kit_reads(self, table: TableHandle | None, version: int) -> set[str]:
+        """The files of a version as the kit's own reader finds them; none if it cannot read."""
+        reference = None if table is None else self.name_of(table)
+        told = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
+        return set(told.files) if isinstance(told, m.SnapshotRead) else set()
+
+    def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """What the owner lists; not part of the history."""
-        told = self.subject.ask("kit", m.GetCommits(table=table.reference))
+        told = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
         return told.commits if isinstance(told, m.Commits) else ()
 
     def asked(self, kind: type[m._Message]) -> Sequence[Heard]:
@@ -152,10 +165,11 @@ class ClientScenario(Scenario):
             for each in self.proposed
             if each.request.attempt in landed and each.operation in self.markers
         }
-        return [
-            msgspec.structs.replace(each, attempt=markers[each.version]) if each.version in markers else each
+        found = {
+            each.version: msgspec.structs.replace(each, attempt=markers.get(each.version, each.attempt))
             for each in super().log_of(table)
-        ]
+        }
+        return [each for _, each in sorted({**self.archive.get(table.name, {}), **found}.items())]
 
     def audit(self) -> list[Violation]:
         """What the kit's owner found wrong with all that the client under test proposed."""
@@ -221,6 +235,7 @@ class ClientScenario(Scenario):
 
     def _heard(self, heard: Heard) -> None:
         """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
+        self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
             refused = isinstance(heard.answer, m.Conflict | m.Gap | m.Rejected)
             lines = self._lines(heard.request)

@@ -63,11 +63,17 @@ class LogBuilder:
     """Files as they were before the builder touched them."""
 
     @classmethod
-    def create(cls, s: ClientScenario, name: str = "orders", **options: Any) -> LogBuilder:
-        """A table with version 0. `options`: of `table_actions`."""
-        attempt = s.attempt()
-        actions = table_actions(s.dialect, attempt, s.timestamp(0), **options)
-        table = s.create(name, attempt=attempt, actions=actions)
+    def create(
+        cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None, **options: Any
+    ) -> LogBuilder:
+        """A table with version 0. `in_history`: what it is called there, if another one has had its name. `options`: of
+        `table_actions`."""
+        attempt, shown = s.attempt(), in_history or name
+        request = s.creation(
+            name, attempt=attempt, actions=table_actions(s.dialect, attempt, s.timestamp(0), **options)
+        )
+        told = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
+        table = s.created(shown, told, s.expect(told, m.Ratified, "PROFILE-VERSION0-01", expected="a new table"))
         log = cls(s=s, name=name, location=s.location(table), table=table)
         published = log.folder / log.commit_name(0)
         log.actions[0] = [json.loads(line) for line in published.read_text("utf-8").splitlines()]

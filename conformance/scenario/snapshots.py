@@ -21,7 +21,7 @@ from conformance.scenario.scenario import Inconclusive, Told
 
 
 def must_read(
-    log: LogBuilder, version: int, *requirements: str, expected: str, because: Sequence[Told] = (),
+    log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Told] = (),
     may_refuse: bool = False, about: Sequence[str] = (), client: str = "reader", **asked: Any,
 ) -> m.SnapshotRead:  # fmt: skip
     """A read that gives the snapshot of `version`, whole and right. `about`: fields of the answer that the demand is
@@ -41,15 +41,16 @@ def must_read(
     snapshot = log.s.expect(
         told, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected=expected, because=because
     )
+    named = ("LOG-09",) if asked.get("version") is not None else requirements
     log.s.require(
-        snapshot.version == version, *requirements, "PROFILE-CLIENT-01", told=(told, *because), table=log.table,
+        snapshot.version == version, *named, "PROFILE-CLIENT-01", told=(told, *because), table=log.table,
         version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
     )  # fmt: skip
     is_snapshot(log, told, snapshot, *requirements, because=because, about=about, expected=expected)
     return snapshot
 
 
-def must_refuse(log: LogBuilder, *requirements: str, expected: str, client: str = "reader", **asked: Any) -> Told:
+def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: str = "reader", **asked: Any) -> Told:
     """A read that must not succeed. How the reader says so is its own affair."""
     told, _ = ask(log, client, **asked)
     if isinstance(told.answer, m.SnapshotRead):
@@ -60,12 +61,12 @@ def must_refuse(log: LogBuilder, *requirements: str, expected: str, client: str 
     return told
 
 
-def ask(log: LogBuilder, client: str = "reader", **asked: Any) -> tuple[Told, int]:
+def ask(log: LogBuilder, /, client: str = "reader", **asked: Any) -> tuple[Told, int]:
     """A read, and how much the reader had asked its owner before: for `newest_told`."""
     since = len(log.s.owner.heard)
-    if log.table is not None and "path" not in asked:
-        asked["table"] = log.s.name_of(log.table)
-    return log.s.act(client, m.Snapshot(**asked)), since
+    if "path" in asked:
+        return log.s.act(client, m.Snapshot(**asked), log.table), since
+    return log.s.act(client, m.Snapshot(table=log.s.physical(log.name), **asked), log.table), since
 
 
 def newest_told(s: ClientScenario, since: int) -> int:
@@ -88,7 +89,7 @@ def is_snapshot(
         )  # fmt: skip
     different = differences(log, log.at(read.version), read)
     log.s.require(
-        not different, *requirements, told=(told, *because), table=log.table, version=read.version,
+        not different, *requirements, "PROFILE-CLIENT-01", told=(told, *because), table=log.table, version=read.version,
         expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
     )  # fmt: skip
     untold = [field for field in about if getattr(read, field) is None]

@@ -1,0 +1,179 @@
+"""Stale reads, the client's half: whoever asks the owner sees every commit that was ratified before, wherever its
+content has gone in the meantime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from conformance.checks.registry import Family, check
+from conformance.interface import messages as m
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.scenario import Inconclusive
+from conformance.scenario.snapshots import ask, does_without_its_owner, is_snapshot, must_read
+from conformance.scenario.telling import QUESTIONS, after_an_answer, silence
+
+FRESH = ("MC-READ-07", "CM-READ-05")
+MOST_MOMENTS = 6
+"""Requests of one read at each of which something happens; a longer conversation is looked at no further."""
+
+
+def table_with(s: ClientScenario, versions: int) -> LogBuilder:
+    """Commits of one file each, none of them published unless its way publishes it."""
+    log = LogBuilder.create(s)
+    for number in range(1, versions + 1):
+        log.land(file(f"file-{number}"))
+    return log
+
+
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", ways=("staged", "inline"))
+def a_backfill_between_question_and_listing_hides_nothing(s: ClientScenario) -> None:
+    """A reader that asks the owner sees every ratified commit, even if all of them are published at that moment."""
+    log = table_with(s, 3)
+    must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began: a snapshot of version 3")
+    s.owner.on(m.GetCommits, before=lambda: log.backfill(3))
+    must_read(
+        log, 3, "CM-READ-01", "MC-GET-03", *FRESH, "LOG-04",
+        expected="version 3 was ratified before the read began; its publication during the read hides it from nobody "
+        "who lists after the question, or lists again when the answer says that there is more",
+    )  # fmt: skip
+
+
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", ways=("staged", "inline"))
+def a_backfill_before_any_request_hides_nothing(s: ClientScenario) -> None:
+    """The same at every point of the conversation: the commits are published just before each of its requests."""
+    _at_every_moment(s, lambda log, moment: s.owner.on(object, before=lambda: log.backfill(log.latest), skip=moment))
+
+
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "LOG-04", "LOG-13", side="client", ways=("staged", "inline"))
+def a_backfill_after_any_answer_hides_nothing(s: ClientScenario) -> None:
+    """The same at every point of the conversation: the commits are published just after each of its answers."""
+    _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
+
+
+def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], object]) -> None:
+    log = table_with(s, 1)
+    for moment in range(MOST_MOMENTS):
+        log.land(file(f"moment-{moment}"))
+        heard = len(s.owner.heard)
+        s.owner.rules.clear()
+        interfere(log, moment)
+        must_read(
+            log, log.latest, *FRESH, "CM-READ-01", "MC-GET-03",
+            expected=f"version {log.latest} was ratified before the read began, and was published during it, at its "
+            f"request number {moment + 1}: a snapshot of version {log.latest}",
+        )  # fmt: skip
+        if len(s.owner.heard) - heard <= moment:
+            break
+
+
+@check(Family.STALE_READS, *FRESH, "LOG-04", "LOG-18", side="client", ways=("staged", "inline"))
+def a_backfill_of_some_commits_during_a_read_leaves_no_hole(s: ClientScenario) -> None:
+    """Half of the commits are published between the question and the listing: the two halves make one snapshot."""
+    log = table_with(s, 4)
+    s.owner.on(m.GetCommits, before=lambda: log.backfill(2))
+    must_read(log, 4, *FRESH, "LOG-04", expected="versions 1 and 2 are published now, 3 and 4 are the owner's")
+    s.owner.on(m.GetCommits, after=lambda: log.backfill(3))
+    must_read(log, 4, *FRESH, expected="version 3 is in the owner's answer and in the listing: a snapshot of version 4")
+
+
+@check(Family.STALE_READS, "LOG-13", *FRESH, side="client", ways=("staged",))
+def a_staged_file_that_is_gone_was_published(s: ClientScenario) -> None:
+    """The owner names a staged file; before the reader opens it, it is published and removed. The reader reads the
+    published commit instead."""
+    log = table_with(s, 2)
+    must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
+
+    def published_and_removed() -> None:
+        log.backfill(2)
+        log.hide(*log.staged())
+
+    after_an_answer(s, published_and_removed)
+    must_read(
+        log, 2, "LOG-13", *FRESH,
+        expected="a staged file is removed only after its commit is published: a reader that finds it gone reads "
+        "<version>.json instead",
+    )  # fmt: skip
+
+
+@check(Family.STALE_READS, *FRESH, "CM-READ-09", "MC-LOG-03", side="client")
+def a_reader_asks_for_every_new_snapshot(s: ClientScenario) -> None:
+    """A reader that saw everything published before asks again all the same: the next commits may be the owner's."""
+    log = table_with(s, 1)
+    log.backfill(1)
+    must_read(log, 1, *FRESH, expected="version 1 was ratified before the read began")
+    log.land(file("later"))
+    must_read(
+        log, 2, *FRESH, "CM-READ-09", "MC-LOG-03",
+        expected="version 2 was ratified before this read began; that the reader's last snapshot had no unpublished "
+        "commit says nothing of this one",
+    )  # fmt: skip
+    log.land(file("much later"))
+    log.backfill(3)
+    log.land(file("last"))
+    must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")
+
+
+@check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")
+def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
+    """If the owner does not answer, a read fails, or says that it may be stale where the dialect allows that; it does
+    not pass an old listing off as the table."""
+    log = table_with(s, 1)
+    log.backfill(1)
+    log.land(file("unpublished"))
+    must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
+    silence(s, m.GetCommits)
+    told, _ = ask(log)
+    read = told.answer
+    if isinstance(read, m.SnapshotRead) and read.version < 2:
+        honest = s.dialect == "managedCommit" and (read.stale or does_without_its_owner(s))
+        s.require(
+            honest, "CM-READ-09", *FRESH, told=(told, log.told[2]), table=log.table, version=2,
+            expected="the owner did not answer: an error, for nobody but the owner knows the newest version",
+            observed=f"a snapshot of version {read.version}, told as if it were the newest",
+        )  # fmt: skip
+        is_snapshot(log, told, read, *FRESH)
+    s.owner.rules.clear()
+    must_read(log, 2, *FRESH, expected="the owner answers again: a snapshot of version 2")
+
+
+@check(Family.STALE_READS, "LOG-27", *FRESH, side="client")
+def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
+    """Some storages list what was just written only a little later. A reader that knows from the owner that version 3
+    exists, and finds it nowhere, fails; it does not read version 2 as the newest."""
+    log = table_with(s, 3)
+    log.backfill(3)
+    must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
+    after_an_answer(s, lambda: log.hide(log.commit_name(3)))
+    told, _ = ask(log)
+    log.restore()
+    if not isinstance(told.answer, m.SnapshotRead):
+        return
+    if does_without_its_owner(s) or (told.answer.stale and s.dialect == "managedCommit"):
+        raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
+    s.require(
+        told.answer.version == 3, "LOG-27", *FRESH, told=(told, log.told[3]), table=log.table, version=3,
+        expected="the owner told that version 3 is the latest, and the listing lacked it: version 3, found in another "
+        "way, or an error",
+        observed=f"a snapshot of version {told.answer.version}",
+    )  # fmt: skip
+
+
+@check(Family.STALE_READS, *FRESH, "MC-LOG-03", "CM-READ-09", side="client")
+def a_latest_version_that_grows_between_two_answers_is_one_snapshot(s: ClientScenario) -> None:
+    """Others commit between the requests of a read: what it gives is one version, not less than when it began, and
+    not more than its owner told it."""
+    log = table_with(s, 2)
+    for kind in QUESTIONS:
+        s.owner.on(kind, before=partial(log.land, file(f"during-{kind.__name__}")))
+    told, _ = ask(log)
+    read = s.expect(told, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
+    if not does_without_its_owner(s) and not read.stale:
+        s.require(
+            read.version >= 2, *FRESH, told=(told, log.told[2]), table=log.table, version=2,
+            expected="version 2 was ratified before the read began", observed=f"a snapshot of version {read.version}",
+        )  # fmt: skip
+    is_snapshot(log, told, read, *FRESH)
+    s.owner.rules.clear()
+    must_read(log, log.latest, *FRESH, expected=f"version {log.latest} was ratified before the read began")
