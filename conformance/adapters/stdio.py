@@ -48,8 +48,8 @@ class StdioSubject:
         self._owner_url = owner_url
         self._at_close = at_close
         self._temporary = None if directory is not None else Path(tempfile.mkdtemp(prefix="conformance-"))
-        self._directory = directory or self._temporary or Path()
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory or self._temporary or Path()
+        self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._alive: set[Process] = set()
         """All that have to be ended, those that have not answered `hello` yet included."""
@@ -129,7 +129,7 @@ class StdioSubject:
 
     def _started(self) -> tuple[Process, Answer]:
         """A new process, and its answer to `hello`. It is ended if it has none."""
-        process = Process(self._command, name=self._name, directory=self._directory)
+        process = Process(self._command, name=self._name, directory=self.directory)
         self._alive.add(process)
         answer = process.ask("kit", Hello(owner_url=self._owner_url), self._timeout)
         if isinstance(answer, Unknown):

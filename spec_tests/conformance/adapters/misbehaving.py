@@ -1,0 +1,137 @@
+"""A subject behind standard input and output that behaves, but for one thing: `python misbehaving.py THING`.
+
+Without any it is a subject that knows no table. Things happen on `get_commits`, if not said otherwise.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+THING = sys.argv[1] if len(sys.argv) > 1 else ""
+HERE = Path(os.environ["CONFORMANCE_DIRECTORY"])
+STARTS = HERE / "starts"
+IDENTITY = {
+    "outcome": "identity", "name": "misbehaving", "version": "1", "interface_version": 1, "side": "owner",
+    "profiles": ["core", "version-0-by-owner", "staged"], "ways": {"managedCommit": ["staged"]},
+    "features": ["managedCommit"],
+}  # fmt: skip
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def reply(number: object, answer: object) -> None:
+    write(json.dumps({"id": number, "answer": answer}) + "\n")
+
+
+def hang() -> None:
+    while True:
+        signal.pause()
+
+
+def begin() -> None:
+    """Before the first call."""
+    starts = int(STARTS.read_text()) + 1 if STARTS.exists() else 1
+    STARTS.write_text(str(starts))
+    (HERE / f"pid-{os.getpid()}").touch()
+    if THING == "a greeting":
+        print("Listening for calls", flush=True)
+    elif THING == "a reply before any call":
+        reply(99, IDENTITY)
+    elif THING == "other after a restart" and starts > 1:
+        IDENTITY["profiles"] = ["core"]
+    elif THING == "no second start" and starts > 1:
+        print("cannot read the state", file=sys.stderr)
+        sys.exit(4)
+    elif THING == "shared":
+        IDENTITY["shared_state"] = True
+    elif THING == "death at the start":
+        print("no configuration", file=sys.stderr)
+        sys.exit(3)
+    elif THING == "deaf and mute":
+        hang()
+    elif THING == "offspring":
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        (HERE / f"pid-{child.pid}").touch()
+
+
+def misbehave(number: int) -> None:
+    """Instead of an answer."""
+    match THING:
+        case "hang":
+            hang()
+        case "death":
+            print("Traceback (most recent call last):", "KeyError: 'orders'", sep="\n", file=sys.stderr)
+            sys.exit(7)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "no JSON":
+            write("version 1 is ratified\n")
+        case "a list":
+            write("[]\n")
+        case "no envelope":
+            write('{"outcome": "not_found"}\n')
+        case "unknown outcome":
+            reply(number, {"outcome": "not-found"})
+        case "missing field":
+            reply(number, {"outcome": "commits", "latest": 1})
+        case "misspelt field":
+            reply(number, {"outcome": "commits", "latest": 1, "commits": [], "lastest": 2})
+        case "nested too deeply":
+            write('{"id": 1, "answer": ' + "[" * 100_000 + "\n")
+        case "no UTF-8":
+            sys.stdout.buffer.write(b'{"id": \xff}\n')
+            sys.stdout.flush()
+        case "wrong id":
+            reply(number + 1000, {"outcome": "not_found"})
+        case "twice":
+            reply(number, {"outcome": "not_found"})
+            reply(number, {"outcome": "not_found"})
+        case "other outcome":
+            reply(number, {"outcome": "done"})
+        case "endless line":
+            while True:
+                write("x" * 2**20)
+        case "no line feed":
+            write(json.dumps({"id": number, "answer": {"outcome": "not_found"}}))
+        case "closed output":
+            os.close(1)
+            hang()
+        case _:
+            reply(number, {"outcome": "not_found"})
+
+
+def main() -> None:
+    begin()
+    held: int | None = None
+    for line in sys.stdin:
+        call = json.loads(line)
+        request = call["request"]
+        if THING == "noise":
+            print("x" * 2**20, file=sys.stderr, flush=True)
+        if request["op"] == "hello":
+            reply(call["id"], IDENTITY)
+            if THING == "deaf after hello":
+                hang()
+        elif THING == "late" and held is None and request["op"] == "get_commits":
+            held = call["id"]
+        elif request["op"] == "get_commits" and THING != "late":
+            misbehave(call["id"])
+        elif request["op"] == "drop_table":
+            reply(call["id"], {"outcome": "rejected", "reason": call["client"]})
+        else:
+            if held is not None:
+                reply(held, {"outcome": "not_found"})
+                held = None
+            reply(call["id"], {"outcome": "unsupported", "reason": str(os.getpid())})
+    if THING == "deaf to the end":
+        hang()
+
+
+if __name__ == "__main__":
+    main()
