@@ -1,0 +1,230 @@
+"""Restarts: what an owner knows after one.
+
+The variations: with commits that are published and commits that are not, after every kind of operation, several times;
+attempts that landed, attempts that were resolved, requests that arrive after the restart. conformance.md, profile
+`durable-restart`: what was ratified stays ratified with its content, the latest version never goes back, the owner
+goes on as before.
+"""
+
+from __future__ import annotations
+
+from conformance.checks.registry import Family, check
+from conformance.checks.replays import lose_one, replay
+from conformance.checks.replays_outcomes import arrives_late, attempt_of, landed, not_landed
+from conformance.history import digests
+from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
+from conformance.scenario.ownership import restart
+from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+
+DURABLE = (Profile.DURABLE_RESTART,)
+
+
+def latest(s: Scenario, table: TableHandle) -> tuple[Told, int]:
+    """What the owner tells of the latest version; -1 for nothing."""
+    told = s.ask("reader", m.GetCommits(table=table.reference))
+    found = s.expect(
+        told, m.Commits, "PROFILE-DURABLE-03", "PROFILE-CORE-03", expected="the commits and the latest version"
+    )
+    return told, -1 if found.latest is None else found.latest
+
+
+def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
+    """Every version that the owner says exists is published, or among the commits that it lists."""
+    told, last = latest(s, table)
+    assert isinstance(told.answer, m.Commits)
+    listed = {commit.version for commit in told.answer.commits}
+    log = s.published(table)
+    missing = [v for v in range(max(last + 1, table.versions)) if v not in listed and v not in log]
+    s.require(
+        not missing,
+        *requirements,
+        told=(told,),
+        table=table,
+        version=missing[0] if missing else None,
+        expected=f"versions 0 to {max(last, table.versions - 1)} are published or listed",
+        observed=f"version {', '.join(map(str, missing))} is neither",
+    )
+
+
+def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Told:
+    """The owner ratifies the next version. Refusals by a policy end some time."""
+    for _ in range(TRIES):
+        told = s.commit(table, client=client)
+        if not isinstance(told.answer, m.Rejected):
+            break
+    s.expect(told, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
+             expected=f"after the restart the owner goes on: it ratifies version {table.versions}")  # fmt: skip
+    table.versions += 1
+    return told
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", needs=DURABLE)
+def what_was_ratified_is_there_after_a_restart(s: Scenario) -> None:
+    """Of three commits one is published when the owner restarts. Afterwards it tells of the other two as before, and
+    publishes them: each version is the attempt that was ratified."""
+    table = s.create()
+    sent = [s.land(table) for _ in range(3)]
+    s.backfill(table, 1)
+    before, known = latest(s, table)
+    restart(s)
+    after, still = latest(s, table)
+    s.require(
+        still >= known, "PROFILE-DURABLE-02", told=(after, before), table=table, version=known,
+        expected=f"{known} was the latest version before the restart, so it is no less after it",
+        observed=f"{still}",
+    )  # fmt: skip
+    whole(s, table, "PROFILE-DURABLE-01")
+    s.backfill(table, 3)
+    log = s.published(table)
+    for told in sent:
+        assert isinstance(told.request, m.Commit)
+        found = log.get(told.request.version)
+        said = digests.of_actions(told.request.actions or ())
+        same = found is not None and digests.of_file(found.encode("utf-8", "surrogatepass")).actions == said
+        s.require(
+            same, "PROFILE-DURABLE-01", told=(told,), table=table, version=told.request.version,
+            expected=f"version {told.request.version} was ratified before the restart: it says what was proposed",
+            observed="it is not published" if found is None else "it says something else",
+        )  # fmt: skip
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-02", needs=DURABLE)
+def the_latest_version_does_not_go_back(s: Scenario) -> None:
+    """A reader asks for the latest version before and after every restart, of a table that grows in between. It never
+    hears of an older one than it knew."""
+    table = s.create()
+    for _ in range(3):
+        s.land(table)
+        before, known = latest(s, table)
+        restart(s)
+        after, still = latest(s, table)
+        s.require(
+            still >= known, "PROFILE-DURABLE-02", told=(after, before), table=table, version=known,
+            expected=f"{known} was the latest version before the restart", observed=f"{still} is after it",
+        )  # fmt: skip
+    whole(s, table, "PROFILE-DURABLE-01")
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-DURABLE-01", needs=DURABLE)
+def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
+    """After a restart the owner ratifies the next version, refuses taken ones and ones that come too early, and
+    publishes, as before; so after the restart that follows."""
+    table = s.create()
+    s.land(table)
+    for _ in range(2):
+        restart(s)
+        goes_on(s, table)
+        s.contend(table, 1, client="other")
+        early = s.commit(table, table.versions + 1, client="hasty")
+        s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the version before is missing")
+        last = table.versions - 1
+        told = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=last))
+        if s.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported):
+            continue
+        s.require(
+            last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(told,), table=table, version=last,
+            expected=f"after the restart the owner publishes on request: version {last} is there",
+            observed="it is not there",
+        )  # fmt: skip
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", needs=DURABLE)
+def a_restart_after_every_step_changes_nothing(s: Scenario) -> None:
+    """The owner restarts after the creation, after a commit, after a lost race, after a backfill of a part, and after
+    one of everything. The table is what it would be without."""
+    table = s.create()
+    restart(s)
+    goes_on(s, table, "first")
+    restart(s)
+    s.contend(table, 1, client="second")
+    goes_on(s, table, "second")
+    restart(s)
+    s.backfill(table, 1)
+    restart(s)
+    whole(s, table, "PROFILE-DURABLE-01")
+    goes_on(s, table, "first")
+    s.backfill(table, 3)
+    restart(s)
+    whole(s, table, "PROFILE-DURABLE-01")
+    goes_on(s, table, "second")
+
+
+@check(Family.RESTARTS, "PROFILE-RETRY-01", "PROFILE-DURABLE-01", needs=(*DURABLE, Profile.IDEMPOTENT_RETRY))
+def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
+    """Two writers lost their answers, one of them long ago: its commit is published. After a restart both send their
+    attempts again, and are told that they landed; a third, whose attempt did not, is told of a conflict."""
+    table = s.create()
+    first = lose_one(s, table, "first")
+    s.backfill(table, 1)
+    second = lose_one(s, table, "second")
+    restart(s)
+    replay(s, first, "first", since=", and the owner has restarted since")
+    s.contend(table, 2, client="third")
+    replay(s, second, "second", since=", and the owner has restarted since")
+    goes_on(s, table)
+
+
+@check(Family.RESTARTS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*DURABLE, Profile.IDEMPOTENT_RETRY))
+def a_creation_is_ratified_again_after_a_restart(s: Scenario) -> None:
+    """The answer to a creation is lost, and the owner restarts. Sent again, the creation is answered as ratified, with
+    its table; not as a conflict with itself."""
+    for _ in range(TRIES):
+        sent = s.lose("creator", s.creation())
+        if not isinstance(sent.answer, m.Rejected):
+            break
+    if not isinstance(sent.answer, m.Ratified):
+        raise Inconclusive(f"operation {sent.number}: no table was created")
+    restart(s)
+    again = s.ask("creator", sent.request)
+    expected = "the creation is version 0 of its table: sent again it is ratified"
+    table = s.created(
+        "orders", again, s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
+    )
+    goes_on(s, table)
+
+
+@check(Family.RESTARTS, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*DURABLE, Profile.ATTEMPT_OUTCOME))
+def an_outcome_is_the_same_after_a_restart(s: Scenario) -> None:
+    """What became of attempts is told as before: of one that landed and is published, of one that landed and is not,
+    and of one that was refused."""
+    table = s.create()
+    first = lose_one(s, table)
+    s.backfill(table, 1)
+    second = s.land(table)
+    refused = s.contend(table, 2, client="other")
+    not_landed(s, table, attempt_of(refused))
+    restart(s)
+    landed(s, table, first)
+    landed(s, table, second, "other")
+    not_landed(s, table, attempt_of(refused))
+
+
+@check(Family.RESTARTS, "PROFILE-OUTCOME-02", needs=(*DURABLE, Profile.ATTEMPT_OUTCOME))
+def a_tombstone_outlives_a_restart(s: Scenario) -> None:
+    """A request is given up, its attempt is resolved as not landed, and the owner restarts. The request arrives after
+    all that, for a version that is free: it is refused, before and after another commit."""
+    table = s.create()
+    late = s.delay("writer", s.proposal(table, 1))
+    s.give_up(late)
+    resolved = not_landed(s, table, attempt_of(late))
+    restart(s)
+    arrives_late(s, table, late, resolved)
+    goes_on(s, table, "other")
+    not_landed(s, table, attempt_of(late), "other")
+
+
+@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-COMMIT-02", "CM-COMMIT-08", needs=DURABLE)
+def requests_may_arrive_after_a_restart(s: Scenario) -> None:
+    """Two proposals of version 2 are on their way while the owner restarts. One of them is ratified when they arrive,
+    the other is not."""
+    table = s.create()
+    s.land(table)
+    late = [s.delay(client, s.proposal(table, 2)) for client in ("first", "second")]
+    restart(s)
+    told = [s.deliver(each) for each in late]
+    won = [each for each in told if isinstance(each.answer, m.Ratified)]
+    s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", told=won[:2], table=table, version=2,
+              expected="one of the two is version 2", observed="both are told so")  # fmt: skip
+    table.versions += len(won)
+    goes_on(s, table)
