@@ -1,0 +1,287 @@
+"""Reports for scripts and for CI: JSON, JUnit, Markdown and the badge, made from real violations."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from xml.etree import ElementTree
+
+import jsonschema
+import msgspec
+import pytest
+
+from conformance import reports
+from conformance.reports import as_json
+from conformance.reports.summary import Standing, Tone, standing, summarise
+from conformance.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
+from spec_tests.conformance.reports import runs
+
+HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \u202egnp.exe \x00\x1b[31m \ud800 ]]>"
+
+
+def hostile() -> RunResult:
+    """A run whose every free text is chosen by somebody who means ill."""
+    case = runs.failed(runs.histories("bad")[0])
+    violation = msgspec.structs.replace(case.violations[0], message=HOSTILE, observed=HOSTILE)
+    case = msgspec.structs.replace(case, title=HOSTILE, violations=(violation,))
+    open_case = runs.without_verdict(Verdict.INCONCLUSIVE, HOSTILE)
+    result = runs.run(case, open_case, stale=(KnownFailure(case=HOSTILE, reason=HOSTILE),), stopped=HOSTILE)
+    subject = msgspec.structs.replace(result.subject, named=f"stdio:{HOSTILE}", name=HOSTILE, version=HOSTILE)
+    return msgspec.structs.replace(result, subject=subject, selection=HOSTILE)
+
+
+def advice() -> RunResult:
+    """A run in which only advice is not followed."""
+    good = [runs.passed(path) for path in runs.histories("good")]
+    found = runs.requirements(())
+    should = next(each.requirement for each in found if each.level == "SHOULD" and each.requirement.startswith("CM-"))
+    case = runs.failed(runs.histories("bad")[0])
+    violation = msgspec.structs.replace(case.violations[0], requirements=(should,))
+    return runs.run(*good, msgspec.structs.replace(case, violations=(violation,)), exit_code=0)
+
+
+def nothing_passed() -> RunResult:
+    return runs.run(runs.without_verdict(Verdict.SKIPPED, "not promised"), exit_code=0)
+
+
+def all_known() -> RunResult:
+    bad = runs.failed(runs.histories("bad")[0])
+    good = runs.passed(runs.histories("good")[0])
+    return runs.run(bad, good, known=(KnownFailure(case="*/backfill-*[*]", reason="ticket 17"),), exit_code=0)
+
+
+SAMPLES = {
+    "everything": runs.everything,
+    "conformant": runs.conformant,
+    "hostile": hostile,
+    "advice": advice,
+    "nothing passed": nothing_passed,
+    "all known": all_known,
+    "no case": lambda: runs.run(exit_code=2, complete=False, stopped="the subject does not answer hello"),
+}
+
+
+# JSON
+
+
+def test_the_schema_file_is_the_schema_of_the_types() -> None:
+    """After a change of the types: `as_json.SCHEMA_FILE.write_text(as_json.schema_text())`."""
+    assert as_json.SCHEMA_FILE.read_text("utf-8") == as_json.schema_text()
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_a_result_validates_against_the_schema(sample) -> None:
+    schema = json.loads(as_json.SCHEMA_FILE.read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(json.loads(reports.to_json(sample())), schema)
+
+
+def test_the_schema_refuses_a_result_with_an_unknown_verdict() -> None:
+    told = json.loads(reports.to_json(runs.everything()))
+    told["cases"][0]["verdict"] = "fine"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(told, as_json.schema())
+
+
+def test_a_result_is_read_back_as_it_was_written() -> None:
+    result = runs.everything()
+    assert reports.from_json(reports.to_json(result)) == result
+
+
+def test_what_is_no_result_is_refused() -> None:
+    for text in ("", "{}", "[]", "\x00", b"\xff", '{"schema":"1"}', "[" * 100_000):
+        with pytest.raises(reports.ReportError):
+            reports.from_json(text)
+
+
+def test_a_result_of_a_later_schema_is_refused_with_both_numbers() -> None:
+    later = msgspec.structs.replace(runs.conformant(), schema=99)
+    with pytest.raises(reports.ReportError) as raised:
+        reports.from_json(reports.to_json(later))
+    assert "99" in raised.value.problem
+
+
+def test_reports_of_equal_results_are_equal_once_the_environment_is_out() -> None:
+    one = runs.everything()
+    environment = msgspec.structs.replace(one.environment, seconds=99.0, started="2030-01-01T00:00:00Z")
+    other = msgspec.structs.replace(runs.everything(), environment=environment)
+    for make in (reports.to_json, reports.to_junit, reports.to_markdown, reports.to_badge, reports.to_html):
+        assert make(reports.comparable(one)) == make(reports.comparable(other))
+    assert reports.to_json(one) != reports.to_json(other)
+
+
+# The verdict
+
+
+def test_a_conformant_run_is_green_with_its_numbers() -> None:
+    summary = summarise(runs.conformant())
+    assert (summary.tone, summary.verdict) == (Tone.GOOD, "conformant")
+    held = summary.requirements[RequirementVerdict.HELD]
+    assert held and summary.sentence == f"Conformant: {held} requirements hold, none is violated."
+
+
+def test_a_violated_requirement_makes_the_run_red() -> None:
+    summary = summarise(runs.everything())
+    assert summary.tone is Tone.BAD
+    assert f"{summary.requirements[RequirementVerdict.VIOLATED]} are violated" in summary.sentence
+
+
+@pytest.mark.parametrize("code", [0, 2, 3])
+def test_a_run_in_which_nothing_passed_is_never_green(code: int) -> None:
+    result = msgspec.structs.replace(nothing_passed(), exit_code=code)
+    assert summarise(result).tone is Tone.UNKNOWN
+    assert json.loads(reports.to_badge(result))["color"] == "lightgrey"
+    assert int(ElementTree.fromstring(reports.to_junit(result)).attrib["errors"]) > 0
+
+
+def test_an_exit_code_of_zero_does_not_hide_a_failure() -> None:
+    result = msgspec.structs.replace(runs.everything(), exit_code=0)
+    assert summarise(result).tone is Tone.BAD
+
+
+def test_an_incomplete_run_is_not_green_and_says_why() -> None:
+    stopped = "the budget of 60 s expired"
+    result = msgspec.structs.replace(runs.conformant(), complete=False, stopped=stopped, exit_code=3)
+    assert summarise(result).tone is Tone.UNKNOWN
+    assert stopped in summarise(result).sentence
+
+
+def test_advice_is_a_warning_and_strictly_a_failure() -> None:
+    result = advice()
+    case = result.cases[-1]
+    assert standing(result, case) is Standing.WARNED
+    assert summarise(result).tone is Tone.WARNING
+    assert standing(msgspec.structs.replace(result, strict=True), case) is Standing.FAILED
+
+
+def test_a_known_failure_covers_its_requirement_only() -> None:
+    result = all_known()
+    case = result.cases[0]
+    assert standing(result, case) is Standing.KNOWN
+    other = KnownFailure(case=case.case, reason="ticket 17", requirement="MC-COMMIT-01")
+    assert standing(msgspec.structs.replace(result, known=(other,)), case) is Standing.FAILED
+
+
+# JUnit
+
+
+def test_junit_has_one_test_case_for_each_case() -> None:
+    result = runs.conformant()
+    root = ElementTree.fromstring(reports.to_junit(result))
+    assert sorted(each.attrib["name"] for each in root.iter("testcase")) == sorted(case.case for case in result.cases)
+    assert {suite.attrib["name"] for suite in root} == {case.family for case in result.cases}
+    assert root.attrib["failures"] == root.attrib["errors"] == "0"
+
+
+def test_junit_tells_what_is_violated_and_how_to_see_it_again() -> None:
+    result = runs.everything()
+    root = ElementTree.fromstring(reports.to_junit(result))
+    told = {each.attrib["name"]: each for each in root.iter("testcase")}
+    failing = [case for case in result.cases if standing(result, case) is Standing.FAILED]
+    assert failing
+    for case in failing:
+        failure = told[case.case].find("failure")
+        assert failure is not None and failure.text is not None
+        assert case.violations[0].message in failure.text
+        assert case.violations[0].requirements[0] in failure.attrib["message"]
+        command = shlex.split(failure.text.rsplit("Again: ", 1)[1])
+        assert command[command.index("--check") + 1] == case.case
+        assert command[-1] == result.subject.named
+
+
+def test_junit_counts_what_it_holds() -> None:
+    root = ElementTree.fromstring(reports.to_junit(runs.everything()))
+    for element in (root, *root):
+        assert int(element.attrib["tests"]) == len(list(element.iter("testcase")))
+        assert int(element.attrib["failures"]) == len(list(element.iter("failure")))
+        assert int(element.attrib["errors"]) == len(list(element.iter("error")))
+        assert int(element.attrib["skipped"]) == len(list(element.iter("skipped")))
+
+
+def test_junit_skips_only_what_is_not_promised_and_what_is_known() -> None:
+    root = ElementTree.fromstring(reports.to_junit(runs.everything()))
+    skipped = {each.attrib["name"] for each in root.iter("testcase") if each.find("skipped") is not None}
+    errors = {each.attrib["name"] for each in root.iter("testcase") if each.find("error") is not None}
+    known = runs.everything().known[0].case
+    assert skipped == {known, "limits/nothing-to-see-1[catalogManaged/inline]"}
+    assert errors == {f"limits/nothing-to-see-{number}[catalogManaged/inline]" for number in (2, 3)}
+
+
+def test_junit_fails_for_a_stale_known_failure() -> None:
+    result = msgspec.structs.replace(
+        runs.conformant(), stale=(KnownFailure(case="limits/gone*", reason="old"),), exit_code=1
+    )
+    root = ElementTree.fromstring(reports.to_junit(result))
+    assert [each.attrib["name"] for each in root.iter("testcase") if each.find("failure") is not None] == [
+        "limits/gone*"
+    ]
+
+
+# Markdown and badge
+
+
+def test_markdown_names_every_violated_requirement_with_a_command() -> None:
+    result = runs.everything()
+    text = reports.to_markdown(result)
+    violated = [each for each in result.requirements if each.verdict is RequirementVerdict.VIOLATED]
+    assert violated
+    for each in violated:
+        assert f"### {each.requirement} (MUST; " in text
+    assert text.count("delta-commit-conformance run ") > len(violated)
+
+
+def test_markdown_lets_no_markup_of_a_subject_through() -> None:
+    text = reports.to_markdown(hostile())
+    outside = re.sub(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", "", text, flags=re.DOTALL)
+    assert "The same run again" in outside
+    assert "<script" not in outside
+    assert "@you" not in outside
+    assert not any(line.startswith(("# @", "## @", "|")) for line in text.splitlines())
+    assert "\u202e" not in text and "\x1b" not in text
+
+
+def test_markdown_is_bounded() -> None:
+    case = runs.failed(runs.histories("bad")[0])
+    long = msgspec.structs.replace(case.violations[0], message="x" * 5_000_000)
+    cases = [msgspec.structs.replace(case, case=f"limits/{number}", violations=(long,) * 3) for number in range(50)]
+    assert len(reports.to_markdown(runs.run(*cases))) < 50_000
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_a_badge_follows_the_endpoint_schema(sample) -> None:
+    badge = json.loads(reports.to_badge(sample()))
+    assert set(badge) == {"schemaVersion", "label", "message", "color", "isError"}
+    assert badge["schemaVersion"] == 1
+    assert badge["message"] and badge["label"] == "delta conformance"
+    assert (badge["color"] == "brightgreen") <= (sample().exit_code == 0)
+
+
+def test_a_badge_counts() -> None:
+    badge = json.loads(reports.to_badge(runs.everything()))
+    summary = summarise(runs.everything())
+    violated, held = (summary.requirements[each] for each in (RequirementVerdict.VIOLATED, RequirementVerdict.HELD))
+    assert (badge["message"], badge["color"]) == (f"{violated} violated, {held} hold", "red")
+
+
+# Hostile input
+
+
+@pytest.mark.parametrize("make", [reports.to_json, reports.to_junit, reports.to_markdown, reports.to_badge])
+def test_a_hostile_subject_breaks_no_report(make) -> None:
+    text = make(hostile())
+    text.encode("utf-8")
+    if make is reports.to_junit:
+        ElementTree.fromstring(text)
+    if make is not reports.to_markdown and make is not reports.to_junit:
+        json.loads(text)
+
+
+def test_a_violation_without_a_requirement_is_still_told() -> None:
+    case = msgspec.structs.replace(
+        runs.failed(runs.histories("bad")[0]), violations=(Violation(requirements=(), message="it broke"),)
+    )
+    result = runs.run(case)
+    assert summarise(result).tone is Tone.BAD
+    for make in (reports.to_markdown, reports.to_junit, reports.to_html):
+        assert "it broke" in make(result)

@@ -1,0 +1,194 @@
+"""The swim lanes of real histories: everything has its place, nothing overlaps, and the contradiction is marked."""
+
+from __future__ import annotations
+
+import io
+from itertools import combinations, pairwise
+
+import pytest
+
+from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import Commit, Commits, Conflict, Fault, GetCommits, Ratified, Unknown
+from conformance.history.writing import write_events
+from conformance.reports.labels import LONGEST_LABEL, columns, short_attempt
+from conformance.reports.lanes import BAR, CHARACTER, FILES_LANE, Drawing, draw
+from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
+from conformance.results import Violation
+from spec_tests.conformance.drafts import Draft, Looked, Version
+from spec_tests.conformance.reports import runs
+
+BAD = runs.histories("bad")
+NOTHING = Violation(requirements=("CM-GET-04",), message="")
+
+
+def recorded(draft: Draft) -> Recorded:
+    stream = io.BytesIO()
+    write_events(stream, draft.events())
+    return read_history(stream.getvalue().decode("utf-8"))
+
+
+def drawn(name: str) -> Drawing:
+    case = runs.failed(runs.HISTORIES / "bad" / f"{name}.jsonl")
+    assert case.history is not None
+    return draw(read_history(case.history), case.violations[0])
+
+
+def long_draft(commits: int = 100) -> Draft:
+    """Many writers, some of whom never learn what became of their commits."""
+    draft = Draft(before=1, log=[Version("old")])
+    for version in range(1, commits):
+        at, attempt = version * 10, f"attempt-{version:032d}"
+        draft.ask(
+            f"writer-{version % 4}", at, at + 5, Commit(version=version, attempt=attempt), Ratified(version=version)
+        )
+        if version % 2:
+            rival = Commit(version=version, attempt=f"{attempt}-lost")
+            told = Unknown(reason="timed out") if version % 4 == 1 else Conflict(latest=version)
+            draft.ask("rival", at + 1, at + 6, rival, told)
+        draft.log.append(Version(attempt))
+    draft.looked.append(Looked(since=42, at=47, published=[0, 1], absent=[2]))
+    draft.faults.append(Fault(at=503, kind="crash", client="writer-2"))
+    draft.faults.append(Fault(at=33, kind="lost answer"))
+    draft.ask("reader", 504, 508, GetCommits(), Commits(latest=12))
+    return draft
+
+
+def boxes(drawing: Drawing) -> list:
+    return [box for lane in (*drawing.lanes, drawing.flags, drawing.log) for box in lane.boxes]
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_nothing_overlaps_and_everything_is_inside(path) -> None:
+    case = runs.failed(path)
+    assert case.history is not None
+    for violation in case.violations:
+        check_places(draw(read_history(case.history), violation))
+
+
+def check_places(drawing: Drawing) -> None:
+    for box in boxes(drawing):
+        assert box.x >= 0 and box.x + box.width <= drawing.width
+        assert max(columns(line) for line in box.lines) * CHARACTER <= box.width
+    for lane in (*drawing.lanes, drawing.log):
+        for one, other in combinations(lane.boxes, 2):
+            apart_in_time = one.x + one.width <= other.x or other.x + other.width <= one.x
+            assert apart_in_time or abs(one.y - other.y) >= BAR, (one.title, other.title)
+    for upper, lower in pairwise((*drawing.lanes, drawing.log)):
+        assert upper.y + upper.height <= lower.y
+    assert drawing.log.y + drawing.log.height <= drawing.height
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_places_keep_the_order_of_time(path) -> None:
+    case = runs.failed(path)
+    assert case.history is not None
+    drawing = draw(read_history(case.history), case.violations[0])
+    for one, other in combinations((box for lane in drawing.lanes for box in lane.boxes), 2):
+        if one.start < other.start:
+            assert one.x < other.x
+        if one.end < other.start and not one.endless:
+            assert one.x + one.width <= other.x
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_what_contradicts_is_marked_and_joined(path) -> None:
+    case = runs.failed(path)
+    assert case.history is not None
+    for violation in case.violations:
+        drawing = draw(read_history(case.history), violation)
+        marks = sorted(box.mark for box in boxes(drawing) if box.mark)
+        two = violation.contradicting == 2 and len(violation.operations) > 1
+        if two or (contradicts_the_log(violation) and violation.operations):
+            assert marks == [1, 2]
+            assert drawing.join.startswith("M")
+        else:
+            assert marks == [1]
+            assert drawing.join == ""
+
+
+def test_the_first_of_two_in_time_is_number_one() -> None:
+    marked = sorted((box.mark, box.number) for box in boxes(drawn("fresh-read-misses-a-commit")) if box.mark)
+    assert marked == [(1, 0), (2, 1)]
+
+
+def test_there_is_a_lane_for_each_client_and_one_for_the_files() -> None:
+    drawing = drawn("backfill-answered-and-not-done")
+    assert [lane.name for lane in drawing.lanes] == ["writer", "maintenance", FILES_LANE]
+    assert drawn("two-winners-of-one-version").lanes[0].boxes[0].lines == ("#0 commit v1 as left", "→ ratified v1")
+
+
+def test_a_fault_is_marked() -> None:
+    assert [box.lines for box in drawn("lost-on-restart").flags.boxes] == [("power cut",)]
+
+
+def test_a_version_that_the_log_lost_is_drawn_as_missing() -> None:
+    draft = Draft(before=1, log=[Version("old")])
+    draft.ask("writer", 1, 2, Commit(version=1, attempt="a"), Ratified(version=1))
+    violation = Violation(
+        requirements=("CM-COMMIT-08",), message="", operations=(0,), contradicting=1, rule="ratified-but-lost",
+        table="orders", version=1,
+    )  # fmt: skip
+    drawing = draw(recorded(draft), violation)
+    assert [(box.lines, box.kind, box.mark) for box in drawing.log.boxes] == [
+        (("v0 old", "before the history"), "version", 0),
+        (("v1", "not there"), "missing", 2),
+    ]
+
+
+def test_an_unknown_outcome_is_open_ended() -> None:
+    draft = Draft(before=1, log=[Version("old")])
+    draft.ask("left", 1, 3, Commit(version=1, attempt="a"), Unknown(reason="timed out"))
+    draft.ask("left", 4, None, Commit(version=1, attempt="b"), None)
+    draft.ask("left", 5, 6, GetCommits(), Commits(latest=0))
+    drawing = draw(recorded(draft), NOTHING)
+    lost, silent, told = drawing.lanes[0].boxes
+    assert lost.endless and silent.endless and not told.endless
+    assert lost.tail == silent.tail > lost.x + lost.width and told.tail == 0
+    assert len({lost.row, silent.row, told.row}) == 3
+    assert silent.lines[1] == "→ no answer"
+
+
+@pytest.mark.parametrize("commits", [2, 25, 134])
+def test_a_history_of_any_length_is_drawn_around_the_contradiction(commits: int) -> None:
+    history = recorded(long_draft(commits))
+    reader = next(step.id for step in history.steps if getattr(step, "client", "") == "reader")
+    violation = Violation(
+        requirements=("CM-GET-04",), message="", operations=(reader, 0), rule="stale-read", table="orders", version=1
+    )
+    drawing = draw(history, violation)
+    check_places(drawing)
+    assert drawing.of == len(history.steps)
+    assert drawing.drawn == min(drawing.of, MOST_DRAWN)
+    assert {box.number for box in boxes(drawing) if box.mark} == {0, reader}
+    left_out = [box.lines[0] for box in drawing.flags.boxes if box.kind == "break"]
+    missing = sum(int(text.split()[0]) for text in left_out)
+    assert missing == drawing.of - drawing.drawn
+    assert f"{drawing.drawn} of {drawing.of}" in drawing.description or missing == 0
+
+
+def test_what_is_far_from_the_contradiction_is_left_out_first() -> None:
+    history = recorded(long_draft())
+    middle = history.steps[80].id
+    violation = Violation(requirements=("CM-GET-04",), message="", operations=(middle,), table="orders")
+    numbers = [box.number for box in boxes(draw(history, violation)) if box.number is not None]
+    assert min(numbers) >= middle - MOST_DRAWN and max(numbers) <= middle + MOST_DRAWN
+
+
+def test_faults_of_a_part_that_is_left_out_are_left_out_too() -> None:
+    history = recorded(long_draft())
+    violation = Violation(requirements=("CM-GET-04",), message="", operations=(0,), table="orders")
+    flags = [box.lines[0] for box in draw(history, violation).flags.boxes if box.kind == "fault"]
+    assert flags == ["lost answer"]
+
+
+def test_labels_are_short_and_keep_both_ends_of_an_attempt() -> None:
+    one, other = (short_attempt(f"concurrent-writers-{end}") for end in ("left", "right"))
+    assert one != other and len(one) <= 14
+    drawing = draw(recorded(long_draft()), NOTHING)
+    assert all(columns(line) <= LONGEST_LABEL + 8 for lane in drawing.lanes for box in lane.boxes for line in box.lines)
+
+
+@pytest.mark.parametrize("text", ["", "x", "{}", '{"event":"header"', "\x00", "\ud800", "[]\n[]\n"])
+def test_what_is_no_history_is_refused(text: str) -> None:
+    with pytest.raises(InvalidHistoryError):
+        read_history(text)

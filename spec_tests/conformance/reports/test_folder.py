@@ -1,0 +1,204 @@
+"""Reports on disk: whole files, one run at a time, bundles that tell all, and nothing of anybody else's touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance import reports
+from conformance.checkers.check import check_file
+from conformance.reports import folder as folders
+from conformance.reports.bundle import bundle_name, finding_of_case
+from conformance.reports.writing import write_file
+from conformance.results import RunResult, Verdict
+from spec_tests.conformance.reports import runs
+from spec_tests.conformance.reports.test_data_reports import hostile
+
+NAMES = {"result.json", "junit.xml", "summary.md", "badge.json", "index.html"}
+BUNDLE = {"finding.json", "history.jsonl", "README.md"}
+
+
+def result(number: int = 3) -> RunResult:
+    bad = [runs.failed(path) for path in runs.histories("bad")[:number]]
+    return runs.run(*bad, runs.passed(runs.histories("good")[0]))
+
+
+def there(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {folders.LOCK}
+
+
+def test_all_reports_and_a_bundle_for_each_finding_are_written(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "report"
+    written = reports.write(result(), folder)
+    assert {path.relative_to(folder).as_posix() for path in written} == there(folder)
+    failing = [case for case in result().cases if case.verdict is Verdict.FAILED]
+    bundles = {f"findings/{bundle_name(case)}/{name}" for case in failing for name in BUNDLE}
+    assert there(folder) == NAMES | bundles
+    assert reports.from_json((folder / "result.json").read_bytes()) == result()
+
+
+def test_a_bundle_holds_what_makes_the_failure_again(tmp_path: Path) -> None:
+    one = result(1)
+    case = one.cases[0]
+    written = reports.write_bundle(one, case, tmp_path / "bundle")
+    assert {path.name for path in written} == BUNDLE
+    finding = reports.read_finding(tmp_path / "bundle" / "finding.json")
+    assert finding == finding_of_case(one, case)
+    assert (finding.case, finding.seed, finding.profile) == (case.case, 7, "quick")
+    assert finding.subject == one.subject
+    verdict = check_file(tmp_path / "bundle" / "history.jsonl")
+    assert [each.message for each in verdict.violations] == [each.message for each in case.violations]
+    readme = (tmp_path / "bundle" / "README.md").read_text("utf-8")
+    assert "delta-commit-conformance replay finding.json" in readme
+    assert case.violations[0].requirements[0] in readme
+
+
+def test_a_case_without_a_history_has_a_bundle_without_one(tmp_path: Path) -> None:
+    one = result(1)
+    reports.write_bundle(one, one.cases[0], tmp_path)
+    bare = msgspec.structs.replace(one.cases[0], history=None)
+    reports.write_bundle(one, bare, tmp_path)
+    assert there(tmp_path) == {"finding.json", "README.md"}
+    assert reports.read_finding(tmp_path / "finding.json").history is None
+
+
+def test_a_history_is_not_taken_for_a_finding(tmp_path: Path) -> None:
+    one = result(1)
+    reports.write_bundle(one, one.cases[0], tmp_path)
+    with pytest.raises(reports.ReportError) as raised:
+        reports.read_finding(tmp_path / "history.jsonl")
+    assert "check" in raised.value.problem
+    for content in (b"", b"{}", b"\xff\xfe", b"[" * 100_000):
+        (tmp_path / "other.json").write_bytes(content)
+        with pytest.raises(reports.ReportError) as raised:
+            reports.read_finding(tmp_path / "other.json")
+        assert "is no finding" in raised.value.problem
+    with pytest.raises(reports.ReportError):
+        reports.read_finding(tmp_path / "nothing.json")
+
+
+def test_names_of_bundles_are_file_names_and_differ(tmp_path: Path) -> None:
+    case = result(1).cases[0]
+    names = ["a/b[c/d]", "a/B[c/d]", "a/b[c-d]", "../../etc/passwd", "x" * 500, "x" * 501, "\x00\ud800", "", "."]
+    found = {bundle_name(msgspec.structs.replace(case, case=name)).lower() for name in names}
+    assert len(found) == len(names)
+    for name in found:
+        assert Path(name).name == name and len(name) < 100
+        (tmp_path / name).mkdir()
+
+
+def test_findings_of_an_earlier_run_go_and_files_of_others_stay(tmp_path: Path) -> None:
+    reports.write(result(3), tmp_path)
+    gone = tmp_path / "findings" / bundle_name(result(3).cases[2])
+    kept = tmp_path / "findings" / bundle_name(result(3).cases[1])
+    for path in (tmp_path / "mine.txt", kept / "notes.txt", tmp_path / "findings" / "mine" / "a.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (tmp_path / ".unfinished-report-1").write_text("of a run that was killed")
+    reports.write(result(1), tmp_path)
+    assert not gone.exists()
+    assert {path.name for path in kept.iterdir()} == {"notes.txt"}
+    assert (tmp_path / "mine.txt").exists() and (tmp_path / "findings" / "mine" / "a.txt").exists()
+    assert not (tmp_path / ".unfinished-report-1").exists()
+
+
+def test_two_writes_of_one_result_give_the_same_bytes(tmp_path: Path) -> None:
+    reports.write(hostile(), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in there(tmp_path)}
+    reports.write(hostile(), tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in there(tmp_path)} == before
+
+
+def test_a_second_run_in_one_folder_is_told_so_and_writes_nothing(tmp_path: Path) -> None:
+    with reports.ReportFolder(tmp_path):
+        with pytest.raises(reports.FolderInUseError) as raised:
+            reports.write(result(), tmp_path)
+        assert str(tmp_path) in raised.value.problem
+        assert there(tmp_path) == set()
+    assert reports.write(result(), tmp_path)
+
+
+def test_another_process_is_kept_out_until_the_first_ends(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib; from conformance import reports\n"
+        "with reports.ReportFolder(pathlib.Path(sys.argv[1])):\n"
+        "    print('mine', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"mine\n"
+        with pytest.raises(reports.FolderInUseError):
+            reports.write(result(), tmp_path)
+        other.kill()
+    assert reports.write(result(), tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_told_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(reports.ReportError) as raised:
+            reports.write(result(), path)
+        assert str(path) in raised.value.problem
+
+
+def test_a_folder_must_be_claimed_before_it_is_written(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        reports.ReportFolder(tmp_path).write(result())
+    assert there(tmp_path) == set()
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_an_interrupt_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Ctrl-C at the moment when the n-th file is about to get its name."""
+    reports.write(result(1), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in there(tmp_path)}
+    reports.write(result(3), tmp_path / "after")
+    replace, calls = Path.replace, iter(range(100))
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if next(calls) == at:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reports.write(result(3), tmp_path)
+    monkeypatch.undo()
+    for name in there(tmp_path):
+        if not name.startswith("after/"):
+            assert not Path(name).name.startswith(".unfinished")
+            after = tmp_path / "after" / name
+            whole = {before.get(name), *([after.read_bytes()] if after.exists() else [])}
+            found = (tmp_path / name).read_bytes()
+            assert nameless(found, tmp_path) in {nameless(content, tmp_path) for content in whole if content}
+
+
+def nameless(content: bytes, folder: Path) -> bytes:
+    """Without the name of its own folder, which some reports hold."""
+    return content.replace(os.fsencode(folder / "after"), b"").replace(os.fsencode(folder), b"")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_file(tmp_path / "a.txt", "old")
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_file(tmp_path / "a.txt", "new")
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert there(tmp_path) == {"a.txt"}
+
+
+def test_the_badge_and_the_summary_on_disk_are_those_of_the_result(tmp_path: Path) -> None:
+    reports.write(result(), tmp_path)
+    assert json.loads((tmp_path / "badge.json").read_text()) == json.loads(reports.to_badge(result()))
+    assert (tmp_path / "summary.md").read_text("utf-8") == reports.to_markdown(result(), tmp_path)
