@@ -46,6 +46,9 @@ TABLES_OVERLAPPING: Final = (
     ) ORDER BY key
 """
 )  # around it, or in it: '0' is the character after '/'
+TABLE_CREATED_BY: Final = (
+    _TABLE + "WHERE name = ? AND EXISTS (SELECT 1 FROM commits WHERE table_key = key AND version = 0 AND attempt = ?)"
+)  # whatever became of the table since
 NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
 
 _COMMIT = """
@@ -125,6 +128,11 @@ class View:
     def names(self, limit: int) -> list[str]:
         """The first names of active tables."""
         return [row[0] for row in self._db.execute(NAMES_ACTIVE, (limit,))]
+
+    def created_by(self, name: str, attempt: AttemptId) -> TableRecord | None:
+        """The table of this name, live or not, whose version 0 was this attempt."""
+        row = self._db.execute(TABLE_CREATED_BY, (name, attempt)).fetchone()
+        return None if row is None else self._table_record(row)
 
     def tables(self) -> list[TableRecord]:
         """Every table that ever was, by name."""

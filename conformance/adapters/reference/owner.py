@@ -25,13 +25,12 @@ from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
 from refimpl.actions import Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import (
     MAX_WINNERS,
     Conflict,
     DirectProposal,
     InlineProposal,
-    Outcome,
     Proposal,
     Ratified,
     StagedProposal,
@@ -51,6 +50,8 @@ PROFILES: Final = (
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
 WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+BACKFILL_EVERY: Final = 3
+"""Commits, where the kit leaves backfilling to the subject."""
 FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse below which the kit may make tables without an owner."""
 
@@ -197,24 +198,20 @@ class ReferenceOwner:
         feature, owner = _feature(request.feature), warehouse.owner
         actions = translation.with_owner(request.actions, feature, owner.name)
         proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
-        try:
-            staged = owner.stage_table(
-                translation.table_name(request.name), feature, way=_way(request.way), policy=_policy(request)
-            )
-        except NameTakenError as taken:
-            table_id = taken.winner.table_id
-        else:
-            table_id = staged.table_id
+        table_id = _place(warehouse, request, feature)
         told = owner.register_table(table_id, proposal)
+        if isinstance(told, NameTaken):  # between the two steps
+            table_id = told.winner.table_id
+            told = owner.register_table(table_id, proposal)
         match told:
-            case Registered(table=table, commit=commit):
-                return m.Ratified(version=commit.version, table=table.table_id)
+            case Registered(commit=commit):
+                return m.Ratified(version=commit.version, table=table_id)
+            case NameTaken(winner=winner):
+                return m.Conflict(latest=winner.commits.latest_ratified_version, winner_table=winner.table_id)
             case Conflict(latest_ratified_version=latest):
                 return m.Conflict(latest=latest, winner_table=table_id)
-            case _ if isinstance(told, Outcome):
-                return translation.outcome(told, table_id)
             case _:
-                return m.Conflict(latest=told.winner.commits.latest_ratified_version, winner_table=told.winner.table_id)
+                return translation.outcome(told, table_id)
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         return self._answered(lambda warehouse: self._load(warehouse, request))
@@ -357,14 +354,28 @@ def _way(name: str) -> Way:
         raise InvalidRequestError(f"{name!r} is no way to commit: give one of {known}") from None
 
 
+def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str:
+    """The id of a new table with a location, or of the one that has the name, or of the one that this very attempt
+    made before: a client of the reference remembers that one, and the kit asks a new client each time."""
+    name = translation.table_name(request.name)
+    with warehouse.owner.ledger.read() as view:
+        known = view.created_by(name, request.attempt)
+    if known is not None:
+        return known.table_id
+    try:
+        staged = warehouse.owner.stage_table(name, feature, way=_way(request.way), policy=_policy(request))
+    except NameTakenError as taken:
+        holder: ResolvedTable = taken.winner
+        return holder.table_id
+    return staged.table_id
+
+
 def _policy(request: m.CreateTable) -> MaintenancePolicy:
-    """`subject`: the reference's own default, after every commit."""
+    """`subject`: the owner publishes several commits at once, so that others see published and unpublished ones."""
     policy = MaintenancePolicy()
-    if request.backfill != "subject":
-        policy = msgspec.structs.replace(policy, backfill_every=None)
-    if request.backlog_limit is not None:
-        policy = msgspec.structs.replace(policy, backlog_limit=request.backlog_limit)
-    return policy
+    limit = policy.backlog_limit if request.backlog_limit is None else request.backlog_limit
+    every = min(BACKFILL_EVERY, limit) if request.backfill == "subject" else None
+    return msgspec.structs.replace(policy, backlog_limit=limit, backfill_every=every)
 
 
 def _reference(request: m.LoadTable) -> str | Path:
