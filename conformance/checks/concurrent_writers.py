@@ -219,8 +219,8 @@ def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
               table=table, expected="the attempt is version 1, and no other version",
               observed=f"it was told to be {again.answer}")  # fmt: skip
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", told=(again, seen.told), table=table, version=3,
-              expected="nothing was applied twice: version 2 is the latest",
+    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", told=(again, seen.told), table=table,
+              version=3, expected="nothing was applied twice: version 2 is the latest",
               observed=f"version {seen.latest} is the latest")  # fmt: skip
     s.land(table, client="other")
 

@@ -1,0 +1,198 @@
+"""Stale reads: whoever asks the owner is told of everything that was ratified before, and of nothing else.
+
+The variations: who asks (one reader, several in turn, the writer that lost), how (for commits, by resolving the table),
+and what happened just before (a commit, a lost race, a backfill of a part or of all). What was published directly may
+be missing until the owner notices it. managed-commits, "Getting Un-backfilled Commits from Commit Owner" and "Reading
+managed-commit tables"; catalog-managed, "Getting Ratified Commits from the Catalog".
+"""
+
+from __future__ import annotations
+
+from conformance.checks.backfill_ordering import UNPUBLISHED
+from conformance.checks.registry import Family, check
+from conformance.history import translation
+from conformance.history.events import Promise
+from conformance.interface.messages import Commit, Conflict, Gap, Rejected
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import reads
+from conformance.scenario.scenario import Scenario, TableHandle, Told
+
+FRESH = ("MC-READ-06", "CM-GET-04")
+LATEST = ("MC-GET-02", "CM-GET-04")
+SERVED = ("MC-API-04", "CM-CATALOG-04")
+SAME = ("MC-FEATURE-02", "CM-LOG-07", "CM-FEATURE-01")
+
+
+def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Told) -> None:
+    """The latest version that was told is the newest that was ratified. Of commits by put-if-absent the owner need not
+    know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
+    newest = table.versions - 1
+    told = (seen.told, *because)
+    s.require(seen.latest is None or seen.latest <= newest, *LATEST, told=told, table=table, version=seen.latest,
+              expected=f"version {newest} is the latest that was ratified: nobody is told of a later one",
+              observed=f"version {seen.latest} was told")  # fmt: skip
+    if s.way == "direct" and (s.dialect == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises):
+        return
+    s.require(seen.latest is not None, *LATEST, *SERVED, told=told, table=table, version=newest,
+              expected=f"version {newest} was ratified: the owner tells it as the latest version",
+              observed="no version was told")  # fmt: skip
+    s.require(seen.latest == newest, *FRESH, told=told, table=table, version=newest,
+              expected=f"version {newest} was ratified before the question was asked: it is told as the latest",
+              observed=f"version {seen.latest} was told")  # fmt: skip
+
+
+def land(s: Scenario, table: TableHandle, count: int = 1, client: str = "writer") -> list[Told]:
+    return [s.land(table, client=client) for _ in range(count)]
+
+
+@check(Family.STALE_READS, *FRESH, *LATEST, *SERVED)
+def a_reader_is_told_of_every_commit_at_once(s: Scenario) -> None:
+    """After every one of four commits a reader asks, and is told of that version as the latest."""
+    table = s.create()
+    for _ in range(4):
+        landed = s.land(table)
+        fresh(s, table, reads.ask(s, table), landed)
+
+
+@check(Family.STALE_READS, *SERVED, ways=UNPUBLISHED)
+def the_owner_tells_what_was_committed_lately(s: Scenario) -> None:
+    """Of three commits that nobody published the owner tells every reader: which they are, and that version 3 is the
+    latest."""
+    table = s.create()
+    landed = land(s, table, 3)
+    seen = reads.ask(s, table)
+    published = s.published(table)
+    found = [version for version in (1, 2, 3) if version in seen.commits or version in published]
+    s.require(len(found) == 3, *SERVED, told=(seen.told, landed[-1]), table=table,
+              expected="versions 1 to 3 are listed, as far as they are not published",
+              observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
+    fresh(s, table, seen, landed[-1])
+
+
+@check(Family.STALE_READS, *FRESH)
+def readers_in_turn_with_a_writer_never_fall_behind(s: Scenario) -> None:
+    """Two readers take turns with a writer. Whether a reader asked before, and what it was told then, makes no
+    difference: each is told of the newest version."""
+    table = s.create()
+    for reader in ("first", "second", "first", "second", "first"):
+        landed = s.land(table)
+        fresh(s, table, reads.ask(s, table, client=reader), landed)
+    fresh(s, table, reads.ask(s, table, client="second"))
+
+
+@check(Family.STALE_READS, *LATEST, *FRESH)
+def the_latest_version_never_goes_back(s: Scenario) -> None:
+    """The latest version is told by several readers while everything is published, in part and then whole, and the
+    owner forgets it. It never goes back, and never becomes none."""
+    table = s.create()
+    landed = land(s, table, 3)[-1]
+    fresh(s, table, reads.ask(s, table, client="first"), landed)
+    done = s.backfill(table, 2)
+    fresh(s, table, reads.ask(s, table, client="second"), landed, done)
+    done = s.backfill(table, 3)
+    for reader in ("first", "second"):
+        fresh(s, table, reads.ask(s, table, client=reader), landed, done)
+    landed = s.land(table)
+    fresh(s, table, reads.ask(s, table, client="first"), landed)
+
+
+@check(Family.STALE_READS, *FRESH, "CM-GET-05", needs=(Profile.DISCOVERY,))
+def resolving_a_table_is_as_fresh_as_asking(s: Scenario) -> None:
+    """After every commit, and after a backfill, a reader finds the table by its name, and is told of the same latest
+    version as one that asks for its commits."""
+    table = s.create()
+    reads.resolve(s, table)
+    for _ in range(2):
+        landed = s.land(table)
+        fresh(s, table, reads.resolve(s, table), landed)
+        fresh(s, table, reads.ask(s, table), landed)
+    done = s.backfill(table, 2)
+    fresh(s, table, reads.resolve(s, table), done)
+
+
+@check(Family.STALE_READS, *LATEST, "CM-LOG-07")
+def nobody_is_told_of_what_is_not_ratified(s: Scenario) -> None:
+    """One proposal lost version 1, another came too early for version 3, a third for version 2 is still on its way. A
+    reader is told of version 1 and of nothing after it; once version 2 arrives, of version 2."""
+    table = s.create()
+    landed = s.land(table, client="first")
+    s.contend(table, 1, client="second")
+    early = s.commit(table, 3, client="hasty")
+    s.expect(early, (Gap, Rejected, Conflict), "MC-COMMIT-01", "CM-COMMIT-07",
+             expected="version 2 is missing: version 3 is refused")  # fmt: skip
+    coming = s.delay("slow", s.proposal(table, 2))
+    seen = reads.ask(s, table)
+    beyond = [version for version in seen.order if version > 1]
+    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", told=(seen.told, early), table=table, version=2,
+              expected="version 1 is the latest that was ratified: no later one is listed",
+              observed=f"listed are {list(seen.order)}")  # fmt: skip
+    fresh(s, table, seen, landed)
+    told = s.deliver(coming)
+    if not isinstance(told.answer, Rejected):
+        table.versions += 1
+        fresh(s, table, reads.ask(s, table), told)
+
+
+@check(Family.STALE_READS, *SAME, ways=UNPUBLISHED)
+def everybody_is_told_the_same(s: Scenario) -> None:
+    """After a race for version 1, the winner, the loser and a reader ask which commit it is. All are told of the
+    winner's."""
+    table = s.create()
+    won = s.land(table, client="winner")
+    lost = s.contend(table, 1, client="loser")
+    assert isinstance(won.request, Commit)
+    for client in ("winner", "loser", "reader"):
+        seen = reads.ask(s, table, client=client)
+        name = seen.commits[1].file_name if 1 in seen.commits else None
+        s.require(name is None or translation.attempt_of(name) == won.request.attempt, *SAME,
+                  told=(won, lost, seen.told), table=table, version=1,
+                  expected=f"everybody is told that version 1 is attempt {won.request.attempt}",
+                  observed=f"the {client} is told of {name}")  # fmt: skip
+    s.backfill(table, 1)
+    s.published(table)
+
+
+@check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", *LATEST)
+def what_a_conflict_tells_is_true(s: Scenario) -> None:
+    """A writer proposes version 1 of a table that has three commits. The conflict may tell the winners and the latest
+    version, or nothing, or something old; what it tells is true."""
+    table = s.create()
+    landed = land(s, table, 3)
+    lost = s.contend(table, 1, client="late")
+    answer = lost.answer
+    assert isinstance(answer, Conflict)
+    if answer.latest is not None and answer.latest >= 0:
+        s.require(answer.latest >= 1, "PROFILE-CORE-05", told=(lost,), table=table, version=1,
+                  expected="version 1 is taken: the latest version is not below it",
+                  observed=f"version {answer.latest} was told as the latest")  # fmt: skip
+        s.require(answer.latest <= 3, *LATEST, told=(lost, landed[-1]), table=table, version=answer.latest,
+                  expected="version 3 is the latest that was ratified",
+                  observed=f"version {answer.latest} was told as the latest")  # fmt: skip
+    for winner in answer.winners or ():
+        s.require(0 <= winner.version <= 3, *LATEST, told=(lost, landed[-1]), table=table, version=winner.version,
+                  expected="the winners are ratified versions, 3 at most",
+                  observed=f"version {winner.version} is among them")  # fmt: skip
+        if winner.file_name is not None and winner.version > 0:
+            won = landed[winner.version - 1]
+            assert isinstance(won.request, Commit)
+            s.require(translation.attempt_of(winner.file_name) == won.request.attempt, "MC-FEATURE-02",
+                      "CM-FEATURE-01", told=(lost, won), table=table, version=winner.version,
+                      expected=f"version {winner.version} is attempt {won.request.attempt}",
+                      observed=f"the conflict names {winner.file_name} as its winner")  # fmt: skip
+    s.land(table, client="late")
+
+
+@check(Family.STALE_READS, *FRESH)
+def who_lost_finds_the_winner(s: Scenario) -> None:
+    """A writer that lost version 1 asks for the commits at once, to rebase: it is told of version 1, or finds it
+    published. Otherwise it could do nothing but propose the same version again."""
+    table = s.create()
+    won = s.land(table, client="winner")
+    lost = s.contend(table, 1, client="loser")
+    seen = reads.ask(s, table, client="loser")
+    published = s.published(table)
+    s.require(1 in seen.commits or 1 in published, *FRESH, told=(lost, seen.told), table=table, version=1,
+              expected="the conflict says that version 1 is taken: it is listed, or published",
+              observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
+    fresh(s, table, seen, won)
+    s.land(table, client="loser")
