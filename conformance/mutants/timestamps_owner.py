@@ -11,7 +11,6 @@ from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, OwnedTable, content_of
 from conformance.mutants.registry import mutant
 
-
 NOW: Final = 1_750_000_000_000
 """What their clock says."""
 
