@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from conformance.interface import messages as m
+from conformance.models.maintenance import ModelMaintainer
 from conformance.models.owner import WAYS
 from conformance.models.writer import ModelWriter
 
@@ -12,7 +13,7 @@ CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "mainten
                           "backlog-limit", "discovery")  # fmt: skip
 
 
-class ModelClient(ModelWriter):
+class ModelClient(ModelWriter, ModelMaintainer):
     """Answers the client side of the shared interface."""
 
     name = "model-client"
