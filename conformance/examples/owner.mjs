@@ -21,7 +21,9 @@ function created(name, attempt, actions) {
   return table;
 }
 
-const found = (name) => [...tables.values()].find((table) => table.name === name && !table.dropped);
+const locationOf = (table) => `memory:/${table.reference}`;
+const found = (name, path) =>
+  [...tables.values()].find((table) => !table.dropped && (table.name === name || locationOf(table) === path));
 const latestOf = (table) => table.versions.length - 1;
 
 /** The commits from `start` to `end` that are not published yet: those that are need not be listed. */
@@ -81,12 +83,12 @@ const operations = {
     return { outcome: "done" };
   },
 
-  load_table({ name }) {
-    const table = found(name);
+  load_table({ name, path }) {
+    const table = found(name, path);
     if (!table) return notFound;
     const latest = latestOf(table);
     return { outcome: "table", table: table.reference, feature: "catalogManaged", way: "inline", latest,
-      commits: entries(table), protocol: newest(table, "protocol"), metadata: newest(table, "metaData") };
+      location: locationOf(table), commits: entries(table), protocol: newest(table, "protocol"), metadata: newest(table, "metaData") };
   },
 
   drop_table(_request, table) {
