@@ -11,9 +11,10 @@ from conformance.history.operations import Operation
 from conformance.reports.recorded import Step
 from conformance.reports.visible import one_line
 
-LONGEST_ATTEMPT: Final = 14
-LONGEST_LABEL: Final = 34
+LONGEST_ATTEMPT: Final = 12
+LONGEST_LABEL: Final = 28
 LONGEST_NAME: Final = 40
+"""Of a client, a fault."""
 
 
 def asked(step: Step) -> str:
@@ -48,7 +49,7 @@ def _answer(step: Operation) -> str:
         return "no answer"
     name = _tag(answer).replace("_", " ")
     if isinstance(answer, events.Unknown):
-        return "unknown" + (f": {answer.reason}" if answer.reason else "")
+        return "unknown"
     parts = []
     if (version := getattr(answer, "version", None)) is not None:
         name += f" v{version}"
@@ -85,7 +86,7 @@ def kind(step: Step) -> str:
 def short_attempt(attempt: str) -> str:
     """An attempt's id, without its middle if it is long: attempts of one client often begin alike."""
     text = one_line(attempt)
-    return text if len(text) <= LONGEST_ATTEMPT else f"{text[:6]}…{text[-6:]}"
+    return text if len(text) <= LONGEST_ATTEMPT else f"{text[:5]}…{text[-5:]}"
 
 
 def cut(text: str, length: int) -> str:

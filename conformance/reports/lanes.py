@@ -198,7 +198,7 @@ def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
 
 def _fault(fault: Fault) -> Box:
     who = f" ({labels.cut(fault.client, labels.LONGEST_ATTEMPT)})" if fault.client else ""
-    text = labels.cut(f"{fault.kind}{who}", labels.LONGEST_LABEL)
+    text = labels.cut(f"{fault.kind}{who}", labels.LONGEST_NAME)
     note = f": {labels.cut(fault.note, 200)}" if fault.note else ""
     return Box(start=fault.at, end=fault.at, lines=(text,), title=f"fault at {fault.at}: {text}{note}", kind="fault")
 
