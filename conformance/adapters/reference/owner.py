@@ -50,6 +50,7 @@ PROFILES: Final = (
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
 WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+SYNCED_VARIABLE: Final = "CONFORMANCE_SYNCED"
 BACKFILL_EVERY: Final = 3
 """Commits, where the kit leaves backfilling to the subject."""
 FILESYSTEM_TABLES: Final = "filesystem"
@@ -60,10 +61,12 @@ class ReferenceOwner:
     """Answers the owner side of the shared interface, from any thread.
 
     `directory`: the warehouse, made where there is none; by default what `CONFORMANCE_DIRECTORY` names, else a
-    temporary directory that `close` removes.
+    temporary directory that `close` removes. `synced`: whether it waits until its bytes are on the disk, as it does
+    for everybody but the kit, which cuts no power; by default if `CONFORMANCE_SYNCED` is set.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, *, synced: bool | None = None) -> None:
+        self._synced = bool(os.environ.get(SYNCED_VARIABLE)) if synced is None else synced
         named = directory or os.environ.get(DIRECTORY_VARIABLE) or None
         self._temporary = tempfile.mkdtemp(prefix="conformance-reference-") if named is None else None
         self.directory = Path(named or self._temporary or "").resolve()
@@ -71,7 +74,7 @@ class ReferenceOwner:
         self._start()
 
     def _start(self) -> None:
-        self._process = _Process(self.directory)
+        self._process = _Process(self.directory, Life(synced=self._synced))
         (self.directory / FILESYSTEM_TABLES).mkdir(exist_ok=True)
 
     def close(self) -> None:
@@ -174,9 +177,13 @@ class ReferenceOwner:
     # Reading and publishing
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        """The reference takes a range that ends before it begins for a mistake; here it holds no commit."""
+
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            told = warehouse.owner.get_commits(request.table, request.start, request.end)
-            return m.Commits(commits=translation.entries(told.commits), latest=told.latest_ratified_version)
+            empty = request.end is not None and request.start is not None and request.end < request.start
+            told = warehouse.owner.get_commits(request.table, request.start, request.start if empty else request.end)
+            commits = () if empty else translation.entries(told.commits)
+            return m.Commits(commits=commits, latest=told.latest_ratified_version)
 
         return self._answered(ask)
 
@@ -329,9 +336,9 @@ class ReferenceOwner:
 class _Process:
     """One start of the owner, until it stops or dies."""
 
-    def __init__(self, directory: Path) -> None:
-        self.life = Life()
-        self.warehouse = refimpl.open(directory, environment=self.life.environment())
+    def __init__(self, directory: Path, life: Life) -> None:
+        self.life = life
+        self.warehouse = refimpl.open(directory, environment=life.environment())
 
     def stop(self) -> None:
         with contextlib.suppress(Killed):
