@@ -263,7 +263,7 @@ class ModelOwner(Hands):
             file = self.storage.read(self._path(table, version)) if commit is None else None
             content = "" if commit is None else self._content(table, commit)
             for action in (content if file is None else file.content).splitlines():
-                if kind in json.loads(action):
+                if action.lstrip("{ ").startswith(f'"{kind}"'):
                     return action
         return None
 
