@@ -121,7 +121,7 @@ def the_listing_supplies_what_the_owner_does_not_list(s: ClientScenario) -> None
     """An owner may list commits that are published, and may list fewer than there are up to its latest version: the
     later ones were published directly. The reader takes those from the listing."""
     log = table_with(s, 2)
-    listed = s.listed(log.table) if log.table else ()
+    listed = s.listed(log.table)
     kept = listed or tuple(m.CommitEntry(version=version) for version in (1, 2))
     log.land(file("file-3"))
     log.backfill(3)

@@ -54,8 +54,7 @@ class LogBuilder:
     s: ClientScenario
     name: str
     location: str
-    table: TableHandle | None = None
-    """None: a filesystem table, which no owner has."""
+    table: TableHandle
     actions: dict[int, list[Action]] = field(default_factory=dict)
     told: dict[int, Told] = field(default_factory=dict)
     """The operations that committed the versions."""
@@ -83,7 +82,10 @@ class LogBuilder:
     @classmethod
     def filesystem(cls, s: ClientScenario, name: str = "imports") -> LogBuilder:
         """A table without versions, which no owner knows."""
-        log = cls(s=s, name=name, location=str(s.folder / s.physical(name)))
+        location = str(s.folder / s.physical(name))
+        table = TableHandle(name=name, reference=location, versions=0, path=location)
+        s.tables.append(table)
+        log = cls(s=s, name=name, location=location, table=table)
         s.undo.append(log.restore)
         return log
 
@@ -91,7 +93,6 @@ class LogBuilder:
 
     def land(self, *actions: str, timestamp: int | None = None) -> Told:
         """The next version, through the owner."""
-        assert self.table is not None
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
         lines = (proposals.commit_info(attempt, time), *actions)
@@ -105,6 +106,7 @@ class LogBuilder:
         version = len(self.actions)
         self.actions[version] = [json.loads(line) for line in lines]
         self._put(self.folder / self.commit_name(version), proposals.content(lines).encode(), modified)
+        self.table.versions = self.table.before = version + 1
         return version
 
     def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Told:
@@ -115,15 +117,13 @@ class LogBuilder:
             proposals.protocol(self.s.dialect),
             proposals.metadata(self.s.attempt(), timestamp, properties),
         )
-        self.table = TableHandle(name=self.name, reference=self.location, versions=version + 1, before=version)
-        self.s.tables.append(self.table)
         request = m.TakeOver(
             path=self.location, name=self.s.physical(self.name), feature=self.s.dialect, way=self.s.way,
             version=version, attempt=attempt, actions=lines,
         )  # fmt: skip
         told = self.s.ask("migrator", request, self.table)
         ratified = self.s.expect(told, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner takes the table over")
-        self.table.reference = ratified.table or ""
+        self.table.reference, self.table.versions = ratified.table or "", version + 1
         self.table.ownership.append(attempt)
         self.actions[version] = [json.loads(line) for line in lines]
         self.told[version] = told
@@ -131,7 +131,6 @@ class LogBuilder:
 
     def backfill(self, version: int) -> None:
         """Publish up to a version."""
-        assert self.table is not None
         self.s.backfill(self.table, version)
 
     @property
@@ -157,6 +156,12 @@ class LogBuilder:
         """Write a file, or write it anew, whole. Its path is below the log folder."""
         self._remember(self.folder / name)
         self._put(self.folder / name, content, proposals.BASE_TIME if modified is None else modified)
+
+    def touch(self, version: int, modified: int) -> None:
+        """Give a published commit another modification time, as copying a table does."""
+        path = self.folder / self.commit_name(version)
+        self._remember(path)
+        os.utime(path, ns=(modified * 1_000_000, modified * 1_000_000))
 
     def hide(self, *names: str) -> None:
         """Take files away, for as long as the scenario lasts or until `restore`."""

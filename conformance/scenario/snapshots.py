@@ -61,6 +61,16 @@ def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: s
     return told
 
 
+def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: str) -> None:
+    """A read of something corrupt, which ends with a warning or with an error."""
+    told, _ = ask(log)
+    if isinstance(told.answer, m.SnapshotRead) and _excuse(log, told, version, log.published, -1) is None:
+        log.s.require(
+            bool(told.answer.warnings), *requirements, told=(told,), table=log.table, version=version,
+            expected=expected, observed="a snapshot without a warning",
+        )  # fmt: skip
+
+
 def ask(log: LogBuilder, /, client: str = "reader", **asked: Any) -> tuple[Told, int]:
     """A read, and how much the reader had asked its owner before: for `newest_told`."""
     since = len(log.s.owner.heard)

@@ -1,0 +1,243 @@
+"""Readers: checkpoints, compactions, checksums and hints, each where it serves and where it does not.
+
+The rules are the log's own, whoever owns the table. Fixtures are made by `LogBuilder`; what must be read is computed
+from the actions as they were committed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.checks.registry import Family, check
+from conformance.checks.stale_reads_of_clients import FRESH
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
+from conformance.scenario.snapshots import must_read, must_refuse, must_report
+
+
+def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuilder:
+    """Five versions in which files come and go, an application commits and a domain changes; the last one is not
+    published unless it has to be."""
+    log = LogBuilder.create(s, **options)
+    log.land(file("a"), file("b"), application("loader", 1), domain("owners", "first"))
+    log.land(gone("a"), file("c"), application("loader", 2))
+    log.land(file("d"), domain("owners", "second"))
+    log.land(gone("b"), file("a"))
+    log.backfill(published)
+    return log
+
+
+@check(Family.READING, "LOG-18", "LOG-14", "CM-READ-02", side="client")
+def a_checkpoint_stands_for_the_commits_before_it(s: ClientScenario) -> None:
+    """After old commits were cleaned up, a checkpoint and the commits after it make the snapshot."""
+    log = history(s, published=3)
+    must_read(log, 4, "LOG-18", *FRESH, expected="all commits are there, and no checkpoint")
+    log.checkpoint(2)
+    log.hint(2)
+    must_read(log, 4, "LOG-18", expected="a checkpoint of version 2 and the commits 3 and 4")
+    log.hide(log.commit_name(0), log.commit_name(1))
+    must_read(
+        log, 4, "LOG-18", "CM-READ-02",
+        expected="the checkpoint of version 2 stands for the commits 0 to 2; 3 and 4 come on top of it",
+    )  # fmt: skip
+    must_read(log, 2, "LOG-18", version=2, expected="version 2 is what its checkpoint says")
+
+
+@check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", side="client")
+def the_newest_checkpoint_that_serves_is_used(s: ClientScenario) -> None:
+    """Of two checkpoints the newer one is used: a cleanup that was interrupted left the older one, but not the commits
+    after it."""
+    log = history(s)
+    log.checkpoint(1)
+    log.checkpoint(3)
+    must_read(log, 4, "MC-CHECKPOINT-02", "LOG-18", expected="either checkpoint, and the commits after it")
+    log.hide(*(log.commit_name(version) for version in range(3)))
+    must_read(
+        log, 4, "MC-CHECKPOINT-02", "LOG-18",
+        expected="the checkpoint of version 3 and commit 4; after the checkpoint of version 1 the commits are gone",
+    )  # fmt: skip
+
+
+@check(Family.READING, "LOG-19", "LOG-18", side="client")
+def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
+    """A checkpoint of several parts counts when all of them are there. With one missing, the commits tell."""
+    log = history(s)
+    parts = log.checkpoint(3, parts=3)
+    old = [log.commit_name(version) for version in range(3)]
+    log.hide(*old)
+    must_read(log, 4, "LOG-18", expected="all three parts of the checkpoint of version 3, and commit 4")
+    log.restore()
+    log.checkpoint(3, parts=3)
+    for missing in parts:
+        log.hide(missing)
+        must_read(
+            log, 4, "LOG-19",
+            expected=f"{missing} is missing, so that the checkpoint of version 3 is not complete: a snapshot from the "
+            f"commits 0 to 4, which are all there",
+        )  # fmt: skip
+        log.checkpoint(3, parts=3)
+
+
+@check(Family.READING, "LOG-20", "LOG-19", side="client")
+def of_several_checkpoints_of_a_version_one_is_used(s: ClientScenario) -> None:
+    """Two writers made checkpoints of the same version, one in two parts and one in three: the parts of the one are no
+    parts of the other."""
+    log = history(s)
+    three = log.checkpoint(3, parts=3)
+    log.checkpoint(3, parts=2)
+    must_read(log, 4, "LOG-20", expected="either checkpoint of version 3, and commit 4")
+    log.hide(three[2], *(log.commit_name(version) for version in range(3)))
+    must_read(
+        log, 4, "LOG-20", "LOG-19",
+        expected="the checkpoint of version 3 in two parts; the other one lost its third part, and its first two "
+        "complete nothing",
+    )  # fmt: skip
+    log.checkpoint(3)
+    must_read(log, 4, "LOG-20", expected="the checkpoint in one file, or the one in two parts")
+
+
+@check(Family.READING, "LOG-21", side="client")
+def a_hint_is_only_a_hint(s: ClientScenario) -> None:
+    """`_last_checkpoint` may name a checkpoint that was deleted, one that is not the newest, or nothing at all."""
+    log = history(s)
+    checkpoint = log.checkpoint(3)
+    log.hint(3)
+    must_read(log, 4, "LOG-18", expected="the hint is right: the checkpoint of version 3, and commit 4")
+    log.hide(*checkpoint)
+    must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; the commits 0 to 4 are there")
+    log.checkpoint(2)
+    log.hide(log.commit_name(0), log.commit_name(1))
+    must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; that of version 2 is there")
+    log.plant("_last_checkpoint", b'{"version":')
+    must_read(log, 4, "LOG-21", expected="the hint was cut off, and says nothing; the checkpoint of version 2 is there")
+
+
+@check(Family.READING, "LOG-15", "LOG-22", side="client")
+def nothing_above_the_version_has_any_influence(s: ClientScenario) -> None:
+    """A version is read as it was: newer commits, checkpoints, compactions, checksums and hints say nothing of it, and
+    cannot keep it from being read."""
+    log = history(s)
+    must_read(log, 2, "LOG-15", version=2, expected="version 2, which has newer ones after it")
+    log.checkpoint(4)
+    log.hint(4)
+    log.checksum(4)
+    must_read(log, 2, "LOG-15", version=2, expected="version 2: the checkpoint of version 4 is newer")
+    log.compaction(1, 3)
+    must_read(log, 2, "LOG-22", "LOG-15", version=2,
+              expected="version 2: a compaction of the versions 1 to 3 holds actions that are newer")  # fmt: skip
+    log.plant(log.commit_name(4), b"")
+    log.plant(f"{4:020}.crc", b"{")
+    must_read(log, 2, "LOG-15", version=2, expected="version 2: that commit 4 cannot be read says nothing of it")
+
+
+@check(Family.READING, "LOG-22", "LOG-18", side="client")
+def a_compaction_stands_for_its_own_commits(s: ClientScenario) -> None:
+    """A compaction serves between a checkpoint and the version that is read. What it says of the time before the
+    checkpoint is old."""
+    log = history(s)
+    log.compaction(1, 2)
+    must_read(log, 4, "LOG-18", expected="the compaction stands for the commits 1 and 2; 3 and 4 follow")
+    log.checkpoint(3)
+    must_read(
+        log, 4, "LOG-22",
+        expected="the checkpoint of version 3 and commit 4; the compaction of the versions 1 and 2 ends before the "
+        "checkpoint",
+    )  # fmt: skip
+    log.compaction(2, 4)
+    log.hide(*(log.commit_name(version) for version in range(3)))
+    must_read(log, 4, "LOG-22", expected="the checkpoint of version 3 and commit 4; a compaction of the versions 2 to "
+              "4 begins before the checkpoint")  # fmt: skip
+
+
+@check(Family.READING, "LOG-24", "LOG-25", "LOG-15", side="client")
+def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
+    """A checksum says what its own version is. An older or newer one, one that cannot be parsed, and one that is not
+    there take nothing away, such as metadata domains."""
+    log = history(s, published=3)
+    must_read(log, 4, "LOG-24", about=("domains",), expected="no checksum at all: the domains are in the commits")
+    log.checksum(1)
+    must_read(log, 4, "LOG-24", expected="a checksum of version 1 says nothing of version 4")
+    log.checksum(4)
+    must_read(log, 2, "LOG-24", "LOG-15", version=2, expected="checksums of versions 1 and 4 say nothing of version 2")
+    must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
+    for content in (b"", b'{"tableSizeBytes":', b"[]"):
+        log.plant(f"{4:020}.crc", content)
+        must_read(log, 4, "LOG-25", expected=f"the checksum of version 4 is {content!r}, which is none: the log tells")
+
+
+@check(Family.READING, "LOG-26", side="client")
+def a_checksum_that_disagrees_is_reported(s: ClientScenario) -> None:
+    """If the log and the checksum of the version that is read say different things, something is corrupt: a reader
+    says so, by a warning or by an error."""
+    log = history(s)
+    log.checksum(4)
+    must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
+    log.checksum(4, numFiles=7, domainMetadata=[])
+    must_report(
+        log, 4, "LOG-26",
+        expected="the checksum of version 4 counts 7 files and no domain, and its commits make others: a warning, or "
+        "an error",
+    )  # fmt: skip
+
+
+@check(Family.READING, "LOG-27", side="client")
+def a_read_that_lacks_a_version_fails(s: ClientScenario) -> None:
+    """Without the commit of one version, no later one can be told; an earlier one can."""
+    log = history(s)
+    must_read(log, 4, "LOG-18", expected="all commits are there")
+    log.hide(log.commit_name(2))
+    must_refuse(log, "LOG-27", expected="commit 2 is missing, and no checkpoint stands for it: an error")
+    must_refuse(log, "LOG-27", version=3, expected="commit 2 is missing, and version 3 needs it: an error")
+    must_read(log, 1, "LOG-27", version=1, expected="version 1 does not need commit 2")
+    log.checkpoint(1)
+    must_refuse(log, "LOG-27", expected="the checkpoint of version 1 does not stand for commit 2: an error")
+    log.restore()
+    log.hide(log.commit_name(0))
+    must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint stands for it: an error")
+
+
+@check(Family.READING, "LOG-28", side="client")
+def a_read_that_meets_a_malformed_commit_fails(s: ClientScenario) -> None:
+    """A commit that is empty, cut off or no JSON is corrupt: neither a commit without actions, nor no commit."""
+    log = history(s)
+    name = log.commit_name(4)
+    whole = (log.folder / name).read_bytes()
+    must_read(log, 4, "LOG-18", expected="all commits are there")
+    for content, what in ((b"", "is empty"), (whole[: len(whole) // 2], "is cut off"), (b"not JSON\n", "is no JSON")):
+        log.plant(name, content)
+        must_refuse(log, "LOG-28", expected=f"{name} {what}: an error, and not a snapshot without it")
+        must_read(log, 3, "LOG-28", version=3, expected="version 3 does not need it")
+
+
+@check(Family.READING, "FIELD-03", side="client")
+def a_corrupt_checkpoint_is_passed_over(s: ClientScenario) -> None:
+    """A checkpoint that cannot be read costs nothing where an older one, or the commits, are complete."""
+    log = history(s)
+    (name,) = log.checkpoint(3)
+    whole = (log.folder / name).read_bytes()
+    must_read(log, 4, "LOG-18", expected="the checkpoint of version 3, and commit 4")
+    for content, what in ((b"", "is empty"), (whole[: len(whole) // 2], "is cut off"), (b"PAR1", "is no Parquet")):
+        log.plant(name, content)
+        must_read(log, 4, "FIELD-03", expected=f"{name} {what}; the commits 0 to 4 are all there")
+    log.checkpoint(1)
+    log.hide(log.commit_name(0))
+    must_read(
+        log, 4, "FIELD-03", expected=f"{name} is no Parquet; the checkpoint of version 1 and what follows it tell"
+    )
+
+
+@check(Family.READING, "LOG-18", "LOG-20", "FIELD-03", side="client")
+def a_v2_checkpoint_is_its_manifest_and_its_sidecars(s: ClientScenario) -> None:
+    """A V2 checkpoint names the files that hold its actions; as JSON and as Parquet. Readers without the feature refuse
+    such a table."""
+    log = history(s, reader_features=("v2Checkpoint",))
+    must_read(log, 4, "LOG-18", may_refuse=True, expected="the table has the feature, and no checkpoint yet")
+    old = [log.commit_name(version) for version in range(3)]
+    for form in ("json", "parquet"):
+        files = log.v2_checkpoint(3, form=form)
+        log.hide(*old)
+        must_read(log, 4, "LOG-18", expected=f"the V2 checkpoint of version 3 ({form}) and its sidecar, and commit 4")
+        log.restore()
+        log.plant(files[0], b"{")
+        must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 are all there")
+        log.hide(files[0])
