@@ -141,6 +141,8 @@ class HttpSubject:
             )
             response = connection.getresponse()
             received = response.read(wire.LONGEST + 1)
+            if response.length and len(received) <= wire.LONGEST:
+                raise http.client.IncompleteRead(received, response.length)
             reusable = response.isclosed() and not response.will_close
         except (OSError, http.client.HTTPException) as error:
             self._drop(connection)

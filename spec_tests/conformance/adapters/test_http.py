@@ -1,0 +1,310 @@
+"""Subjects at a URL: what is an answer, what is unknown, and what ends the test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from conformance.adapters.http import HttpSubject
+from conformance.adapters.http_server import HttpServer, is_loopback
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.subject import AdapterError
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner
+
+LONG = 60.0
+IDENTITY = m.Identity(
+    name="scripted", version="1", interface_version=1, side="owner",
+    profiles=("core",), ways={"managedCommit": ("staged",)}, features=("managedCommit",),
+)  # fmt: skip
+
+
+class Scripted:
+    """An owner that says what it is told to."""
+
+    def __init__(self, answer: Callable[[str, m.Request], m.Answer]) -> None:
+        self.identity = IDENTITY
+        self.answer = answer
+
+    def ask(self, client: str, request: m.Request) -> m.Answer:
+        return self.identity if isinstance(request, m.Hello) else self.answer(client, request)
+
+
+@contextmanager
+def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
+    """A server that answers `hello`, and then whatever it likes, byte by byte. Its URL."""
+    hello = json.dumps({"id": 1, "answer": identity()}).encode()
+    listener = socket.create_server(("127.0.0.1", 0))
+    greeted = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while received := connection.recv(2**16):
+                if greeted.is_set():
+                    respond(received, connection)
+                else:
+                    greeted.set()
+                    connection.sendall(response(hello))
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+def identity() -> dict[str, Any]:
+    return {
+        "outcome": "identity", "name": "raw", "version": "1", "interface_version": 1, "side": "owner",
+        "profiles": ["core"],
+    }  # fmt: skip
+
+
+def response(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def told(url: str, timeout: float = LONG) -> m.Answer:
+    with HttpSubject(url, timeout=timeout) as subject:
+        return subject.ask("a", m.GetCommits(table="orders"))
+
+
+def test_a_subject_at_a_url_is_asked_like_one_in_this_process() -> None:
+    with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+        assert subject.identity == InProcess(ModelOwner()).identity
+        assert subject.ask("a", m.GetCommits(table="orders")) == m.NotFound()
+        answer = subject.ask(
+            "a", m.Plant(table="/t", file="x", content="half a character \udce2, and a long one" * 1000)
+        )
+        assert answer == m.Done()
+
+
+def test_many_may_ask_at_once_and_each_gets_its_own_answer() -> None:
+    owner = Scripted(lambda client, request: m.Rejected(reason=client))
+    with HttpServer(owner.ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+
+        def ask(number: int) -> bool:
+            return subject.ask(str(number), m.DropTable(table="t")) == m.Rejected(reason=str(number))
+
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(ask, range(200)))
+
+
+def ask_at_once(server: HttpServer, times: int) -> list[m.Answer]:
+    with server, HttpSubject(server.url, timeout=LONG) as subject, ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda number: subject.ask(str(number), m.DropTable(table="t")), range(times)))
+
+
+def test_the_server_asks_one_at_a_time_unless_told_otherwise() -> None:
+    inside: list[str] = []
+    most: list[int] = []
+
+    def slowly(client: str, request: m.Request) -> m.Answer:
+        inside.append(client)
+        most.append(len(inside))
+        threading.Event().wait(0.01)
+        inside.remove(client)
+        return m.Done()
+
+    assert ask_at_once(HttpServer(Scripted(slowly).ask), 12) == [m.Done()] * 12
+    assert max(most) == 1
+    together = threading.Barrier(2, timeout=LONG)
+
+    def meet(client: str, request: m.Request) -> m.Answer:
+        together.wait()
+        return m.Done()
+
+    assert ask_at_once(HttpServer(Scripted(meet).ask, serialised=False), 2) == [m.Done()] * 2
+
+
+def test_nobody_at_the_url_is_said_so_at_the_start_and_is_unknown_later() -> None:
+    server = HttpServer(InProcess(ModelOwner()).ask)
+    subject = HttpSubject(server.url, timeout=LONG)
+    server.close()
+    answer = subject.ask("a", m.GetCommits(table="orders"))
+    assert isinstance(answer, m.Unknown)
+    assert answer.reason == "gone: connection refused"
+    subject.close()
+    assert subject.ask("a", m.GetCommits(table="orders")) == m.Unknown(reason="gone: it was closed")
+    with pytest.raises(AdapterError) as raised:
+        HttpSubject(server.url, timeout=LONG)
+    assert raised.value.problem == (
+        f"nobody is there at {server.url}: connection refused. Start the subject before the kit"
+    )
+
+
+UNKNOWN = {
+    "500 Internal Server Error": "HTTP status 500: `no luck`",
+    "503 Service Unavailable": "HTTP status 503: `no luck`",
+    "429 Too Many Requests": "HTTP status 429: `no luck`",
+    "408 Request Timeout": "HTTP status 408: `no luck`",
+}
+
+
+@pytest.mark.parametrize(("status", "reason"), UNKNOWN.items(), ids=UNKNOWN)
+def test_what_speaks_of_the_network_is_unknown(status: str, reason: str) -> None:
+    with raw(lambda received, connection: connection.sendall(response(b"no luck", status))) as url:
+        assert told(url) == m.Unknown(reason=reason)
+
+
+NO_ANSWERS = {
+    "404": (response(b"no such page", "404 Not Found"), "was answered with HTTP status 404 and `no such page`"),
+    "302": (response(b"", "302 Found\r\nLocation: /x"), "was answered with HTTP status 302"),
+    "400": (response(b"bad", "400 Bad Request"), "POSTed to exactly this URL"),
+    "a page": (response(b"<html>welcome"), "`<html>welcome`, which is not JSON"),
+    "nothing": (response(b""), "which is not JSON"),
+    "another id": (response(b'{"id": 7, "answer": {"outcome": "not_found"}}'), "was answered by a reply to call 7"),
+    "another outcome": (response(b'{"id": 2, "answer": {"outcome": "landed", "version": 1}}'), "The answers to `get_c"),
+    "a misspelt field": (response(b'{"id": 2, "answer": {"outcome": "gap", "last": 1}}'), "unknown field `last`"),
+}
+
+
+@pytest.mark.parametrize(("answer", "words"), NO_ANSWERS.values(), ids=NO_ANSWERS)
+def test_what_is_no_reply_ends_the_test_and_says_why(answer: bytes, words: str) -> None:
+    with raw(lambda received, connection: connection.sendall(answer)) as url, pytest.raises(AdapterError) as raised:
+        told(url)
+    assert words in raised.value.problem
+    assert url in raised.value.problem
+
+
+BROKEN: dict[str, Callable[[bytes, socket.socket], Any]] = {
+    "hangs up": lambda received, connection: connection.close(),
+    "hangs up in the middle": lambda received, connection: (
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
+        connection.close(),
+    ),
+    "speaks something else": lambda received, connection: (
+        connection.sendall(b"220 mail ready\r\n"),
+        connection.close(),
+    ),
+}
+
+
+@pytest.mark.parametrize("respond", BROKEN.values(), ids=BROKEN)
+def test_a_broken_connection_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
+    with raw(respond) as url:
+        answer = told(url)
+    assert isinstance(answer, m.Unknown)
+    assert answer.reason.startswith("gone: the connection broke")
+
+
+def drip(received: bytes, connection: socket.socket) -> None:
+    """A byte now and then: the connection is never silent for long, and never done."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+    while True:
+        threading.Event().wait(0.05)
+        connection.sendall(b" ")
+
+
+@pytest.mark.parametrize("respond", [lambda received, connection: None, drip], ids=["silence", "a drip"])
+def test_no_answer_in_time_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
+    with raw(respond) as url:
+        began = time.monotonic()
+        assert told(url, timeout=1.0) == m.Unknown(reason="no answer within 1 s")
+        assert time.monotonic() - began < 10
+
+
+def test_nothing_is_sent_twice() -> None:
+    calls: list[bytes] = []
+
+    def hang_up(received: bytes, connection: socket.socket) -> None:
+        calls.append(received)
+        connection.close()
+
+    with raw(hang_up) as url:
+        told(url)
+    assert len(calls) == 1
+
+
+def test_a_subject_that_is_another_one_after_a_restart_is_not_believed() -> None:
+    owner = Scripted(lambda client, request: m.Done())
+    with HttpServer(owner.ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+        assert subject.ask("kit", m.Restart()) == m.Done()
+        owner.identity = m.Identity(name="other", version="1", interface_version=1, side="owner", profiles=("core",))
+        with pytest.raises(AdapterError) as raised:
+            subject.ask("kit", m.Restart())
+    assert "changed its mind" in raised.value.problem
+    assert "name was `'scripted'` and is `'other'`" in raised.value.problem
+
+
+# The server
+
+
+def post(url: str, body: bytes, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(url.removeprefix("http://").strip("/"), timeout=LONG)
+    try:
+        connection.request(
+            "POST", "/anything", body, {name.replace("_", "-"): value for name, value in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def test_the_server_says_what_is_wrong_with_a_call() -> None:
+    def fail(client: str, request: m.Request) -> m.Answer:
+        raise ZeroDivisionError("division by zero")
+
+    with HttpServer(Scripted(fail).ask) as server:
+        good = b'{"id": 3, "client": "a", "request": {"op": "hello"}}'
+        status, body = post(server.url, good)
+        assert (status, json.loads(body)["id"]) == (200, 3)
+        status, body = post(server.url, b"{}")
+        assert (status, body) == (400, b"this is no call of the interface: Object missing required field `id`")
+        status, body = post(server.url, b'{"id": 3, "client": "a", "request": {"op": "drop_table", "table": "t"}}')
+        assert (status, body) == (500, b"ZeroDivisionError: division by zero")
+
+
+def test_the_server_takes_bodies_in_chunks() -> None:
+    """As clients in some languages send them."""
+    with HttpServer(Scripted(lambda client, request: m.Done()).ask) as server:
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://").strip("/"), timeout=LONG)
+        parts = [b'{"id": 3, "client": "a", ', b'"request": {"op": "drop_table", "table": "t"}}']
+        connection.request("POST", "/", iter(parts), {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        answer = connection.getresponse()
+        assert json.loads(answer.read()) == {"id": 3, "answer": {"outcome": "done"}}
+        connection.close()
+
+
+def test_the_server_listens_on_this_machine_only_unless_told_otherwise() -> None:
+    ask = Scripted(lambda client, request: m.Done()).ask
+    with pytest.raises(ValueError, match="reached by other machines"):
+        HttpServer(ask, host="0.0.0.0")
+    assert [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "10.0.0.1", "example.org")] == [
+        True, True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_closing_the_server_hangs_up_on_those_who_wait() -> None:
+    waiting, release = threading.Event(), threading.Event()
+
+    def wait(client: str, request: m.Request) -> m.Answer:
+        waiting.set()
+        release.wait(LONG)
+        return m.Done()
+
+    server = HttpServer(Scripted(wait).ask)
+    with HttpSubject(server.url, timeout=LONG) as subject, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(subject.ask, "a", m.DropTable(table="t"))
+        waiting.wait(LONG)
+        server.close()
+        assert isinstance(answer.result(LONG), m.Unknown)
+        release.set()

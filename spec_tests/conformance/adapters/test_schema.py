@@ -1,0 +1,143 @@
+"""The JSON Schema of the interface: up to date, and true of what is really exchanged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from conformance.adapters import wire
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.smoke import smoke
+from conformance.history import translation
+from conformance.interface import messages as m
+from conformance.interface import schema
+from conformance.interface.answers import ANSWERS, REFUSALS, answers_to, belongs, name_of
+from conformance.models.owner import ModelOwner
+
+SAMPLES: dict[type, m.Answer] = {
+    m.Identity: m.Identity(name="n", version="1", interface_version=1, side="owner", profiles=("core",)),
+    m.Table: m.Table(table="t", feature="catalogManaged", way="inline", latest=3),
+    m.Ratified: m.Ratified(version=3),
+    m.Landed: m.Landed(version=3),
+    m.Commits: m.Commits(commits=(), latest=3),
+    m.Policy: m.Policy(allowed=("checkpoint",)),
+    m.Observation: m.Observation(files=()),
+    m.SnapshotRead: m.SnapshotRead(version=3, files=()),
+    m.Committed: m.Committed(version=3),
+}
+
+
+def validator(which: str) -> jsonschema.Draft202012Validator:
+    whole = schema.schema()
+    return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{which}", "$defs": whole["$defs"]})
+
+
+def is_valid(which: str, text: bytes) -> bool:
+    return bool(validator(which).is_valid(json.loads(text)))
+
+
+class Recorded:
+    """A subject, and all that was said to it and by it, as on the wire."""
+
+    def __init__(self) -> None:
+        self.subject = InProcess(ModelOwner())
+        self.identity = self.subject.identity
+        self.said: list[tuple[bytes, bytes]] = []
+
+    def ask(self, client: str, request: m.Request) -> m.Answer:
+        answer = self.subject.ask(client, request)
+        number = len(self.said)
+        call, reply = m.Call(id=number, client=client, request=request), m.Reply(id=number, answer=answer)
+        self.said.append((wire.encode(call), wire.encode(reply)))
+        return answer
+
+
+def test_the_released_file_is_up_to_date() -> None:
+    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "python -m conformance.interface > that file"
+
+
+def test_it_can_be_printed_and_names_the_version() -> None:
+    ran = subprocess.run([sys.executable, "-m", "conformance.interface"], capture_output=True, text=True, check=True)
+    printed = json.loads(ran.stdout)
+    assert printed["x-interface-version"] == m.INTERFACE_VERSION
+    jsonschema.Draft202012Validator.check_schema(printed)
+
+
+def test_real_calls_and_replies_are_valid() -> None:
+    recorded = Recorded()
+    assert smoke(recorded).ok  # type: ignore[arg-type]
+    assert len({json.loads(call)["request"]["op"] for call, _ in recorded.said}) > 10
+    calls, replies = validator("Call"), validator("Reply")
+    for call, reply in recorded.said:
+        calls.validate(json.loads(call))
+        replies.validate(json.loads(reply))
+        assert wire.decode(call, m.Call).id == wire.decode(reply, m.Reply).id
+
+
+WRONG: dict[str, Any] = {
+    "no id": {"answer": {"outcome": "done"}},
+    "an id that is a string": {"id": "1", "answer": {"outcome": "done"}},
+    "no outcome": {"id": 1, "answer": {}},
+    "an unknown outcome": {"id": 1, "answer": {"outcome": "okay"}},
+    "no version": {"id": 1, "answer": {"outcome": "ratified"}},
+    "a misspelt field": {"id": 1, "answer": {"outcome": "conflict", "lastest": 1}},
+    "a misspelt field of a commit": {
+        "id": 1,
+        "answer": {"outcome": "commits", "latest": 1, "commits": [{"version": 1, "filename": "x"}]},
+    },
+    "a misspelt field of a file": {
+        "id": 1,
+        "answer": {"outcome": "observation", "files": [{"name": "x", "size": 1, "contents": "x"}]},
+    },
+}
+
+
+@pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
+def test_what_the_types_refuse_the_schema_refuses_too(reply: Any) -> None:
+    text = json.dumps(reply).encode()
+    assert not is_valid("Reply", text)
+    with pytest.raises(msgspec.ValidationError):
+        wire.decode(text, m.Reply)
+    right = json.dumps({"id": 1, "answer": {"outcome": "conflict", "latest": 1}}).encode()
+    assert is_valid("Reply", right)
+    assert wire.decode(right, m.Reply).answer == m.Conflict(latest=1)
+
+
+def test_every_request_has_its_answers() -> None:
+    assert set(ANSWERS) == set(m.Request.__args__)
+    assert {kind for request in ANSWERS for kind in answers_to(request)} == set(m.Answer.__args__)
+    assert belongs(m.DropTable(table="t"), m.Done())
+    assert not belongs(m.DropTable(table="t"), m.Gap())
+
+
+def test_what_belongs_to_a_request_has_a_place_in_the_history_of_it() -> None:
+    requests: list[m.Request] = [
+        m.Commit(table="t", version=1, attempt="a", actions=()),
+        m.CreateTable(name="t", feature="managedCommit", way="staged", attempt="a", actions=()),
+        m.TakeOver(path="p", name="t", feature="managedCommit", way="staged", version=1, attempt="a", actions=()),
+        m.HandBack(table="t", version=1, attempt="a", actions=()),
+        m.AttemptOutcome(table="t", attempt="a"),
+        m.GetCommits(table="t"),
+        m.LoadTable(name="t"),
+        m.BackfillToVersion(table="t", version=1),
+        m.Snapshot(table="t"),
+        m.Transact(table="t", marker="a"),
+        m.MaintenancePolicy(table="t"),
+        m.DropTable(table="t"),
+    ]
+    for request in requests:
+        for kind in answers_to(type(request)):
+            answer = SAMPLES.get(kind) or kind()
+            assert translation.answer(request, answer) is not None, (name_of(request), name_of(kind))
+
+
+def test_the_schema_says_which_answers_belong_to_a_request() -> None:
+    told = schema.schema()["x-answers"]
+    assert told["drop_table"] == ["done", *(name_of(kind) for kind in REFUSALS)]
+    assert set(told) == {name_of(request) for request in m.Request.__args__}
