@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from conformance import json_text
 from conformance.history import events
 from conformance.history.events import (
     Answer,
@@ -59,7 +60,6 @@ class HistoryWriter:
         self._stream: BinaryIO = stream.open("wb") if isinstance(stream, Path) else stream
         self._clock = clock
         self._lock = threading.Lock()
-        self._encode = msgspec.json.Encoder().encode
         self._counts = dict.fromkeys(Counts.__struct_fields__, 0)
         self._tables: dict[str, int] = {}
         self._next_id = 0
@@ -144,4 +144,4 @@ class HistoryWriter:
             raise ValueError(f"the history is complete; no `{kind}` can follow its footer")
 
     def _write(self, event: Event) -> None:
-        self._stream.write(self._encode(event) + b"\n")
+        self._stream.write(json_text.encode(event) + b"\n")
