@@ -274,6 +274,8 @@ class _Here(InProcess):
             if handler.directory_parameter and directory is None:
                 directory = Path(tempfile.mkdtemp(prefix="conformance-"))
                 self._made.callback(shutil.rmtree, directory, ignore_errors=True)
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
             made = handler.made(owner=owner, directory=directory)
             self._made.callback(getattr(made, "close", lambda: None))
             super().__init__(made)

@@ -1,0 +1,3 @@
+"""A module of a subject that is broken."""
+
+raise RuntimeError("no configuration")

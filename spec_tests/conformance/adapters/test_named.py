@@ -1,0 +1,176 @@
+"""Subjects by name: each form, and what is said of names that name nothing."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.adapters import named
+from conformance.adapters.http_server import HttpServer
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.named import FORMS, UsageError, handler_of, open_subject
+from conformance.adapters.subject import AdapterError
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner
+from spec_tests.conformance.adapters.test_stdio import SCRIPT
+
+HERE = "spec_tests.conformance.adapters"
+SUBJECTS = f"{HERE}.subjects"
+
+
+def refused(name: str) -> str:
+    with pytest.raises(UsageError) as raised:
+        open_subject(name)
+    return raised.value.problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model", "reference", "mutant:replay-is-a-conflict", f"python:{SUBJECTS}:Quiet", f"python:{SUBJECTS}:WithFolder"],
+)
+def test_a_subject_in_this_process_is_opened(name: str, tmp_path: Path) -> None:
+    with open_subject(name, directory=tmp_path / "own") as subject:
+        assert subject.identity.side == "owner"
+        assert subject.ask("a", m.GetCommits(table="nobody made this")) == m.NotFound()
+
+
+def test_every_good_subject_and_every_mutant_has_a_name() -> None:
+    from conformance.mutants.registry import all_mutants
+
+    for each in all_mutants().values():
+        handler = handler_of(f"{'mutant' if each.violates else 'good'}:{each.id}")
+        assert handler.takes_owner == (each.side == "client")
+
+
+@pytest.mark.processes
+def test_a_process_is_opened() -> None:
+    with open_subject(f"stdio:{shlex.quote(sys.executable)} -S {shlex.quote(str(SCRIPT))}", timeout=60) as subject:
+        assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
+
+
+def test_a_url_is_opened_with_and_without_the_kind_in_front() -> None:
+    with HttpServer(InProcess(ModelOwner()).ask) as server:
+        for name in (server.url, f"http:{server.url}", server.url.replace("http://", "http:")):
+            with open_subject(name, timeout=60) as subject:
+                assert subject.identity.name == "model"
+
+
+def test_a_subject_gets_the_folder_or_one_of_its_own(tmp_path: Path) -> None:
+    def folder(directory: Path | None) -> Path:
+        with open_subject(f"python:{SUBJECTS}:WithFolder", directory=directory) as subject:
+            answer = subject.ask("a", m.DropTable(table="t"))
+            assert isinstance(answer, m.Rejected)
+            assert (Path(answer.reason) / "here").exists()
+        return Path(answer.reason)
+
+    assert folder(tmp_path) == tmp_path
+    assert tmp_path.exists()
+    own = folder(None)
+    assert own != tmp_path
+    assert not own.exists()
+
+
+@pytest.mark.parametrize("name", ["Client", "ClientOfAnyName"])
+def test_a_client_gets_its_owner_directly_or_by_its_url(name: str) -> None:
+    owner = InProcess(ModelOwner())
+    with open_subject(f"python:{SUBJECTS}:{name}", owner=owner.ask) as subject:
+        assert subject.ask("a", m.DropTable(table="t")) == m.NotFound()
+    client = f"python:{SUBJECTS}:{name}"
+    with HttpServer(owner.ask) as server, open_subject(client, owner_url=server.url, timeout=60) as subject:
+        assert subject.ask("a", m.DropTable(table="t")) == m.NotFound()
+    assert "is a client" in refused(f"python:{SUBJECTS}:{name}")
+
+
+@pytest.mark.processes
+def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
+    serve = f"stdio:{shlex.quote(sys.executable)} -m conformance.adapters.serve python:{SUBJECTS}:Client"
+    with open_subject(serve, owner=InProcess(ModelOwner()).ask, timeout=60) as subject:
+        assert subject.identity.side == "client"
+        assert subject.ask("a", m.DropTable(table="t")) == m.NotFound()
+
+
+@pytest.mark.parametrize("name", ["", "   ", "stdio:", "http:", "python:", "mutant:", "model:x", "nonsense", "stdio"])
+def test_a_name_that_names_nothing_is_told_the_forms(name: str) -> None:
+    problem = refused(name)
+    assert problem.endswith(FORMS.rstrip())
+    assert repr(name) in problem
+
+
+def test_there_is_no_default() -> None:
+    with pytest.raises(TypeError):
+        open_subject()  # type: ignore[call-arg]
+
+
+NEAR = {
+    "refrence": "did you mean 'reference'",
+    "mutants:replay-is-a-conflict": "did you mean 'mutant'",
+    "studio:python owner.py": "did you mean 'stdio'",
+    "python owner.py": "for a command: 'stdio:python owner.py'",
+    "./owner": "for a command: 'stdio:./owner'",
+    "mutant:replay-is-a-conflikt": "did you mean 'replay-is-a-conflict'",
+    "good:replay-is-a-conflict": "did you mean 'mutant:replay-is-a-conflict'?",
+    f"python:{SUBJECTS}:Quite": "did you mean 'Quiet'",
+    "python:my_owner.py:Owner": "a module is named without its file's ending: 'my_owner'",
+}
+
+
+@pytest.mark.parametrize(("name", "hint"), NEAR.items(), ids=NEAR)
+def test_what_may_have_been_meant_is_suggested(name: str, hint: str) -> None:
+    assert hint in refused(name)
+
+
+WRONG = {
+    "stdio:'owner": "the command cannot be taken apart: no closing quotation",
+    "http:///path": "names no host",
+    "http://127.0.0.1:99999/": "Port out of range",
+    "python:json": "a Python subject is python:MODULE:CLASS",
+    "python:no_such_module:Owner": "there is no module 'no_such_module'",
+    f"python:{HERE}.no_such_module:Owner": f"there is no module '{HERE}.no_such_module'",
+    f"python:{HERE}.raises_when_imported:Owner": "failed: RuntimeError: no configuration",
+    f"python:{HERE}.imports_what_is_not_there:Owner": "No module named 'a_library_that_is_not_installed'",
+    f"python:{SUBJECTS}:NUMBER": "'NUMBER' is a int; it must be a class",
+    f"python:{SUBJECTS}:Raises": "its constructor raised OSError: no database at port 5432",
+    f"python:{SUBJECTS}:AsksForMore": "its constructor asks for password",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
+def test_what_is_wrong_with_a_name_is_said(name: str, words: str) -> None:
+    assert words in refused(name)
+
+
+def test_a_class_that_does_not_speak_the_interface_is_no_wrong_name() -> None:
+    with pytest.raises(AdapterError) as raised:
+        open_subject(f"python:{SUBJECTS}:Mute")
+    assert "Mute has no method 'hello'" in raised.value.problem
+
+
+def test_what_is_in_another_process_is_no_handler() -> None:
+    with pytest.raises(UsageError) as raised:
+        handler_of("stdio:owner")
+    assert "runs in another process" in raised.value.problem
+
+
+def test_the_problem_crosses_the_borders_of_processes() -> None:
+    error = UsageError("no such subject")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
+        assert type(twin) is UsageError
+        assert twin.problem == "no such subject"
+
+
+def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    for kind in ("_Here", "StdioSubject", "HttpSubject"):
+        monkeypatch.setattr(named, kind, lambda *args, **options: opened.append(args))
+    for line in FORMS.splitlines():
+        for form in line.split("   ")[0].split(", "):
+            name = form.strip().strip('"')
+            if name in ("python:MODULE:CLASS", "mutant:ID", "good:ID"):
+                continue  # words in the place of names
+            open_subject(name)
+    assert len(opened) == 6
