@@ -7,9 +7,9 @@ to die at (`crash_points`) while it commits, publishes, creates a table or resol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from conformance.checks.ownership_crashes import attempt_at
+from conformance.checks.ownership_crashes import attempt_at, dies_at
 from conformance.checks.registry import Family, check
 from conformance.checks.restarts import goes_on, whole
 from conformance.interface import messages as m
@@ -19,14 +19,6 @@ from conformance.scenario.ownership import crash, restart
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
-
-
-def dies(s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None) -> Told | None:
-    """Ask a subject that dies when it reaches the point, and start it again. None: it did not get there."""
-    crash(s, point)
-    told = s.ask(client, request, table)
-    restart(s)
-    return told if isinstance(told.answer, m.Unknown) else None
 
 
 def points(s: Scenario) -> Iterator[tuple[int, str]]:
@@ -85,62 +77,73 @@ def what_was_answered_survives_a_crash(s: Scenario) -> None:
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
        "MC-COMMIT-05", "CM-COMMIT-05", "PROFILE-RETRY-01", needs=DEADLY)  # fmt: skip
 def a_commit_that_a_crash_interrupts_landed_or_did_not(s: Scenario) -> None:
-    """The owner dies while it commits version 2. When it is back, another writer proposes version 2: it is ratified if
-    the interrupted attempt did not land, and told of a conflict if it did, which a visible file proves. Nothing in
-    between; the version after that is free, and the interrupted writer is told the same."""
-    for number, point in points(s):
-        table = s.create(f"orders {number}")
-        s.land(table)
-        request = s.proposal(table, 2)
-        told = dies(s, point, "writer", request)
-        if told is None:
-            continue
-        whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
-        visible = attempt_at(s, table, 2) == request.attempt
-        other = s.commit(table, 2, client="other")
-        landed = isinstance(other.answer, m.Conflict)
-        if not landed:
-            s.expect(
-                other, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05", may_refuse=True, because=(told,),
-                expected=f"the owner died at {point}: version 2 is the interrupted attempt's, or free",
-            )  # fmt: skip
-        s.require(
-            landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", told=(other, told),
-            table=table, version=2, expected=f"the owner died at {point}; version 2 is visible, so it is taken",
-            observed="it is ratified again",
+    """The owner dies while it commits a version. When it is back, another writer proposes the same version: it is
+    ratified if the interrupted attempt did not land, and told of a conflict if it did, which a visible file proves.
+    Nothing in between; the version after that is free, and the interrupted writer is told the same."""
+    table = s.create()
+    for _, point in points(s):
+        request = s.proposal(table)
+        told = dies_at(s, point, "writer", request)
+        if isinstance(told.answer, m.Unknown):
+            _landed_or_not(s, table, told, point)
+        elif isinstance(told.answer, m.Ratified):
+            table.versions += 1
+
+
+def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> None:
+    assert isinstance(told.request, m.Commit)
+    version = told.request.version
+    whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
+    visible = attempt_at(s, table, version) == told.request.attempt
+    other = s.commit(table, version, client="other")
+    landed = isinstance(other.answer, m.Conflict)
+    if not landed:
+        s.expect(
+            other, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05", may_refuse=True, because=(told,),
+            expected=f"the owner died at {point}: version {version} is the interrupted attempt's, or free",
         )  # fmt: skip
-        table.versions = 3
-        whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
-        if landed and Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
-            again = s.ask("writer", request)
-            s.expect(again, m.Ratified, "PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05", because=(told, other),
-                     expected="version 2 is taken by nobody but this attempt: it landed")  # fmt: skip
-        goes_on(s, table, "other")
+    s.require(
+        landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", told=(other, told),
+        table=table, version=version, observed="it is ratified again",
+        expected=f"the owner died at {point}; version {version} is visible, so it is taken",
+    )  # fmt: skip
+    table.versions = version + 1
+    whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
+    if landed and Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
+        again = s.ask("writer", told.request)
+        s.expect(again, m.Ratified, "PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05", because=(told, other),
+                 expected=f"version {version} is taken by nobody but this attempt: it landed")  # fmt: skip
+    goes_on(s, table, "other")
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", needs=DEADLY,
        ways=("staged", "inline"))  # fmt: skip
 def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> None:
-    """The owner dies while it publishes three commits. What is published when it is back is a beginning of the log; the
+    """The owner dies while it publishes commits. What is published when it is back is a beginning of the log; the
     next request publishes the rest, and every version is the attempt that was ratified."""
+    table = s.create()
+    sent = [s.land(table) for _ in s.identity.crash_points for _ in range(2)]
     for number, point in points(s):
-        table = s.create(f"orders {number}")
-        sent = [s.land(table) for _ in range(3)]
-        told = dies(s, point, "publisher", m.BackfillToVersion(table=table.reference, version=3))
-        if told is None:
-            continue
-        whole(s, table, "PROFILE-DURABLE-01")
-        again = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=3))
-        log = s.published(table)
-        for version, each in enumerate(sent, 1):
-            attempt = getattr(each.request, "attempt", "")
-            found = None if version not in log else proposals.attempt_of(log[version])
-            s.require(
-                found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(again, told), table=table,
-                version=version, expected=f"the owner died at {point} while it published: now it publishes the rest, "
-                f"and version {version} is attempt {attempt}", observed=f"it is {found or 'not published'}",
-            )  # fmt: skip
-        goes_on(s, table)
+        last = 2 * number + 2
+        told = dies_at(s, point, "publisher", m.BackfillToVersion(table=table.reference, version=last))
+        if isinstance(told.answer, m.Unknown):
+            _finished(s, table, sent[last - 2 : last], told, point)
+            goes_on(s, table)
+
+
+def _finished(s: Scenario, table: TableHandle, sent: Sequence[Told], told: Told, point: str) -> None:
+    whole(s, table, "PROFILE-DURABLE-01")
+    again = s.ask("publisher", told.request)
+    log = s.published(table)
+    for each in sent:
+        assert isinstance(each.request, m.Commit)
+        version, attempt = each.request.version, each.request.attempt
+        found = None if version not in log else proposals.attempt_of(log[version])
+        s.require(
+            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(again, told), table=table, version=version,
+            expected=f"the owner died at {point} while it published: now it publishes the rest, and version {version} "
+            f"is attempt {attempt}", observed=f"it is {found or 'not published'}",
+        )  # fmt: skip
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", "MC-CREATE-02",
@@ -151,9 +154,11 @@ def a_creation_that_a_crash_interrupts_can_be_sent_again(s: Scenario) -> None:
     for number, point in points(s):
         name = f"orders {number}"
         request = s.creation(name)
-        crash(s, point)
-        told = s.ask("creator", request)
-        restart(s)
+        told = dies_at(s, point, "creator", request)
+        if isinstance(told.answer, m.Ratified):
+            s.created(name, told, told.answer)
+        if not isinstance(told.answer, m.Unknown):
+            continue
         for _ in range(TRIES):
             again = s.ask("creator", request)
             if not isinstance(again.answer, m.Rejected):
@@ -163,8 +168,7 @@ def a_creation_that_a_crash_interrupts_can_be_sent_again(s: Scenario) -> None:
             expected=f"the owner died at {point}, and nobody else created the table: it is ratified now",
         )  # fmt: skip
         table = s.created(name, again, ratified)
-        if isinstance(told.answer, m.Unknown):
-            goes_on(s, table)
+        goes_on(s, table)
 
 
 @check(Family.RESTARTS, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01", needs=(*DEADLY, Profile.ATTEMPT_OUTCOME))

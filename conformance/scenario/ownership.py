@@ -194,6 +194,7 @@ def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> Ta
 
 def crash(s: Scenario, point: str | None = None) -> None:
     """Let the subject die: now, or when it reaches a point."""
+    s.mortal = True
     told = s.ask("operator", m.Crash(point=point))
     s.recording.fault("crash", note="" if point is None else f"at {point}")
     if not isinstance(told.answer, m.Unknown):  # who dies at once need not say so

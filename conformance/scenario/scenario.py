@@ -113,6 +113,8 @@ class Scenario:
         self.salt = salt
         """Makes the names of tables unique where a subject remembers those of earlier runs."""
         self.tables: list[TableHandle] = []
+        self.mortal = False
+        """Whether the subject was told to die: it is started again before its final log is asked for."""
         self.violations: list[Violation] = []
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
         self.recording = Recording(
@@ -374,6 +376,8 @@ class Scenario:
 
     def conclude(self) -> None:
         """Ask for the final log of every table, and complete the history."""
+        if self.mortal:
+            self.subject.ask("kit", m.Restart())
         logs = [self.log_of(table) if table.final is None else table.final for table in self.tables]
         for log in logs:
             self.recording.final_log(log)
