@@ -209,7 +209,7 @@ class ModelOwner(Hands):
         found = self._find(request.name, None)
         if found is not None:
             return m.Conflict(latest=self.tables[found].latest, winner_table=found)
-        reference = f"{request.name}-{len(self.tables)}"
+        reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, way=request.way,
             location=request.path or f"{self.storage.root}/{reference}",
@@ -220,11 +220,11 @@ class ModelOwner(Hands):
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         """The commit that makes the table ours. The promise to own it is saved before that can be seen; of all who
         write the version the one whose file is there has it."""
-        table.promised = (version, attempt)
+        content = self._with_owner(actions, table.feature)
+        table.promised = (version, attempt, content_of(content))
         self.tables[table.reference] = table
         self._save(table)
         self._reach("after-promise")
-        content = self._with_owner(actions, table.feature)
         if not self.storage.put_if_absent(self._path(table, version), content_of(content), time_of(content)):
             self._forget(table)
             return m.Conflict(latest=self._published(table))
@@ -236,13 +236,17 @@ class ModelOwner(Hands):
         """Whether a promise came true is for the file to say. Without one the owner forgets it."""
         if table.promised is None:
             return
-        version, attempt = table.promised
+        version, attempt, content = table.promised
         visible = self.storage.read(self._path(table, version))
-        if visible is None or attempt_of(visible.content) != attempt:
+        if visible is None or visible.content != content:
             self._forget(table)
             return
         table.promised, table.backfilled = None, version
         self._record(table, version, attempt)
+
+    def _reference(self, name: str) -> str:
+        """What a new table is called in requests."""
+        return f"{name}-{len(self.tables)}"
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         reference = self._find(request.name, request.path)
@@ -294,7 +298,7 @@ class ModelOwner(Hands):
                 return m.Ratified(version=table.landed[request.attempt], table=reference)
         if self._find(request.name, request.path) is not None:
             return m.Rejected(reason="that table has this owner already, or the name is taken")
-        reference = f"{request.name}-{len(self.tables)}"
+        reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference, name=request.name, feature=request.feature, way=request.way, location=request.path
         )
