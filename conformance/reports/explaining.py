@@ -26,6 +26,7 @@ from conformance.reports.recorded import (
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import (
     Standing,
+    accusers,
     failing_cases,
     fails,
     levels_of,
@@ -118,7 +119,7 @@ class Accused:
 
 
 def accuse(result: RunResult, folder: Path | None) -> list[Accused]:
-    """Every requirement that a case of the run violates: what fails the run first, each in the order of the catalogue.
+    """Every requirement that a case of the run violates: what fails the run first, then what most cases violate.
 
     A violation is explained under the requirement that it names first, the cases with the fewest operations first.
     """
@@ -145,7 +146,11 @@ class _Accusations:
             if requirement.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED):
                 self._of(requirement.requirement)
         order = {name: place for place, name in enumerate(self.requirements)}
-        return sorted(self.found.values(), key=lambda each: (each.warning, order.get(each.name, len(order)), each.name))
+        cases = accusers(self.result)
+        return sorted(
+            self.found.values(),
+            key=lambda each: (each.warning, -cases[each.name], order.get(each.name, len(order)), each.name),
+        )
 
     def _accuse(self, case: CaseResult, name: str, violations: list[Violation]) -> None:
         accused = self._of(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from conformance.history.events import Fault, FileLook, Witness
+from conformance.history.events import Fault, FileLook, Other, Witness
 from conformance.reports import labels
 from conformance.reports.recorded import (
     Recorded,
@@ -120,7 +120,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
     for lane in (*lanes, flags):
         _place_rows(lane)
     right = _place_columns([*lanes, flags])
-    width = max([right, *_place_chips(log)]) + MARGIN
+    width = max(right, _place_chips(log, lanes, right)) + MARGIN
     y = _stack(flags, MARGIN / 2, FLAG + 4, 0) if flags.boxes else MARGIN / 2
     for lane in lanes:
         y = _stack(lane, y, ROW, STRIP)
@@ -147,13 +147,13 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
 def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> list[Lane]:
     """Clients in the order in which they first ask, then the files."""
     numbers = sides(recorded, violation)
-    several = len({step.table for step in steps}) > 1
+    several = len({step.table for step in steps if not _is_about_no_table(step)}) > 1
     clients: dict[str, Lane] = {}
     files = Lane(name=FILES_LANE, kind="files")
     for step in steps:
         start, end = began(step), ended(step)
         request, outcome = labels.asked(step), labels.told(step)
-        if several:
+        if several and not _is_about_no_table(step):
             request += f" ({labels.cut(step.table, labels.LONGEST_ATTEMPT)})"
         box = Box(
             start=start,
@@ -172,6 +172,10 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             name = labels.cut(step.client, labels.LONGEST_NAME) or "somebody"
             clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
     return [*clients.values(), *([files] if files.boxes else [])]
+
+
+def _is_about_no_table(step: Step) -> bool:
+    return not isinstance(step, FileLook) and isinstance(step.request, Other)
 
 
 def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
@@ -215,7 +219,7 @@ def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
     versions: dict[int, Witness | None] = {witness.version: witness for witness in log if witness.table == table}
     about = violation.version
     joined = contradicts_the_log(violation)
-    if about is not None and versions and joined:
+    if about is not None and joined:
         versions.setdefault(about, None)
     ordered = sorted(versions)
     if len(ordered) > MOST_CHIPS:
@@ -282,13 +286,15 @@ def _place_columns(lanes: Sequence[Lane]) -> float:
     return max((box.x + box.width + (2 * COLUMN if box.endless else 0) for box in boxes), default=float(MARGIN))
 
 
-def _place_chips(log: Lane) -> list[float]:
-    """One after the other; the right edge of each."""
-    edges = [float(MARGIN)]
+def _place_chips(log: Lane, lanes: Sequence[Lane], right: float) -> float:
+    """One after the other, below what contradicts, where there is room for that; the right edge of all."""
+    needed = sum(box.needed + GAP for box in log.boxes)
+    marked = min((box.x for lane in lanes for box in lane.boxes if box.mark), default=float(MARGIN))
+    edge = max(float(MARGIN), min(marked, right - needed))
     for box in log.boxes:
-        box.x, box.width = edges[-1], box.needed
-        edges.append(box.x + box.width + GAP)
-    return edges
+        box.x, box.width = edge, box.needed
+        edge += box.width + GAP
+    return edge
 
 
 def _stack(lane: Lane, y: float, row: float, strip: float) -> float:

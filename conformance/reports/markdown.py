@@ -15,6 +15,7 @@ from conformance.reports.replaying import finding_of, replay_command, run_comman
 from conformance.reports.summary import (
     Standing,
     Tone,
+    accusers,
     failing_cases,
     levels_of,
     plural,
@@ -68,7 +69,9 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
 
 
 def _requirements(result: RunResult, folder: Path | None, verdict: RequirementVerdict, heading: str) -> Iterator[str]:
+    cases = accusers(result)
     found = [each for each in result.requirements if each.verdict is verdict]
+    found.sort(key=lambda each: -cases[each.requirement])
     if found:
         yield f"## {heading} ({len(found)})"
         yield ""

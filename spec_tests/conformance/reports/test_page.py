@@ -170,6 +170,23 @@ def test_a_requirement_that_many_cases_violate_names_them_all_and_explains_few()
     assert text_of(article).index("limits/c8[") < text_of(article).index("limits/c0[")
 
 
+def test_what_most_cases_violate_comes_first_and_advice_last() -> None:
+    few, many, advised = (runs.failed(path) for path in runs.histories("bad")[:3])
+    should = next(each.requirement for each in runs.requirements(()) if each.level == "SHOULD")
+    soft = msgspec.structs.replace(advised.violations[0], requirements=(should,))
+    cases = [msgspec.structs.replace(many, case=f"{many.case}{number}") for number in range(3)]
+    cases += [few, *(msgspec.structs.replace(advised, case=f"a{n}", violations=(soft,)) for n in range(5))]
+    result = runs.run(*cases)
+    shown = [
+        text_of(next(each.iter(f"{HTML}h3"))).split()[-1]
+        for each in of_class(parsed(reports.to_html(result)), "accused")
+    ]
+    named = [many.violations[0].requirements[0], few.violations[0].requirements[0], should]
+    assert [each for each in shown if each in named] == named
+    text = reports.to_markdown(result)
+    assert sorted(named, key=lambda each: text.index(f"### {each} ")) == named
+
+
 @pytest.mark.parametrize("history", [None, "", "garbage", '{"event":"header"}\n'])
 def test_a_finding_whose_history_cannot_be_read_is_told_without_a_drawing(history: str | None) -> None:
     case = msgspec.structs.replace(runs.failed(runs.histories("bad")[0]), history=history)
