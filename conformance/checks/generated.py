@@ -30,7 +30,7 @@ PUBLISHING: Final = (
 def any_sequence_of_requests(g: Generation) -> None:
     """Whatever several clients ask of a table in whatever order, with answers that are lost and requests that arrive
     late: every answer is one that the documents allow."""
-    g.run(steps.Commit, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill, steps.Look)
+    g.run(steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
@@ -38,7 +38,7 @@ def any_sequence_of_requests(g: Generation) -> None:
 def any_sequence_of_creations(g: Generation) -> None:
     """Tables are created by several creators at once, found, dropped and created again, with answers that are lost and
     requests that arrive late: of all creators of a table one succeeds, and what was dropped stays dropped."""
-    kinds: list[type[steps.Step]] = [steps.Create, steps.Commit, steps.Resend, steps.Deliver, steps.Read]
+    kinds: list[type[steps.Step]] = [steps.Create, steps.Resend, steps.Deliver, steps.Read]
     if "discovery" in g.subject.identity.profiles:
         kinds += [steps.Load, steps.Drop]
     g.run(*kinds)
@@ -49,5 +49,4 @@ def any_sequence_of_creations(g: Generation) -> None:
 def any_sequence_with_restarts(g: Generation) -> None:
     """The subject dies and starts again between any two requests: what was ratified, resolved and published is still
     so, and everything goes on."""
-    kinds = (steps.Commit, steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
-    g.run(*kinds, steps.Look)
+    g.run(steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)

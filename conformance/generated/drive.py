@@ -50,8 +50,15 @@ class Driven:
         """In the world with fewest."""
         return min(world.newest for world in self.worlds)
 
+    def proposal(self, which: int, *, unsettled: bool) -> m.Commit | m.CreateTable:
+        """One of those sent, counted from the last one."""
+        found = [each for each in self.sent if any(world.landed(each.attempt) is None for world in self.worlds)]
+        candidates = found if found and unsettled else self.sent
+        return candidates[-1 - which % len(candidates)]
+
     @property
     def dropped(self) -> bool:
+        """Whether it may be."""
         return any(world.dropped for world in self.worlds)
 
 
@@ -137,8 +144,10 @@ class Drive:
     @_do.register
     def _resend(self, step: steps.Resend) -> None:
         table = self.tables.get(step.table)
-        if table is not None and table.sent and not table.dropped:
-            request = table.sent[-1 - step.which % len(table.sent)]
+        if table is None or not table.sent:
+            return
+        request = table.proposal(step.which, unsettled=step.unsettled)
+        if isinstance(request, m.Commit) or not table.dropped:  # a creation would be another table's
             self._send(table, _client(step.client), request, step.fate)
 
     @_do.register
@@ -157,7 +166,7 @@ class Drive:
     def _resolve(self, step: steps.Resolve) -> None:
         table = self._table(step.table)
         if table is not None and table.sent:
-            attempt = table.sent[-1 - step.which % len(table.sent)].attempt
+            attempt = table.proposal(step.which, unsettled=step.unsettled).attempt
             request = m.AttemptOutcome(table=table.handle.reference, attempt=attempt)
             self._send(table, _client(step.client), request, step.fate)
 
@@ -175,7 +184,7 @@ class Drive:
     @_do.register
     def _load(self, step: steps.Load) -> None:
         table = self.tables.get(step.table)
-        if table is None or table.dropped:
+        if table is None:
             return
         told = self.s.ask(_client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table])), table.handle)
         self._hear(table, told)
@@ -200,12 +209,6 @@ class Drive:
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
-
-    @_do.register
-    def _look_at(self, step: steps.Look) -> None:
-        table = self._table(step.table)
-        if table is not None and not table.dropped:
-            self._look(table)
 
     @_do.register
     def _drop(self, step: steps.Drop) -> None:
@@ -243,7 +246,7 @@ class Drive:
         before = table.newest
         self._keep(table, told, model.judge(table.worlds, self.terms, told.request, told.answer))
         if isinstance(told.answer, m.Ratified):
-            self.ratified += 1
+            self.ratified += isinstance(told.request, m.Commit)
             table.ratified.setdefault(told.answer.version, told)
             self._named(table, told.answer.table)
             if self.terms.way == "direct" and isinstance(told.request, m.Commit) and not table.dropped:

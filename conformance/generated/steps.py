@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 CLIENTS: Final = 3
-TABLES: Final = 2
 
 
 class Fate(StrEnum):
@@ -57,6 +56,8 @@ class Resend(_OnTable, frozen=True, kw_only=True):
 
     which: int = 0
     """Counted from the last one."""
+    unsettled: bool = False
+    """Only among those that are not known to have landed, if there are any."""
     fate: Fate = Fate.ANSWERED
 
 
@@ -72,6 +73,7 @@ class Resolve(_OnTable, frozen=True, kw_only=True):
     """Ask what became of an attempt."""
 
     which: int = 0
+    unsettled: bool = False
     fate: Fate = Fate.ANSWERED
 
 
@@ -91,10 +93,6 @@ class Backfill(_OnTable, frozen=True, kw_only=True):
     """So many versions before the newest; below 0: beyond it."""
 
 
-class Look(_OnTable, frozen=True, kw_only=True):
-    """List the files, as a stranger."""
-
-
 class Drop(_OnTable, frozen=True, kw_only=True):
     pass
 
@@ -103,7 +101,7 @@ class Restart(_Step, frozen=True, kw_only=True):
     """The subject dies, and starts again."""
 
 
-Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Look | Drop | Restart
+Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Drop | Restart
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
