@@ -68,8 +68,8 @@ def the_list_is_ascending_and_reaches_the_latest_version(s: Scenario) -> None:
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, ways=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
     """Of five commits that nobody asked to publish, every range is answered with all of its versions: from the first,
-    up to the last, one version alone, one that ends beyond the latest. The latest version is told with each, whatever the
-    range."""
+    up to the last, one version alone, one that ends beyond the latest. The latest version is told with each, whatever
+    the range."""
     table = s.create()
     landed = land(s, table, 5)[-1]
     published = set(s.published(table))
@@ -79,8 +79,8 @@ def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, ways=UNPUBLISHED)
 def ranges_across_what_is_published_are_answered_in_full(s: Scenario) -> None:
-    """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary are answered with
-    all that is not published, so that a reader which adds the published files lacks nothing."""
+    """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary are answered with all
+    that is not published, so that a reader which adds the published files lacks nothing."""
     table = s.create()
     land(s, table, 5)
     done = s.backfill(table, 2)

@@ -1,0 +1,200 @@
+"""What a commit is: all of its actions, one on each line, in a file of its version's name, unchanged for ever.
+
+managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries", "Terminology: Commits"
+and "Publishing Commits".
+"""
+
+from __future__ import annotations
+
+import json
+
+from conformance.checks.backfill_ordering import CONTENT, same_content
+from conformance.checks.registry import Family, check
+from conformance.history import digests
+from conformance.interface.messages import Commit, Ratified, Rejected
+from conformance.scenario import hands, proposals, reads
+from conformance.scenario.scenario import TRIES, Scenario, TableHandle, Told
+
+WHOLE = ("MC-LOG-01", "CM-LOG-01")
+COMMITTED = ("MC-API-03", "CM-CATALOG-03")
+LINES = ("MC-LOG-05", "CM-LOG-02")
+NAMED = ("MC-FILES-07", "CM-FILES-06", "LOG-01")
+INLINE = ("inline",)
+
+
+def content_of(s: Scenario, table: TableHandle, landed: Told) -> list[str] | None:
+    """The actions of a commit as readers can get them now: published, listed, or staged. None: nowhere."""
+    assert isinstance(landed.request, Commit)
+    version = landed.request.version
+    listed = reads.ask(s, table).commits.get(version)
+    files = {file.name: file.content or "" for file in s.observe(table)}
+    if listed is not None and listed.actions is not None:
+        return list(listed.actions)
+    name = hands.published_name(version)
+    if listed is not None and listed.file_name is not None and name not in files:
+        name = f"{hands.STAGING[s.dialect]}/{listed.file_name.rpartition('/')[2]}"
+    return files[name].splitlines() if name in files else None
+
+
+def whole(s: Scenario, table: TableHandle, landed: Told) -> None:
+    """Every action of the commit, and no other, can be read."""
+    assert isinstance(landed.request, Commit)
+    proposed = [_normal(action) for action in landed.request.actions or ()]
+    found = content_of(s, table, landed)
+    lines = [] if found is None else [_normal(line) for line in found]
+    part = [line for line in proposed if line in lines]
+    version = landed.request.version
+    s.require(len(part) == len(proposed) or not part, *WHOLE, told=(landed,), table=table, version=version,
+              expected=f"all {len(proposed)} actions of version {version} are visible together, or none is",
+              observed=f"{len(part)} of them are")  # fmt: skip
+    s.require(lines == proposed, *COMMITTED, told=(landed,), table=table, version=version,
+              expected=f"version {version} is the {len(proposed)} actions that were proposed",
+              observed=f"it is {found}"[:400])  # fmt: skip
+
+
+def _normal(line: str) -> str:
+    try:
+        return digests.of_actions([line])
+    except ValueError:
+        return line
+
+
+@check(Family.CONTENT, *WHOLE, *COMMITTED)
+def a_commit_is_all_of_its_actions(s: Scenario) -> None:
+    """A commit adds four files and removes two. Whoever can read any of it reads all of it: as soon as it is ratified,
+    after the next commit, and when it is published."""
+    table = s.create()
+    attempt, time = s.attempt(), s.timestamp(1)
+    actions = [proposals.commit_info(attempt, time)]
+    actions += [proposals.add(f"{attempt}-{number}.parquet", time) for number in range(4)]
+    actions += [proposals.remove(f"old-{number}.parquet", time) for number in range(2)]
+    landed = s.land(table, attempt=attempt, actions=actions)
+    whole(s, table, landed)
+    later = s.land(table)
+    whole(s, table, landed)
+    s.backfill(table, 2)
+    whole(s, table, landed)
+    whole(s, table, later)
+
+
+@check(Family.CONTENT, *LINES)
+def a_published_commit_has_one_action_on_each_line(s: Scenario) -> None:
+    """The file of a published commit is lines of JSON, each an object with one action."""
+    table = s.create()
+    for version in (1, 2):
+        landed = s.land(table)
+        s.backfill(table, version)
+        for line in s.published(table).get(version, "").splitlines():
+            s.require(is_an_action(line), *LINES, told=(landed,), table=table, version=version,
+                      expected="every line of a commit file is a JSON object that holds one action",
+                      observed=f"a line is {line[:200]!r}")  # fmt: skip
+
+
+def is_an_action(line: str) -> bool:
+    """Whether a line of a commit file is what it must be."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and len(found) == 1
+
+
+@check(Family.CONTENT, *NAMED)
+def a_published_commit_is_called_by_its_version(s: Scenario) -> None:
+    """Once version 1 is published, `_delta_log` holds it under its version in 20 digits, and nowhere else."""
+    table = s.create()
+    landed = s.land(table)
+    done = s.backfill(table, 1)
+    assert isinstance(landed.request, Commit)
+    staging = tuple(f"{folder}/" for folder in hands.STAGING.values())
+    names = [file.name for file in s.observe(table)
+             if landed.request.attempt in (file.content or "") and not file.name.startswith(staging)]  # fmt: skip
+    s.require(names == [hands.published_name(1)], *NAMED, told=(landed, done), table=table, version=1,
+              expected=f"version 1 is published as {hands.published_name(1)}",
+              observed=f"its content is in {names or 'no file'}")  # fmt: skip
+
+
+@check(Family.CONTENT, *CONTENT, *COMMITTED)
+def unusual_content_is_kept(s: Scenario) -> None:
+    """Actions and fields that nobody knows, text in many scripts, escapes, nulls and large numbers: what is published
+    is what was proposed."""
+    table = s.create()
+    attempt, time = s.attempt(), s.timestamp(1)
+    actions = (
+        proposals.commit_info(attempt, time, note='"quoted" \\ \t / ⟂ 表 🜁 é e\u0301', nothing=None, empty={}),
+        proposals.line(
+            "add", {**json.loads(proposals.add(f"{attempt}%20é.parquet", time))["add"], "x-tag": [1, [2.5]]}
+        ),
+        '{"x-unknown":{"big":9223372036854775807,"small":1e-7,"text":"\\u2028"}}',
+    )
+    landed = s.land(table, attempt=attempt, actions=actions)
+    s.backfill(table, 1)
+    same_content(s, table, landed, s.published(table).get(1, ""))
+
+
+@check(Family.CONTENT, "CM-PUBLISH-03", "MC-BACKFILL-01")
+def a_ratified_commit_never_changes(s: Scenario) -> None:
+    """What readers get as version 1 is the same before and after other writers lose, commit and publish."""
+    table = s.create()
+    landed = s.land(table)
+    first = content_of(s, table, landed)
+    s.contend(table, 1, client="late")
+    s.land(table, client="late")
+    s.land(table)
+    for backfilled in (False, True):
+        if backfilled:
+            s.backfill(table, 3)
+        now = content_of(s, table, landed)
+        same = [_normal(line) for line in first or ()] == [_normal(line) for line in now or ()]
+        s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", told=(landed,), table=table, version=1,
+                  expected="version 1 says what it said when it was ratified",
+                  observed=f"it said {first}, and says {now}"[:500])  # fmt: skip
+
+
+@check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
+def the_way_to_commit_that_was_declared_is_open(s: Scenario) -> None:
+    """A subject that declares a way to commit ratifies a plain append that is proposed that way. Policies of its own
+    may refuse some commits, not all."""
+    table = s.create()
+    told = s.commit(table)
+    for _ in range(TRIES):
+        if not isinstance(told.answer, Rejected):
+            break
+        told = s.commit(table)
+    s.expect(told, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
+             expected=f"the subject declares {s.way} commits: the next version is ratified")  # fmt: skip
+    table.versions += 1
+    s.land(table)
+
+
+@check(Family.CONTENT, "CM-INLINE-01", ways=INLINE)
+def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
+    """The content of an inline commit goes to its catalog. No file in the staging folder holds it."""
+    table = s.create()
+    landed = s.land(table)
+    assert isinstance(landed.request, Commit)
+    attempt = landed.request.attempt
+    holding = [name for name, content in hands.staged(s, table).items() if attempt in name or attempt in content]
+    s.require(not holding, "CM-INLINE-01", told=(landed,), table=table, version=1,
+              expected="an inline commit is kept by its catalog: no staged file is written for it",
+              observed=f"the staging folder holds {holding}")  # fmt: skip
+    whole(s, table, landed)
+
+
+@check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", ways=INLINE)
+def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
+    """Three inline commits, one of them published: the catalog serves the content of each of the others, whole."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(3)]
+    s.backfill(table, 1)
+    listed = reads.ask(s, table)
+    published = s.published(table)
+    for told in landed:
+        assert isinstance(told.request, Commit)
+        version = told.request.version
+        if version not in published:
+            served = listed.commits[version].actions if version in listed.commits else None
+            same = served is not None and digests.of_actions(served) == digests.of_actions(told.request.actions or ())
+            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", told=(told, listed.told), table=table, version=version,
+                      expected=f"version {version} is not published: its catalog serves what was proposed",
+                      observed=f"it serves {served}"[:400])  # fmt: skip

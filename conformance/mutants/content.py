@@ -1,0 +1,272 @@
+"""Owners that are wrong about what a commit is, where its file stands and what it is called."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import msgspec
+
+from conformance.interface import messages as m
+from conformance.models.owner import STAGING, Commit, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.storage import LOG
+from conformance.mutants.registry import mutant
+
+KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
+
+
+def _instead(request: m.Commit, actions: tuple[str, ...]) -> m.Commit:
+    return m.Commit(table=request.table, version=request.version, attempt=request.attempt, actions=actions)
+
+
+# All or nothing
+
+
+@mutant("MC-LOG-01", "CM-LOG-01")
+class LastActionIsLost(ModelOwner):
+    """A commit with many actions is cut: the last one is never written."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        if request.actions is not None and len(request.actions) > 3:
+            request = _instead(request, request.actions[:-1])
+        return super().commit(client, request)
+
+
+@mutant("MC-LOG-01", "CM-LOG-01")
+class LargeCommitsAreSplit(ModelOwner):
+    """A commit with many actions becomes two versions."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        if request.actions is None or len(request.actions) <= 3:
+            return super().commit(client, request)
+        answer = super().commit(client, _instead(request, request.actions[:3]))
+        rest = m.Commit(table=request.table, version=request.version + 1, attempt=str(uuid.uuid5(uuid.NAMESPACE_OID,
+                        request.attempt)), actions=(request.actions[0], *request.actions[3:]))  # fmt: skip
+        super().commit(client, rest)
+        return answer
+
+
+@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+class UnknownActionsAreDropped(ModelOwner):
+    """Actions that the owner does not know are left out of the commit."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        if request.actions is not None:
+            request = _instead(request, tuple(each for each in request.actions if set(json.loads(each)) <= KNOWN))
+        return super().commit(client, request)
+
+
+@mutant("CM-PUBLISH-02", "CM-PUBLISH-03")
+class LargeNumbersAreRounded(ModelOwner):
+    """The catalog keeps inline commits as documents whose numbers are doubles."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        if commit.actions is None:
+            return super()._content(table, commit)
+        return content_of(tuple(json.dumps(json.loads(each, parse_int=float)) for each in commit.actions))
+
+
+@mutant("CM-PUBLISH-03", "MC-BACKFILL-01")
+class LaterCommitsRewriteEarlierOnes(ModelOwner):
+    """With every commit the owner marks the one before it as superseded, in its content."""
+
+    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
+        super()._record(table, version, attempt)
+        before = table.unbackfilled.get(version - 1)
+        mark = json.dumps({"x-superseded": {"by": version}})
+        if before is not None and before.actions is not None:
+            before.actions = (*before.actions, mark)
+        elif before is not None and before.staged_file is not None:
+            path = self._staged_path(table, before.staged_file)
+            file = self.storage.read(path)
+            if file is not None:
+                self.storage.put(path, f"{file.content}{mark}\n", file.modified)
+
+
+# The form and the name of a published commit
+
+
+@mutant("MC-LOG-05", "CM-LOG-02")
+class CommitFileIsAnArray(ModelOwner):
+    """The published file is one JSON array of all actions."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        return _array(super()._content(table, commit).splitlines())
+
+    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
+        return super()._publish_directly(table, _instead(request, (_array(request.actions or ()).strip(),)))
+
+
+@mutant("MC-LOG-05", "CM-LOG-02")
+class SeveralActionsOnOneLine(ModelOwner):
+    """All file actions of a commit stand on one line, in one object."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        return content_of(_merged(tuple(super()._content(table, commit).splitlines())))
+
+    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
+        return super()._publish_directly(table, _instead(request, _merged(request.actions or ())))
+
+
+def _array(actions: tuple[str, ...] | list[str]) -> str:
+    return json.dumps([json.loads(each) for each in actions]) + "\n"
+
+
+def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
+    one: dict[str, object] = {}
+    for each in actions:
+        one |= json.loads(each)
+    return (json.dumps(one),)
+
+
+@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
+class PublishedNameIsNotPadded(ModelOwner):
+    """The version in the name of a published commit has as many digits as it needs."""
+
+    def _path(self, table: OwnedTable, version: int) -> str:
+        return super()._path(table, version) if version == 0 else f"{table.location}/{LOG}/{version}.json"
+
+
+@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
+class PublishedCommitsHaveAFolderOfTheirOwn(ModelOwner):
+    """Commits are published below a folder for every thousand versions."""
+
+    def _path(self, table: OwnedTable, version: int) -> str:
+        plain = super()._path(table, version)
+        return plain if version == 0 else plain.replace(f"/{LOG}/", f"/{LOG}/{version // 1000:04}/")
+
+
+# Staged files
+
+
+@mutant("MC-FILES-01", "CM-FILES-02", "LOG-03")
+class StagedFilesStandInTheOtherFolder(ModelOwner):
+    """The owner stages into the folder of the other feature."""
+
+    def _staged_path(self, table: OwnedTable, name: str) -> str:
+        mine, other = STAGING[table.feature], next(STAGING[each] for each in STAGING if each != table.feature)
+        return super()._staged_path(table, name).replace(f"/{mine}/", f"/{other}/")
+
+
+@mutant("MC-FILES-01", "CM-FILES-02")
+class StagedFilesStandInTheLog(ModelOwner):
+    """Staged files stand beside the published ones."""
+
+    def _staged_path(self, table: OwnedTable, name: str) -> str:
+        return super()._staged_path(table, name).replace(f"/{STAGING[table.feature]}/", "/")
+
+
+class _Naming(ModelOwner):
+    """Gives staged files other names; the owner's own rule for names goes along."""
+
+    def _named(self, version: int, attempt: str) -> str:
+        raise NotImplementedError
+
+    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
+        right = super()._stage(table, request)
+        if right is None or request.actions is None:
+            return right
+        name = self._named(request.version, request.attempt)
+        self.storage.remove(self._staged_path(table, right))
+        self.storage.put(self._staged_path(table, name), content_of(request.actions), time_of(request.actions))
+        return name
+
+
+@mutant("MC-FILES-02", "CM-FILES-02")
+class StagedNameHasNoUuid(_Naming):
+    """A staged file is called by its version and the first letters of a hash."""
+
+    def _named(self, version: int, attempt: str) -> str:
+        return f"{version:020}.{attempt[:8]}.json"
+
+
+@mutant("MC-FILES-04", "CM-FILES-02")
+class StagedNameIsNotPadded(_Naming):
+    """The version in the name of a staged file has as many digits as it needs."""
+
+    def _named(self, version: int, attempt: str) -> str:
+        return f"{version}.{attempt}.json"
+
+
+@mutant("MC-FILES-03", "CM-FILES-03")
+class OneStagedFileForEachVersion(_Naming):
+    """The uuid of a staged file is made from its version, so that every attempt at it writes the same file."""
+
+    def _named(self, version: int, attempt: str) -> str:
+        return f"{version:020}.{uuid.uuid5(uuid.NAMESPACE_OID, str(version))}.json"
+
+
+@mutant("CM-FILES-01", "MC-LOG-05")
+class StagedFileIsAnEnvelope(ModelOwner):
+    """Staged files are JSON documents with the actions inside; publishing unpacks them."""
+
+    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
+        name = super()._stage(table, request)
+        if name is not None and request.actions is not None:
+            self.storage.put(self._staged_path(table, name), json.dumps({"version": request.version, "actions":
+                             request.actions}), time_of(request.actions))  # fmt: skip
+        return name
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        content = super()._content(table, commit)
+        return content if commit.staged_file is None else content_of(tuple(json.loads(content)["actions"]))
+
+
+@mutant("MC-FEATURE-01", "CM-STORE-03")
+class ContentIsKeptInsteadOfThePlace(ModelOwner):
+    """The owner reads the staged file when it ratifies it, and keeps what it says instead of where it is."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        kept = table.unbackfilled.get(request.version)
+        if kept is not None and kept.staged_file is not None:
+            kept.actions, kept.staged_file = tuple(self._content(table, kept).splitlines()), None
+        return answer
+
+
+@mutant("MC-FEATURE-01", "CM-STORE-03")
+class ContentIsToldBesideThePlace(ModelOwner):
+    """Beside the name of a staged file the owner tells a content of its own: the actions, without their statistics."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        told = []
+        for entry in super()._entries(table, start, end):
+            commit = table.unbackfilled[entry.version]
+            content = entry.actions or tuple(self._content(table, commit).splitlines())
+            told.append(msgspec.structs.replace(entry, actions=content))
+        return tuple(told)
+
+
+@mutant("CM-LOG-05", "MC-FILES-04")
+class StagedFileServesAnyVersion(ModelOwner):
+    """A staged file is ratified as whatever version it is proposed for, whatever version is in its name."""
+
+    def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
+        return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
+
+
+# Inline commits
+
+
+@mutant("CM-INLINE-01")
+class InlineCommitsAreStagedToo(ModelOwner):
+    """For safety the content of an inline commit is also written to the staging folder."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        if table.way == "inline":
+            path = self._staged_path(table, f"{request.version:020}.{request.attempt}.json")
+            actions = request.actions or ()
+            self.storage.put(path, content_of(actions), time_of(actions))
+        return answer
+
+
+@mutant("PROFILE-INLINE-01", "CM-STORE-05")
+class InlineContentIsNotServed(ModelOwner):
+    """Inline commits are listed by their versions alone; what they say readers learn when they are published."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return tuple(
+            m.CommitEntry(version=entry.version, file_name=entry.file_name)
+            for entry in super()._entries(table, start, end)
+        )
