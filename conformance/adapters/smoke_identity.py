@@ -73,11 +73,6 @@ def _about_profiles(identity: Identity) -> Iterator[str]:
         yield "`profiles` lacks `core`, which every subject is held to"
     if identity.side != "owner":
         return
-    if not profiles & {Profile.VERSION_0_BY_OWNER.value, Profile.VERSION_0_BY_FILESYSTEM.value}:
-        yield (
-            "`profiles` has neither `version-0-by-owner` nor `version-0-by-filesystem`; without one of them there is "
-            "no table"
-        )
     offered = {way for ways in identity.ways.values() for way in ways}
     for profile, way in WAY_OF.items():
         if profile.value in profiles and way not in offered:

@@ -57,11 +57,12 @@ class Log:
 
     def _check_staged(self, version: int, name: str | None, attempt: str, actions: Sequence[str] | None) -> None:
         if name is None:
-            raise self.UnreadableError(
+            raise self.WrongError(
                 f"`get_commits` lists version {version} with neither `file_name` nor `actions`, and it is not published"
             )
         if attempt_of(name) != attempt:
-            raise self.UnreadableError(
+            named = name.startswith(f"{version:020}.") and attempt_of(name) is not None
+            raise (self.WrongError if named else self.UnreadableError)(
                 f"`get_commits` lists version {version} as the file {name!r}. A staged file of the kit's proposals is "
                 f"named `<version with 20 digits>.<attempt>.json`, here '{version:020}.{attempt}.json'"
             )

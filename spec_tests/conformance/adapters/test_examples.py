@@ -1,0 +1,145 @@
+"""The two owners that users start from: whole, correct, and no more than what their language brings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.adapters.named import open_subject
+from conformance.adapters.smoke import smoke
+from conformance.adapters.subject import Subject
+from conformance.checks.registry import Family, all_checks
+from conformance.examples.__main__ import FILES, main
+from conformance.interface import messages as m
+from conformance.results import Layer, Verdict
+from conformance.scenario import proposals
+from conformance.scenario.running import run_case
+
+pytestmark = pytest.mark.processes
+
+LONG = 60.0
+PYTHON, NODE = FILES["owner.py"], FILES["owner.mjs"]
+COMMANDS = {
+    "python": f"stdio:{shlex.join([sys.executable, '-S', str(PYTHON)])}",
+    "node": f"stdio:node {shlex.quote(str(NODE))}",
+}
+CORE = (Family.CONCURRENT_WRITERS, Family.VERSION_0, Family.BACKFILL)
+LONGEST = 210
+"""Lines: a long page."""
+
+
+@pytest.fixture(params=COMMANDS)
+def name(request: pytest.FixtureRequest) -> str:
+    if request.param == "node" and shutil.which("node") is None:
+        pytest.skip("there is no node on this machine")
+    return COMMANDS[request.param]
+
+
+def proposal(table: str, version: int, attempt: str) -> m.Commit:
+    actions = proposals.append(attempt, proposals.BASE_TIME + version)
+    return m.Commit(table=table, version=version, attempt=attempt, actions=actions)
+
+
+def created(subject: Subject) -> tuple[str, m.CreateTable]:
+    """A table of the subject, and what it was created with."""
+    feature = subject.identity.features[-1]
+    request = m.CreateTable(
+        name="orders", feature=feature, way=subject.identity.ways[feature][0], attempt="creation",
+        actions=proposals.version_0(feature, "creation", "id"),
+    )  # fmt: skip
+    answer = subject.ask("a", request)
+    assert isinstance(answer, m.Ratified)
+    assert answer.table is not None
+    return answer.table, request
+
+
+def test_it_passes_the_first_questions(name: str) -> None:
+    with open_subject(name, timeout=LONG) as subject:
+        report = smoke(subject)
+    assert report.ok, str(report)
+
+
+def test_one_conversation(name: str) -> None:
+    with open_subject(name, timeout=LONG) as subject:
+        table, creation = created(subject)
+        assert subject.ask("a", creation) == m.Ratified(version=0, table=table)
+        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
+        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
+        lost = subject.ask("b", proposal(table, 1, "second"))
+        assert isinstance(lost, m.Conflict)
+        assert lost.latest == 1
+        assert [each.version for each in lost.winners or ()] == [1]
+        assert subject.ask("b", proposal(table, 3, "third")) == m.Gap(latest=1)
+        listed = subject.ask("c", m.GetCommits(table=table))
+        assert isinstance(listed, m.Commits)
+        assert [each.version for each in listed.commits] == [1]
+        assert subject.ask("c", m.BackfillToVersion(table=table, version=1)) == m.Done()
+        listed = subject.ask("c", m.GetCommits(table=table))
+        assert listed == m.Commits(commits=(), latest=1)
+        seen = subject.ask("c", m.Observe(table=table))
+        assert isinstance(seen, m.Observation)
+        published = {file.name: file.content for file in seen.files}
+        assert proposals.attempt_of(published["00000000000000000001.json"] or "") == "first"
+        assert subject.ask("c", m.DropTable(table=table)) == m.Done()
+        assert subject.ask("c", proposal(table, 2, "late")) == m.NotFound()
+
+
+def test_they_are_what_the_kit_asks_for(name: str) -> None:
+    """The core families, one variant each. `run` tries all of it."""
+    with open_subject(name, timeout=LONG) as subject:
+        for check in all_checks():
+            variants = check.variants(subject.identity) if check.side == "owner" and check.family in CORE else []
+            if variants and check.layer is Layer.EXAMPLE:
+                result = run_case(check, variants[-1], subject)
+                assert result.verdict is Verdict.PASSED, f"{result.case}: {result.reason}{result.violations}"
+
+
+def test_the_durable_one_survives_a_kill_and_a_torn_write(tmp_path: Path) -> None:
+    with open_subject(COMMANDS["python"], timeout=LONG, directory=tmp_path) as subject:
+        table, _ = created(subject)
+        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
+        subject.ask("kit", m.Crash())
+        with (tmp_path / "journal.jsonl").open("ab") as journal:
+            journal.write(b'{"fact": "ratified", "table": "or')  # what a kill leaves in the middle of a write
+        assert subject.ask("kit", m.Restart()) == m.Done()
+        assert subject.ask("a", proposal(table, 2, "second")) == m.Ratified(version=2)
+        subject.ask("kit", m.Restart())
+        assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
+        assert subject.ask("a", proposal(table, 2, "second")) == m.Ratified(version=2)
+        assert isinstance(subject.ask("a", proposal(table, 2, "other")), m.Conflict)
+
+
+def test_they_need_nothing_but_their_standard_libraries() -> None:
+    imported = set()
+    for node in ast.walk(ast.parse(PYTHON.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported <= sys.stdlib_module_names
+    found = re.findall(r"""(?:from|import|require)\s*\(?\s*["']([^"']+)["']""", NODE.read_text(encoding="utf-8"))
+    assert found
+    assert all(each.startswith("node:") for each in found)
+
+
+def test_each_is_about_a_page() -> None:
+    for path in (PYTHON, NODE):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+def test_they_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["owner.mjs"]) == 0
+    assert capsys.readouterr().out == NODE.read_text(encoding="utf-8")
+    assert main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FILES)
+    assert main(["owner.rs"]) == 2
+    assert "there is no 'owner.rs'; there are owner.py, owner.mjs" in capsys.readouterr().err
+    ran = subprocess.run([sys.executable, "-m", "conformance.examples", "owner.py"], capture_output=True, check=True)
+    assert ran.stdout == PYTHON.read_bytes()

@@ -1,0 +1,126 @@
+"""The page "Test your own owner" says what is so: every operation, field, profile, command and link."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+import typer
+from typer.main import get_command
+
+from conformance.adapters import smoke, smoke_identity
+from conformance.adapters.named import FORMS
+from conformance.adapters.smoke import PAGE
+from conformance.adapters.wire import DIRECTORY_VARIABLE
+from conformance.checks.registry import WAYS
+from conformance.command.application import application
+from conformance.examples.__main__ import FILES
+from conformance.history.events import Promise
+from conformance.interface import messages as m
+from conformance.interface.answers import ANSWERS, REFUSALS, name_of
+from conformance.mutants.registry import all_mutants
+from conformance.requirements import Profile
+
+TEXT: Final = FILES["TEST_YOUR_OWNER.md"].read_text(encoding="utf-8")
+ANCHORS: Final = {
+    re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
+    for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+}
+OF_CLIENTS: Final = (m.Snapshot, m.Transact, m.Checkpoint, m.Compact, m.Checksum, m.Cleanup, m.Maintain)
+TO_OWNERS: Final = [request for request in ANSWERS if request not in OF_CLIENTS]
+
+
+def rows(first: str) -> dict[str, list[str]]:
+    """The cells of a table's rows, by the first cell; the table whose head begins with `first`."""
+    table = TEXT.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {cells[0]: cells[1:] for cells in found}
+
+
+@pytest.mark.parametrize("request_type", TO_OWNERS, ids=name_of)
+def test_every_operation_has_its_row_with_its_fields_and_answers(request_type: type[m.Request]) -> None:
+    name = name_of(request_type)
+    request, answers = rows("operation")[f"[`{name}`](#{name})"]
+    told = set(re.findall(r"`(\w+\??)`", request))
+    either = {"load_table": {"name?", "path?"}, "commit": {"actions?", "staged_file?"}}.get(name, set())
+    fields = {f"{field.name}?" if not field.required else field.name for field in msgspec.structs.fields(request_type)}
+    assert told == fields
+    assert either <= told
+    assert re.findall(r"`(\w+)`", answers) == [name_of(answer) for answer in ANSWERS[request_type]]
+
+
+def test_every_operation_has_its_section_with_pseudocode_or_prose() -> None:
+    assert {name_of(request) for request in TO_OWNERS} <= ANCHORS
+    for request in TO_OWNERS:
+        section = TEXT.split(f"### `{name_of(request)}`", 1)[1].split("\n#", 1)[0]
+        assert "```" in section, name_of(request)
+
+
+def test_what_any_operation_may_be_answered_is_said() -> None:
+    for kind in REFUSALS:
+        assert f"`{name_of(kind)}`" in TEXT
+    for request in OF_CLIENTS:
+        assert f"`{name_of(request)}`" in TEXT
+
+
+def test_every_profile_way_and_promise_is_explained() -> None:
+    explained = {word for cell in rows("profile") for word in re.findall(r"`([\w-]+)`", cell)}
+    assert explained == {profile.value for profile in Profile}
+    assert {word.strip("`") for word in rows("way")} == set(WAYS)
+    for promise in set(Promise) - {Promise.FRESH_SNAPSHOTS}:  # which is a client's
+        assert f"`{promise.value}`" in TEXT
+
+
+def test_the_conversation_on_the_page_is_a_conversation() -> None:
+    lines = [line for line in TEXT.splitlines() if line.startswith('{"id"')]
+    assert len(lines) == 2
+    call, reply = msgspec.json.decode(lines[0], type=m.Call), msgspec.json.decode(lines[1], type=m.Reply)
+    assert call.id == reply.id
+    assert isinstance(reply.answer, m.Identity)
+    assert smoke_identity.contradictions(reply.answer) == []
+    assert json.loads(lines[0])["request"] == {"op": "hello"}
+
+
+def test_the_page_is_where_the_first_questions_point_to() -> None:
+    assert FILES["TEST_YOUR_OWNER.md"].parts[-2:] == tuple(PAGE.split("/"))
+    source = Path(smoke.__file__).read_text(encoding="utf-8")
+    named = set(re.findall(r'(?:see=|, )"([a-z_]+)"\)', source))
+    assert {"hello", "get_commits", "observe", "plant"} <= named
+    assert named <= ANCHORS
+
+
+def test_every_link_leads_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if target.startswith("#"):
+            assert target[1:] in ANCHORS
+        else:
+            assert (FILES["TEST_YOUR_OWNER.md"].parent / target).is_file(), target
+
+
+def test_the_commands_on_the_page_exist() -> None:
+    group = get_command(application)
+    assert isinstance(group, typer.core.TyperGroup)
+    commands = re.findall(r"delta-commit-conformance (\w+)([^\n`]*)", TEXT)
+    assert {"smoke", "run", "replay", "list"} <= {name for name, _ in commands}
+    for name, rest in commands:
+        options = {option for parameter in group.commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", rest.split("#")[0])) <= options, name + rest
+    run = {option for parameter in group.commands["run"].params for option in parameter.opts}
+    for option in ("--timeout", "--write-known", "--known", "-n"):
+        assert f"`{option}" in TEXT or f" {option} " in TEXT
+        assert option in run
+
+
+def test_what_else_is_named_exists() -> None:
+    assert DIRECTORY_VARIABLE in TEXT
+    for name in re.findall(r"conformance\.examples (\S+)", TEXT):
+        assert name in FILES
+    for form in ("stdio:COMMAND WITH ARGUMENTS", "http:URL", "python:MODULE:CLASS"):
+        assert form in TEXT
+        assert form in FORMS
+    assert "commit-owner-subject" in TEXT
+    assert all_mutants()

@@ -1,0 +1,256 @@
+"""The first questions: a broken adapter is told from a broken owner, and nobody is accused who is neither."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.named import open_subject
+from conformance.adapters.smoke import Outcome, SmokeReport, Step, smoke
+from conformance.adapters.smoke_identity import contradictions
+from conformance.interface import messages as m
+from conformance.models.client import ModelClient
+from conformance.models.owner import ModelOwner
+from conformance.mutants.registry import all_mutants
+from conformance.requirements import Profile
+
+GOOD = ModelOwner().hello("kit", m.Hello())
+
+
+class Altered(ModelOwner):
+    """The model, whose answers are changed on their way out: an adapter that is wrong."""
+
+    def __init__(self, **changes: Callable[[Any], m.Answer]) -> None:
+        super().__init__()
+        for operation, change in changes.items():
+            honest = getattr(self, operation)
+            setattr(self, operation, lambda client, request, h=honest, c=change: c(h(client, request)))
+
+
+def tried(**changes: Callable[[Any], m.Answer]) -> SmokeReport:
+    return smoke(InProcess(Altered(**changes)))
+
+
+def failed(report: SmokeReport) -> Step:
+    """The first step that failed."""
+    return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
+
+
+@pytest.mark.parametrize("name", ["model", "reference", *(f"good:{i}" for i, e in all_mutants().items()
+                                                          if not e.violates and e.side == "owner")])  # fmt: skip
+def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
+    with open_subject(name, directory=tmp_path) as subject:
+        report = smoke(subject)
+    assert report.ok, str(report)
+    assert {step.outcome for step in report.steps} == {Outcome.OK}
+    assert len(report.steps) > 5
+
+
+def test_no_mutant_is_taken_for_a_broken_adapter() -> None:
+    """What they do wrong means something: that is for the checks to find."""
+    for identifier, mutant in all_mutants().items():
+        if mutant.violates and mutant.side == "owner":
+            with open_subject(f"mutant:{identifier}") as subject:
+                assert smoke(subject).adapter == "", identifier
+
+
+BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
+    "hello changes": (
+        {"hello": lambda answer: msgspec.structs.replace(answer, version=str(uuid.uuid4()))},
+        "answered the same every time", "#hello",
+    ),
+    "another interface": (
+        {"hello": lambda answer: msgspec.structs.replace(answer, interface_version=2)},
+        "`interface_version` is 2, and this kit speaks 1", "#hello",
+    ),
+    "no create_table": (
+        {"create_table": lambda answer: m.Unsupported()}, "every owner has this operation", "#create_table",
+    ),
+    "create_table names no table": (
+        {"create_table": lambda answer: m.Ratified(version=0)}, "names the table, in `table`", "#create_table",
+    ),
+    "no answer to commit": (
+        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "no answer came", "#commit",
+    ),
+    "whole paths": (
+        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
+            msgspec.structs.replace(file, name=f"/tables/t/_delta_log/{file.name}") for file in answer.files))},
+        "names are relative to the log folder: '00000000000000000000.json'", "#observe",
+    ),
+    "no contents": (
+        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
+            msgspec.structs.replace(file, content=None) for file in answer.files))},
+        "was asked for contents, and shows none", "#observe",
+    ),
+    "sizes in characters, or made up": (
+        {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
+            msgspec.structs.replace(file, size=1) for file in answer.files))},
+        "has 1 bytes, and shows others", "#observe",
+    ),
+    "staged files of another name": (
+        {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
+            msgspec.structs.replace(commit, file_name="1.json") for commit in answer.commits))
+            if isinstance(answer, m.Commits) else answer},
+        "is named `<version with 20 digits>.<attempt>.json`", "#observe",
+    ),
+    "planted files are nowhere": (
+        {"plant": lambda answer: answer,
+         "observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
+            file for file in answer.files if file.name != "smoke.txt"))},
+        "`observe` does not show 'smoke.txt'", "#plant",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words", "anchor"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_adapter_is_told_what_came_and_what_the_interface_asks_for(
+    changes: dict[str, Callable[[Any], m.Answer]], words: str, anchor: str
+) -> None:
+    report = tried(**changes)
+    step = failed(report)
+    assert step.outcome is Outcome.ADAPTER
+    assert words in step.says
+    assert step.see.endswith(anchor)
+    assert step.asked.startswith('`{"op":')
+    assert step.came.startswith('`{"outcome":')
+    assert not report.ok
+    assert words in report.adapter
+    assert "the adapter is broken" in str(report)
+
+
+WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
+    "an unknown table has commits": (
+        {"get_commits": lambda answer: m.Commits(commits=(), latest=None)}, "a table that was never created",
+    ),
+    "nothing can be created": ({"create_table": lambda answer: m.Rejected()}, "the only creator of a new name"),
+    "nothing can be committed": ({"commit": lambda answer: m.Gap(latest=0)}, "version 1 comes after version 0"),
+    "another version": ({"commit": lambda answer: m.Ratified(version=7)}, "tells the version that was proposed, 1"),
+    "lost commits": (
+        {"get_commits": lambda answer: m.Commits(commits=(), latest=1) if isinstance(answer, m.Commits) else answer},
+        "version 1 was ratified, and is neither listed by `get_commits` nor published",
+    ),
+    "neither file nor actions": (
+        {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
+            m.CommitEntry(version=commit.version) for commit in answer.commits))
+            if isinstance(answer, m.Commits) else answer},
+        "with neither `file_name` nor `actions`",
+    ),
+    "another latest": (
+        {"get_commits": lambda answer: msgspec.structs.replace(answer, latest=5)
+         if isinstance(answer, m.Commits) else answer},
+        "`latest` is 1",
+    ),
+    "every attempt wins": (
+        {"commit": lambda answer: m.Ratified(version=1)}, "version 1 is taken by another attempt: `conflict`",
+    ),
+    "a promise without its operation": (
+        {"attempt_outcome": lambda answer: m.Unsupported()}, "a profile that `hello` declares needs this operation",
+    ),
+    "dropped tables are found": ({"drop_table": lambda answer: answer, "load_table": lambda answer: m.Table(
+        table="t", feature="managedCommit", way="staged", latest=1)}, "it is the table that `create_table` answered"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)
+def test_a_broken_owner_is_not_blamed_on_its_adapter(changes: dict[str, Callable[[Any], m.Answer]], words: str) -> None:
+    report = tried(**changes)
+    step = failed(report)
+    assert step.outcome is Outcome.OWNER
+    assert words in step.says
+    assert report.adapter == ""
+    assert not report.ok
+    assert "the adapter works" in str(report)
+
+
+def test_what_depends_on_a_failed_step_is_not_tried() -> None:
+    report = tried(create_table=lambda answer: m.Rejected())
+    skipped = [step for step in report.steps if step.outcome is Outcome.SKIPPED]
+    assert any(step.name == "managedCommit/staged: commit of version 1" for step in skipped)
+    assert any(step.name == "profile idempotent-retry" for step in skipped)
+    assert all(step.says for step in skipped)
+
+
+def test_a_subject_that_answers_nothing_is_never_fine() -> None:
+    class Mute:
+        def hello(self, client: str, request: m.Hello) -> m.Identity:
+            return GOOD
+
+    report = smoke(InProcess(Mute()))
+    assert not report.ok
+    assert report.adapter
+
+
+def test_a_raised_exception_is_the_business_of_the_checks() -> None:
+    def fail(answer: Any) -> m.Answer:
+        raise ZeroDivisionError
+
+    report = tried(backfill_to_version=fail)
+    assert failed(report).outcome is Outcome.OWNER
+    assert "ZeroDivisionError" in failed(report).came
+
+
+# `hello`
+
+
+def test_the_identity_of_the_model_contradicts_nothing() -> None:
+    assert contradictions(GOOD) == []
+
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "side": ({"side": "owners"}, "`side` is 'owners'; did you mean 'owner'?"),
+    "name": ({"name": " "}, "`name` is empty"),
+    "profile": ({"profiles": (*GOOD.profiles, "idempotent")}, "'idempotent' is no profile"),
+    "near profile": ({"profiles": (*GOOD.profiles, "idempotent-retries")}, "did you mean 'idempotent-retry'?"),
+    "no core": ({"profiles": GOOD.profiles[1:]}, "`profiles` lacks `core`"),
+    "promise": ({"promises": ("freshness",)}, "'freshness' is no promise"),
+    "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is no feature"),
+    "no feature": ({"features": (), "ways": {}}, "`features` is empty"),
+    "no ways": ({"ways": {"managedCommit": ("staged", "direct")}}, "`ways` says nothing of 'catalogManaged'"),
+    "an unknown way": (
+        {"ways": {**GOOD.ways, "managedCommit": ("stage", "staged")}}, "did you mean 'staged'",
+    ),
+    "inline for the older dialect": (
+        {"ways": {**GOOD.ways, "managedCommit": ("staged", "inline")}},
+        "'inline' is no way to commit to managedCommit table",
+    ),
+    "ways of no feature": ({"features": ("catalogManaged",)}, "`ways` speaks of 'managedCommit'"),
+    "a profile without its way": (
+        {"ways": {"managedCommit": ("staged",), "catalogManaged": ("staged", "inline")}},
+        "the profile `direct-publish` is declared, and `ways` offers 'direct' for no feature",
+    ),
+    "a way without its profile": (
+        {"profiles": tuple(each for each in GOOD.profiles if each != "inline")},
+        "`ways` offers 'inline', and the profile `inline` is not declared",
+    ),
+    "a limit": ({"limits": {"inline_bytes": 0}}, "the limit 'inline_bytes' is 0"),
+    "crash points": (
+        {"profiles": tuple(each for each in GOOD.profiles if each != "harness-control"), "crash_points": ("x",)},
+        "the profile `harness-control` is not declared",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "words"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_contradiction_in_hello_is_the_adapters(changes: dict[str, Any], words: str) -> None:
+    found = contradictions(msgspec.structs.replace(GOOD, **changes))
+    assert any(words in each for each in found), found
+    report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
+    assert words in report.adapter
+    assert [step.name for step in report.steps] == ["hello, again", "who it says it is"]
+
+
+def test_the_words_for_profiles_are_those_of_the_catalogue() -> None:
+    everything = tuple(profile.value for profile in Profile)
+    assert contradictions(msgspec.structs.replace(GOOD, profiles=everything)) == []
+
+
+def test_a_client_is_asked_who_it_is() -> None:
+    report = smoke(InProcess(ModelClient(InProcess(ModelOwner()).ask)))
+    assert report.ok, str(report)
+    assert report.steps[-1].outcome is Outcome.SKIPPED
