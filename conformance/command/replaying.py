@@ -10,7 +10,7 @@ import typer
 from conformance.command.options import TIMEOUT_TEXT, JsonOption, TimeoutOption
 from conformance.command.output import say
 from conformance.command.progress import progress
-from conformance.command.running import terminated_like_interrupted
+from conformance.command.running import interruptible
 from conformance.command.summary import show_result
 from conformance.reports import read_finding, to_json
 from conformance.running.durations import seconds
@@ -44,7 +44,7 @@ def replay(
     for remark in remarks(finding, subject):
         say(f"note: {remark}")
     options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))
-    with terminated_like_interrupted(), progress() as watcher:
+    with interruptible(), progress() as watcher:
         result = execute(options, watcher)
     if json:
         print(to_json(result), end="")

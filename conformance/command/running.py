@@ -100,7 +100,7 @@ def run(
         _must_be_new(write_known, known)
     with ExitStack() as stack:
         folder = None if report is None else stack.enter_context(ReportFolder(report))
-        with terminated_like_interrupted(), progress() as watcher:
+        with interruptible(), progress() as watcher:
             result = execute(options, watcher)
         if folder is not None:
             folder.write(result)
@@ -121,17 +121,19 @@ def subject_of(name: str | None) -> str:
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, with which a CI system cancels, ends a run like Ctrl-C: with what was found so far."""
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends a run with what was found so far; SIGTERM, with which a CI system cancels, likewise. Also where
+    Ctrl-C is ignored, as a shell does it for what it starts in the background."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _number_of(workers: str) -> int:

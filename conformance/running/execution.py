@@ -27,6 +27,9 @@ from conformance.running.profiles import PROFILES, RunProfile
 from conformance.running.selection import EVERYTHING, Selection
 from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Unusable
 
+OPENING_SECONDS: Final = 60.0
+"""For a process to start and its subject to be opened, beyond the time that an answer may take."""
+
 MISHAPS: Final = 3
 """Cases that may end their worker, or never end, before the run is given up."""
 
@@ -141,16 +144,16 @@ class _Run:
 
     def _open(self, crew: Crew, worker: WorkerProcess) -> Identity:
         self._send_open(worker)
-        report = self._answer(crew, "open")
+        report = self._answer(crew, "open", OPENING_SECONDS)
         if not isinstance(report, Opened):
             raise UnusableError(_problem(report, "the subject could not be opened"))
         worker.silent_since = None
         return report.identity
 
-    def _answer(self, crew: Crew, what: str) -> Report | Died:
-        """Of the only worker."""
+    def _answer(self, crew: Crew, what: str, patience: float) -> Report | Died:
+        """Of the only worker, which may be silent so long, and as long as an answer may take."""
         while True:
-            limit = min(self._left(), self._silence)
+            limit = min(self._left(), patience + self._options.timeout)
             news = crew.news(max(0.0, limit))
             if news is None:
                 raise UnusableError(f"the subject {self._options.subject!r} did not {what}: no answer in {limit:.0f} s")
@@ -161,7 +164,7 @@ class _Run:
         """A subject that does not speak the interface is not judged; what an owner does wrong the cases will show."""
         worker.give(Smoke())
         try:
-            report = self._answer(crew, "answer the first requests")
+            report = self._answer(crew, "answer the first requests", SILENCE_SECONDS)
         except UnusableError as error:
             raise _Stopped(error.problem, ExitCode.USAGE) from error
         if not isinstance(report, Smoked):
@@ -197,7 +200,7 @@ class _Run:
             for worker in crew.workers:
                 if worker.silent_since is None and state.pending:
                     self._give(worker, state)
-            news = crew.news(self._patience(crew))
+            news = crew.news(self._patience(crew, state))
             if news is not None:
                 self._hear(crew, state, *news)
             self._look_at_the_clock(crew, state)
@@ -274,24 +277,24 @@ class _Run:
     def _left(self) -> float:
         return self._started + self._options.budget_seconds - time.monotonic()
 
-    @property
-    def _silence(self) -> float:
-        return SILENCE_SECONDS + self._options.timeout
-
-    def _patience(self, crew: Crew) -> float:
+    def _patience(self, crew: Crew, state: _State) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        now, limit = time.monotonic(), self._silence
-        busy = [worker.silent_since + limit - now for worker in crew.workers if worker.silent_since is not None]
-        return max(0.0, min([self._left(), *busy]))
+        return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in crew.workers)]))
+
+    def _may_be_silent(self, worker: WorkerProcess, state: _State) -> float:
+        """So many seconds more."""
+        if worker.silent_since is None:
+            return self._left()
+        limit = SILENCE_SECONDS if worker.number in state.doing else OPENING_SECONDS
+        return worker.silent_since + limit + self._options.timeout - time.monotonic()
 
     def _look_at_the_clock(self, crew: Crew, state: _State) -> None:
         if self._left() <= 0:
             raise _Stopped(f"the budget of {self._options.budget_seconds:g} s expired")
-        limit = self._silence
         for worker in list(crew.workers):
-            if worker.silent_since is not None and time.monotonic() - worker.silent_since >= limit:
+            if self._may_be_silent(worker, state) <= 0:
                 crew.release(worker)
-                self._mishap(state, worker, f"no answer in {limit:g} s: the subject hangs")
+                self._mishap(state, worker, "no answer for a long time: the subject hangs")
                 self._replace(crew, state)
 
     # The conclusion

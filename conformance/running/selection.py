@@ -52,7 +52,9 @@ EVERYTHING: Final = Selection()
 
 def named(pattern: str, check: Check, case: str) -> bool:
     """Whether the pattern names the check, or this case of it."""
-    return any(matches(pattern, name) for name in (check.name, f"{check.family}/{check.name}", case))
+
+    names = (check.name, f"{check.family}/{check.name}", case, case.removeprefix(f"{check.family}/"))
+    return any(matches(pattern, name) for name in names)
 
 
 def matches(pattern: str, name: str) -> bool:

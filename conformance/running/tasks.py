@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from conformance import json_text
 from conformance.adapters.smoke import SmokeReport
 from conformance.interface.messages import Identity
-from conformance.reports.visible import writable
 from conformance.results import CaseResult
 
 
@@ -81,19 +79,5 @@ Report = Opened | Smoked | Ran | Unusable | Defect | Alive
 
 
 def encode(message: Task | Report) -> bytes:
-    """A line. Half a character, which a subject in this process may have answered, is escaped."""
-    try:
-        text = msgspec.json.encode(message)
-    except UnicodeEncodeError:
-        text = msgspec.json.encode(_writable(msgspec.to_builtins(message)))
-    return text + b"\n"
-
-
-def _writable(value: Any) -> Any:
-    if isinstance(value, str):
-        return writable(value)
-    if isinstance(value, dict):
-        return {_writable(key): _writable(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_writable(each) for each in value]
-    return value
+    """A line."""
+    return json_text.encode(message) + b"\n"

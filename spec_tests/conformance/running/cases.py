@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from conformance.checks.registry import Family, all_checks
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Layer, Verdict, Violation
 
@@ -12,6 +13,17 @@ OTHER_MUST: Final = "MC-COMMIT-02"
 SHOULD: Final = "MC-BACKFILL-04"
 MAY: Final = "MC-GET-04"
 UNTESTABLE: Final = "MC-API-02"
+
+
+ONE: Final = next(
+    check
+    for check in all_checks()
+    if check.family is Family.CONCURRENT_WRITERS
+    and check.layer is Layer.EXAMPLE
+    and not check.needs
+    and {"staged", "inline"} <= set(check.ways)
+)
+"""Any check that an owner can be asked on several variants, and that lands a commit."""
 
 
 def identity(*profiles: str, side: str = "owner", **options: object) -> Identity:

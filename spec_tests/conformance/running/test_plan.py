@@ -11,16 +11,10 @@ from conformance.running.errors import UnusableError
 from conformance.running.plan import LAYERS, case_seed, plan
 from conformance.running.profiles import PROFILES, profile_named
 from conformance.running.selection import Selection, matches, select
-from spec_tests.conformance.running.cases import identity
+from spec_tests.conformance.running.cases import ONE, identity
 
 QUICK = PROFILES["quick"]
 OWNER = identity("staged", "inline", "idempotent-retry")
-ONE = next(
-    check
-    for check in all_checks()
-    if check.family is Family.CONCURRENT_WRITERS and not check.needs and {"staged", "inline"} <= set(check.ways)
-)
-"""Any check that the owner can be asked on several variants."""
 
 
 def test_a_plan_is_the_same_every_time_and_names_no_case_twice() -> None:
@@ -91,6 +85,7 @@ def test_counts_come_from_the_profile() -> None:
         f"concurrent-writers/{ONE.name}",
         f"concurrent-writers/{ONE.name}[managedCommit/staged]",
         f"*{ONE.name[1:]}",
+        f"{ONE.name}[catalogManaged/staged]",
         f"*/{ONE.name}[*/staged]",
     ],
 )

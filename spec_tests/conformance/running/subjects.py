@@ -1,0 +1,102 @@
+"""Owners that are no better than they have to be, for `python:` names; and one that is reached over stdio."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+import msgspec
+
+from conformance.interface import messages as m
+from conformance.models.owner import ModelOwner
+
+FOREVER = 3_600.0
+
+
+class Printing(ModelOwner):
+    """Talks to whoever listens."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        print("a subject may print", flush=True)
+        sys.__stdout__.write("and by any way\n")  # type: ignore[union-attr]
+        return super().commit(client, request)
+
+
+class _Armed(ModelOwner):
+    """Behaves until the first case: what misbehaves at once is found out by the first requests."""
+
+    armed = False
+
+    def create_table(self, client: str, request: m.CreateTable) -> Any:
+        self.armed = self.armed or "concurrent-writers" in request.name
+        return super().create_table(client, request)
+
+
+class Hanging(_Armed):
+    """Never answers a commit."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        while self.armed:
+            time.sleep(FOREVER)
+        return super().commit(client, request)
+
+
+class HangingAtOnce(ModelOwner):
+    def commit(self, client: str, request: m.Commit) -> NoReturn:
+        while True:
+            time.sleep(FOREVER)
+
+
+class Dying(_Armed):
+    """Takes the process with it."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        if self.armed:
+            print("out of luck", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().commit(client, request)
+
+
+class Refusing(_Armed):
+    """Refuses every commit, which an owner may do: there is nothing to judge."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        return m.Rejected(reason="not today") if self.armed else super().commit(client, request)
+
+
+class Babbling(_Armed):
+    """Answers a commit with something that is no answer at all."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        return "ratified" if self.armed else super().commit(client, request)
+
+
+class Fickle(Refusing):
+    """Says something else of itself whenever it is opened: again after each case that did not pass."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return msgspec.structs.replace(super().hello(client, request), version=f"{os.getpid()} {id(self)}")
+
+
+class Surrogates(_Armed):
+    """Answers with half a character, which JSON cannot carry."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        return m.Rejected(reason="half: \ud800.") if self.armed else super().commit(client, request)
+
+
+class Unmakeable(ModelOwner):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no database")
+
+
+class Wrong(_Armed):
+    """Says of every commit that the version before it is missing."""
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        return m.Gap(latest=None) if self.armed else super().commit(client, request)

@@ -1,0 +1,285 @@
+"""The command: what it prints where, what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from conformance import reports
+from conformance.command.application import EXIT_CODES, application
+from conformance.reports.folder import ReportFolder
+from conformance.running.errors import ExitCode
+from spec_tests.conformance.running.cases import ONE
+
+ROOT = Path(__file__).parents[3]
+OURS = "python:spec_tests.conformance.running.subjects"
+SMALL = ("--check", ONE.name)
+COMMANDS = ("run", "smoke", "check", "list", "replay", "report", "serve")
+GOOD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "good").glob("*.jsonl"))
+BAD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "bad").glob("*.jsonl"))
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(application, [*map(str, words)], prog_name="delta-commit-conformance")
+
+
+def test_every_command_has_a_help_with_an_example() -> None:
+    told = command("--help")
+    assert told.exit_code == 0
+    for name in COMMANDS:
+        assert f" {name} " in told.stdout
+        helped = command(name, "--help")
+        assert helped.exit_code == 0
+        assert f"delta-commit-conformance {name}" in helped.stdout.partition("Examples")[2]
+    assert "3 incomplete" in EXIT_CODES
+
+
+def test_the_script_and_the_module_are_the_same_command() -> None:
+    script = Path(sys.executable).with_name("delta-commit-conformance")
+    for start in ([str(script)], [sys.executable, "-m", "conformance"]):
+        told = subprocess.run([*start, "--version"], capture_output=True, text=True, cwd=ROOT)
+        assert told.returncode == 0
+        assert told.stdout.startswith("delta-commit-conformance ")
+
+
+# Wrong calls
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("run",), "no subject was named, and there is no default"),
+        (("smoke",), "stdio:COMMAND"),
+        (("serve",), "python:MODULE:CLASS"),
+        (("run", "modell"), "model"),
+        (("run", "model", "--profile", "fast"), "quick, standard, thorough"),
+        (("run", "model", "--budget", "soon"), "--budget"),
+        (("run", "model", "--timeout", "0s"), "--timeout"),
+        (("run", "model", "-n", "0"), "-n '0'"),
+        (("run", "model", "--family", "backfil"), "backfill-ordering"),
+        (("run", "model", "--check", "no-such-check"), "no check is called"),
+        (("run", "model", "--requirement", "MC-0"), "no requirement is called"),
+        (("run", "model", "--known", "/no/such.toml"), "/no/such.toml"),
+        (("run", "model", "--seed", "one"), "--seed"),
+        (("run", "model", "--no-such-option"), "--no-such-option"),
+        (("run", "model-client", *SMALL), "nothing to run"),
+        (("list", "everything"), "there is no list of 'everything'"),
+        (("report", "/no/such.json"), "/no/such.json"),
+        (("replay", "/no/such.json"), "/no/such.json"),
+        (("check", "/no/such.jsonl"), "/no/such.jsonl"),
+        (("serve", "model", "--stdio", "--http", "0"), "choose one"),
+        (("serve", "model", "--http", "nowhere"), "nowhere"),
+        (("runn",), "runn"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong_and_ends_with_2(words: tuple[str, ...], says: str) -> None:
+    told = command(*words)
+    assert told.exit_code == ExitCode.USAGE
+    assert says in told.stderr
+    assert "Traceback" not in told.stderr
+    assert told.stdout == ""
+
+
+# run
+
+
+def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    told = command("run", f"{OURS}:Wrong", *SMALL, "--report", folder)
+    assert told.exit_code == ExitCode.VIOLATION
+    assert "PROFILE-CORE-05 (MUST" in told.stdout
+    assert "Not conformant" in told.stdout
+    assert f"report: {folder / 'index.html'}" in told.stdout
+    assert "5 of 5 cases, 5 failed" in told.stderr
+    assert "the first failure" in told.stderr
+    result = reports.from_json((folder / "result.json").read_bytes())
+    assert result.exit_code == told.exit_code
+    findings = sorted(folder.glob("findings/*/finding.json"))
+    assert len(findings) == 5
+    assert all(str(finding) in told.stdout or str(findings[0].parent.parent) in told.stdout for finding in findings)
+    for name in ("index.html", "junit.xml", "summary.md", "badge.json"):
+        assert (folder / name).read_text("utf-8")
+
+
+def test_a_green_run_says_how_much_was_held(tmp_path: Path) -> None:
+    told = command("run", "model", *SMALL)
+    assert told.exit_code == ExitCode.CONFORMANT
+    assert "Conformant: " in told.stdout
+    assert "5 of 5 cases, 0 failed" in told.stderr
+
+
+def test_json_is_the_whole_result_and_nothing_else() -> None:
+    told = command("run", "model", *SMALL, "--json", "--seed", "3")
+    result = reports.from_json(told.stdout)
+    assert (result.seed, result.exit_code, told.exit_code) == (3, 0, 0)
+    assert result.selection == f"--check {ONE.name}"
+
+
+def test_a_list_of_known_failures_is_written_filled_in_and_used(tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    words = ("run", f"{OURS}:Wrong", "--family", "concurrent-writers", "--layer", "example", "--check", "*-one-wins")
+    assert command(*words, "--write-known", file).exit_code == ExitCode.VIOLATION
+    entries = tomllib.loads(file.read_text("utf-8"))["known-failure"]
+    assert entries
+    assert all(entry["reason"] == "" for entry in entries)
+    unfilled = command(*words, "--known", file)
+    assert (unfilled.exit_code, "reason is empty" in unfilled.stderr) == (ExitCode.USAGE, True)
+    file.write_text(file.read_text("utf-8").replace('reason = ""', 'reason = "ticket 17"'), "utf-8")
+    accepted = command(*words, "--known", file)
+    assert "failed as listed" in accepted.stdout
+    assert "Not conformant" not in accepted.stdout
+    fixed = command("run", "model", *words[2:], "--known", file)
+    assert fixed.exit_code == ExitCode.VIOLATION
+    assert "stale known failure" in fixed.stdout
+
+
+def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path) -> None:
+    file = tmp_path / "known.toml"
+    file.write_text("# my reasons\n", "utf-8")
+    told = command("run", "model", *SMALL, "--write-known", file)
+    assert (told.exit_code, "is there already" in told.stderr) == (ExitCode.USAGE, True)
+    assert file.read_text("utf-8") == "# my reasons\n"
+    assert command("run", "model", *SMALL, "--write-known", file, "--known", file).exit_code == ExitCode.CONFORMANT
+    assert "Known failures of model" in file.read_text("utf-8")
+
+
+def test_two_runs_cannot_report_into_one_folder(tmp_path: Path) -> None:
+    with ReportFolder(tmp_path):
+        told = command("run", "model", *SMALL, "--report", tmp_path)
+        assert told.exit_code == ExitCode.USAGE
+        assert "another run is writing its reports" in told.stderr
+        assert "cases" not in told.stderr, "it learns before it starts"
+    assert command("run", "model", *SMALL, "--report", tmp_path).exit_code == ExitCode.CONFORMANT
+
+
+def test_an_expired_budget_leaves_a_partial_report(tmp_path: Path) -> None:
+    told = command("run", f"{OURS}:Hanging", *SMALL, "--budget", "4s", "--report", tmp_path)
+    assert told.exit_code == ExitCode.INCOMPLETE
+    assert "the budget of 4 s expired" in told.stdout
+    result = reports.from_json((tmp_path / "result.json").read_bytes())
+    assert (result.complete, result.exit_code) == (False, ExitCode.INCOMPLETE)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    words = ["run", f"{OURS}:Hanging", *SMALL, "-n", "2", "--report", str(tmp_path / "report"), "--timeout", "60s"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "conformance", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+    assert process.stderr is not None
+    assert "5 cases" in process.stderr.readline()
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INCOMPLETE, errors
+    assert "interrupted" in out
+    assert "Traceback" not in errors
+    assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).stopped == "interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["report"], "its temporary folders are gone"
+
+
+# replay, report, check, smoke, list
+
+
+def test_a_finding_is_replayed_on_its_subject_and_on_another(tmp_path: Path) -> None:
+    checks = ("--check", "any-sequence-of-requests", "--fail-fast", "-n", "1")
+    found = command("run", f"{OURS}:Wrong", *SMALL, *checks, "--report", tmp_path)
+    assert found.exit_code == ExitCode.VIOLATION
+    for finding in tmp_path.glob("findings/*/finding.json"):
+        again = command("replay", finding)
+        assert again.exit_code == ExitCode.VIOLATION, again.stdout
+        other = command("replay", finding, "--subject", "model")
+        assert other.exit_code == ExitCode.CONFORMANT, other.stdout
+        assert "this is model" in other.stderr
+        refusing = command("replay", finding, "--subject", f"{OURS}:Refusing")
+        assert refusing.exit_code == ExitCode.INCOMPLETE
+        history = command("replay", finding.with_name("history.jsonl"))
+        assert (history.exit_code, " check " in history.stderr) == (ExitCode.USAGE, True)
+        assert command("check", finding.with_name("history.jsonl")).exit_code in (0, 1)
+
+
+def test_a_generated_finding_is_replayed_step_by_step(tmp_path: Path) -> None:
+    words = ("--check", "any-sequence-of-requests[catalogManaged/inline]", "--report", tmp_path)
+    assert command("run", f"{OURS}:Wrong", *words).exit_code == ExitCode.VIOLATION
+    (file,) = tmp_path.glob("findings/*/finding.json")
+    finding = reports.read_finding(file)
+    assert finding.reproduction is not None
+    again = command("replay", file, "--json")
+    assert again.exit_code == ExitCode.VIOLATION
+    (case,) = [case for case in reports.from_json(again.stdout).cases if case.violations]
+    assert (case.reproduction, case.operations) == (finding.reproduction, finding.operations)
+    assert case.violations[0].requirements == finding.violations[0].requirements
+
+
+def test_a_result_is_shown_in_every_form_with_the_exit_code_of_its_run(tmp_path: Path) -> None:
+    assert command("run", f"{OURS}:Wrong", *SMALL, "--report", tmp_path / "one").exit_code == ExitCode.VIOLATION
+    file = tmp_path / "one" / "result.json"
+    begins = {
+        "--html": "<!doctype html>",
+        "--markdown": "# ",
+        "--junit": "<?xml",
+        "--badge": "{",
+        "--json": "{",
+    }
+    for form, start in begins.items():
+        told = command("report", file, form)
+        assert told.exit_code == ExitCode.VIOLATION
+        assert told.stdout.lower().startswith(start)
+        output = tmp_path / "output"
+        assert command("report", file, form, "--output", output).exit_code == ExitCode.VIOLATION
+        assert output.read_text("utf-8") == told.stdout
+    assert "Not conformant" in command("report", file).stdout
+    assert command("report", file, "--folder", tmp_path / "two").exit_code == ExitCode.VIOLATION
+    assert (tmp_path / "two" / "index.html").exists()
+    assert command("report", file, "--html", "--badge").exit_code == ExitCode.USAGE
+    assert command("report", tmp_path / "one" / "badge.json").exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("file", "code"), [(GOOD_HISTORIES[0], ExitCode.CONFORMANT), (BAD_HISTORIES[0], ExitCode.VIOLATION)]
+)
+def test_a_history_is_judged(file: Path, code: ExitCode) -> None:
+    assert command("check", file).exit_code == code
+    assert json.loads(command("check", file, "--json").stdout)["verdict"] == ("violation" if code else "conformant")
+
+
+def test_the_first_questions_tell_a_broken_adapter_from_a_broken_owner() -> None:
+    fine = command("smoke", "model")
+    assert (fine.exit_code, "the adapter works" in fine.stdout) == (ExitCode.CONFORMANT, True)
+    steps = json.loads(command("smoke", "model", "--json").stdout)
+    assert steps["ok"]
+    assert len(steps["steps"]) > 10
+    silent = command("smoke", f"stdio:{sys.executable} -c pass")
+    assert silent.exit_code == ExitCode.USAGE
+    assert "`hello`" in silent.stderr
+
+
+@pytest.mark.parametrize("what", ["checks", "requirements", "families", "profiles", "mutants", "subjects"])
+def test_everything_that_the_kit_has_is_listed(what: str) -> None:
+    plain, as_json = command("list", what), command("list", what, "--json")
+    assert (plain.exit_code, as_json.exit_code) == (0, 0)
+    rows = json.loads(as_json.stdout)
+    assert len(rows) >= 3
+    assert len(plain.stdout.strip().splitlines()) == len(rows)
+
+
+def test_a_list_that_nobody_reads_to_its_end_is_no_error() -> None:
+    script = f"set -o pipefail; {sys.executable} -m conformance list requirements | head -n 1"
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert told.returncode == 141
+    assert told.stderr == ""

@@ -1,0 +1,272 @@
+"""Runs against subjects of every kind: verdicts, exit codes, misbehaviour, time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from conformance import reports
+from conformance.adapters.http_server import HttpServer
+from conformance.adapters.in_process import InProcess
+from conformance.interface.messages import Hello, Identity
+from conformance.models.owner import ModelOwner
+from conformance.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict
+from conformance.running import execution
+from conformance.running.errors import ExitCode, UnusableError
+from conformance.running.execution import Options, execute
+from conformance.running.plan import Plan
+from conformance.running.selection import Selection
+from spec_tests.conformance.running.cases import ONE
+
+OURS = "python:spec_tests.conformance.running.subjects"
+SMALL = Selection(check=(ONE.name,))
+"""Five cases, one for each variant."""
+
+
+class Listener:
+    """Remembers what a watcher is told."""
+
+    def __init__(self) -> None:
+        self.cases: list[tuple[str, bool, bool]] = []
+        self.notes: list[str] = []
+        self.workers = 0
+
+    def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+        self.workers = workers
+
+    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        self.cases.append((result.case, fails, known))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def run(subject: str, listener: Listener | None = None, **options: object) -> RunResult:
+    settings = {"selection": SMALL, "timeout": 5.0, **options}
+    return execute(Options(subject=subject, **settings), listener or Listener())  # type: ignore[arg-type]
+
+
+def verdicts_of(result: RunResult) -> set[Verdict]:
+    return {case.verdict for case in result.cases}
+
+
+# Verdicts
+
+
+def test_a_correct_owner_is_conformant() -> None:
+    listener = Listener()
+    result = run("model", listener, workers=2)
+    assert (result.exit_code, result.complete, result.stopped) == (ExitCode.CONFORMANT, True, "")
+    assert verdicts_of(result) == {Verdict.PASSED}
+    assert len(result.cases) == 5
+    assert sorted(name for name, _, _ in listener.cases) == sorted(case.case for case in result.cases)
+    assert listener.workers == 2
+    assert result.subject.named == "model"
+    held = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.HELD}
+    assert held == {each for case in result.cases for each in case.requirements}
+
+
+def test_a_wrong_owner_is_not_and_the_requirement_is_named() -> None:
+    listener = Listener()
+    result = run(f"{OURS}:Wrong", listener)
+    assert (result.exit_code, result.complete) == (ExitCode.VIOLATION, True)
+    assert verdicts_of(result) == {Verdict.FAILED}
+    assert all(fails and not known for _, fails, known in listener.cases)
+    violated = {each.requirement for each in result.requirements if each.verdict is RequirementVerdict.VIOLATED}
+    assert violated == {each for case in result.cases for v in case.violations for each in v.requirements}
+    assert "PROFILE-CORE-05" in violated
+    assert all(case.history for case in result.cases)
+    assert result.environment.first_failure_seconds is not None
+
+
+def test_the_same_seed_gives_the_same_bytes_however_many_workers_share_the_work() -> None:
+    """With all that a failure says: messages, histories, reproductions of generated cases."""
+    selection = Selection(check=(ONE.name, "any-sequence-of-requests"))
+    for subject, counts in (("model", (1, 2)), (f"{OURS}:Wrong", (1, 1, 2))):
+        texts = {
+            reports.to_json(reports.comparable(run(subject, workers=workers, seed=11, selection=selection)))
+            for workers in counts
+        }
+        assert len(texts) == 1, subject
+        assert "conformance-" not in next(iter(texts)).replace("delta-commit-conformance-", "")
+
+
+def test_another_seed_makes_other_scenarios() -> None:
+    first, second = (run(f"{OURS}:Wrong", seed=seed) for seed in (1, 2))
+    assert [case.case for case in first.cases] == [case.case for case in second.cases]
+    assert all(a.history != b.history for a, b in zip(first.cases, second.cases, strict=True))
+
+
+def test_what_is_selected_does_not_change_a_case() -> None:
+    alone = run(f"{OURS}:Wrong").cases
+    family = run(f"{OURS}:Wrong", selection=Selection(family=(ONE.family,), check=("a-*", ONE.name))).cases
+    assert len(family) > len(alone)
+    assert [case for case in family if case.check == ONE.name] == list(alone)
+
+
+def test_known_failures_make_a_run_green_and_are_named() -> None:
+    known = (KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
+    listener = Listener()
+    result = run(f"{OURS}:Wrong", listener, known=known)
+    assert all(fails and known_ for _, fails, known_ in listener.cases)
+    assert (result.known, result.stale) == (known, ())
+    assert result.exit_code == ExitCode.INCOMPLETE, "nothing passed"
+    assert run("model", known=known).stale == known
+    assert run("model", known=known).exit_code == ExitCode.VIOLATION
+
+
+def test_an_owner_that_refuses_everything_is_never_green() -> None:
+    result = run(f"{OURS}:Refusing")
+    assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
+    assert result.exit_code == ExitCode.INCOMPLETE
+    assert "came to a verdict" in result.stopped
+
+
+def test_the_first_failure_can_end_the_run() -> None:
+    result = run(f"{OURS}:Wrong", fail_fast=True)
+    assert [case.verdict for case in result.cases] == [Verdict.FAILED] + [Verdict.NOT_RUN] * 4
+    assert (result.exit_code, result.complete) == (ExitCode.VIOLATION, False)
+    assert "--fail-fast" in result.stopped
+
+
+# Calls that make no run
+
+
+@pytest.mark.parametrize(
+    ("subject", "selection", "words"),
+    [
+        ("modell", SMALL, "model"),
+        ("python:no_such_module:Owner", SMALL, "no_such_module"),
+        (f"{OURS}:Unmakeable", SMALL, "no database"),
+        ("stdio:/no/such/command", SMALL, "/no/such/command"),
+        ("http://127.0.0.1:9/", SMALL, "127.0.0.1:9"),
+        ("model-client", SMALL, "nothing to run"),
+        ("model", Selection(check=("nothing-*",)), "nothing to run"),
+    ],
+)
+def test_a_run_of_nothing_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
+    with pytest.raises(UnusableError) as refused:
+        run(subject, selection=selection)
+    assert words in refused.value.problem
+
+
+# Subjects that misbehave
+
+
+def test_a_subject_may_print_what_it_likes() -> None:
+    assert run(f"{OURS}:Printing").exit_code == ExitCode.CONFORMANT
+
+
+def test_what_is_no_answer_stops_the_run_with_the_text() -> None:
+    result = run(f"{OURS}:Babbling")
+    assert (result.exit_code, result.complete) == (ExitCode.USAGE, False)
+    assert "'ratified'" in result.stopped
+    assert result.cases[0].case in result.stopped
+    assert [case.verdict for case in result.cases] == [Verdict.INCONCLUSIVE] + [Verdict.NOT_RUN] * 4
+
+
+def test_a_subject_that_hangs_at_once_is_not_tried_any_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
+    result = run(f"{OURS}:HangingAtOnce", timeout=0.5)
+    assert result.exit_code == ExitCode.USAGE
+    assert "no answer in" in result.stopped
+    assert verdicts_of(result) == {Verdict.NOT_RUN}
+
+
+def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(execution, "MISHAPS", 2)
+    result = run(f"{OURS}:Hanging", timeout=0.5)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    hung = [case for case in result.cases if case.verdict is Verdict.INCONCLUSIVE]
+    assert len(hung) == execution.MISHAPS
+    assert all("the subject hangs" in case.reason for case in hung)
+    assert {case.verdict for case in result.cases[execution.MISHAPS :]} == {Verdict.NOT_RUN}
+
+
+def test_the_budget_ends_a_run_even_if_the_subject_hangs() -> None:
+    result = run(f"{OURS}:Hanging", budget=4.0)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert "the budget of 4 s expired" in result.stopped
+    assert verdicts_of(result) == {Verdict.NOT_RUN}
+    assert result.environment.seconds < 4 + 15
+
+
+def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
+    result = run(f"{OURS}:Dying", workers=2)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    died = [case for case in result.cases if "SIGKILL" in case.reason]
+    assert len(died) == execution.MISHAPS
+    assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
+
+
+def test_a_subject_that_changes_its_mind_is_found_out_when_it_is_opened_again() -> None:
+    result = run(f"{OURS}:Fickle")
+    assert result.exit_code == ExitCode.USAGE
+    assert "`version`" in result.stopped
+    assert "changed its mind" in result.stopped
+
+
+def test_half_a_character_is_shown_escaped() -> None:
+    result = run(f"{OURS}:Surrogates")
+    assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
+    assert "half: \\ud800." in result.cases[0].reason
+    assert reports.from_json(reports.to_json(result)) == result
+
+
+def test_a_defect_of_the_kit_is_no_verdict_and_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case whose dialect does not exist makes the worker fail, not the subject."""
+    listener = Listener()
+    monkeypatch.setattr(execution, "RunCase", _broken)
+    result = run("model", listener)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert "a defect of the kit" in result.stopped
+    assert any("Traceback" in note for note in listener.notes)
+
+
+def _broken(**fields: object) -> object:
+    from conformance.running.tasks import RunCase
+
+    return RunCase(**{**fields, "check": "no-such-check"})  # type: ignore[arg-type]
+
+
+# Time and interruption
+
+
+def test_ctrl_c_leaves_what_was_found_so_far() -> None:
+    class Interrupts(Listener):
+        def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+            super().case(result, fails=fails, known=known, seconds=seconds)
+            if len(self.cases) == 2:
+                raise KeyboardInterrupt
+
+    result = run("model", Interrupts())
+    assert [case.verdict for case in result.cases] == [Verdict.PASSED] * 2 + [Verdict.NOT_RUN] * 3
+    assert (result.exit_code, result.complete, result.stopped) == (ExitCode.INCOMPLETE, False, "interrupted")
+
+
+def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder, no thread that waits, no process: workers in the middle of a case included."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = threading.active_count()
+    run("reference", budget=3.0, selection=Selection(family=(ONE.family,)))
+    assert list(tmp_path.iterdir()) == []
+    assert threading.active_count() <= before
+
+
+# One subject for all workers
+
+
+def test_workers_share_a_subject_at_a_url_and_runs_do_not_meet_there() -> None:
+    """The second run creates tables of the same names, but for their salt."""
+    model = InProcess(ModelOwner())
+    with HttpServer(model.ask) as server:
+        listener = Listener()
+        for _ in range(2):
+            result = run(server.url, listener, workers=2)
+            assert result.exit_code == ExitCode.CONFORMANT, result.stopped
+        assert listener.workers == 1, "some cases would crash it for the others"
+        assert any("one worker" in note for note in listener.notes)
+    assert model.ask("kit", Hello()) == model.identity
