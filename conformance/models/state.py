@@ -36,9 +36,9 @@ class OwnedTable(msgspec.Struct, kw_only=True):
     never: set[str] = set()
     """Attempts that were resolved as not landed."""
     active: bool = True
-    promised: tuple[int, str] | None = None
-    """The commit that makes the table this owner's, from the promise until it is known to be visible: its version and
-    its attempt."""
+    promised: tuple[int, str, str] | None = None
+    """The commit that makes the table this owner's, from the promise until it is known to be visible: its version,
+    its attempt and its content."""
     leaving: str | None = None
     """The attempt that gives the table back, from the promise on."""
     backfill: str = "on-request"
