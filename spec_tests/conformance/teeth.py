@@ -34,6 +34,8 @@ CLEAN = 10_000
 class CleanRuns:
     subjects: int
     scenarios: int
+    """Generated ones."""
+    examples: int
     alarms: tuple[str, ...]
     inconclusive: tuple[str, ...]
     seconds: float
@@ -50,13 +52,15 @@ def clean(scenarios: int, *, seed: int = 0, examples: bool = True) -> CleanRuns:
     subjects = innocent()
     plans = [(name, case) for name in subjects for case in kills.cases(kills.identity(name))]
     generated = [(name, case) for name, case in plans if case.check.layer is Layer.MODEL]
-    made, alarms, inconclusive = 0, [], []
+    made, shown = 0, 0
+    alarms: list[str] = []
+    inconclusive: list[str] = []
     if examples:
         for name, case in plans:
             if case.check.layer is not Layer.EXAMPLE:
                 continue
             result = kills.run(case, name)
-            made += 1
+            shown += 1
             if result.verdict is Verdict.FAILED:
                 alarms.append(f"{name}: {case}: {result.violations[0].message}")
     for number, (name, case) in enumerate(generated):
@@ -76,7 +80,7 @@ def clean(scenarios: int, *, seed: int = 0, examples: bool = True) -> CleanRuns:
         elif generation.inconclusive:
             inconclusive.append(f"{name}: {case}: {result.reason}")
     return CleanRuns(
-        subjects=len(subjects), scenarios=made, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
+        subjects=len(subjects), scenarios=made, examples=shown, alarms=tuple(alarms), inconclusive=tuple(inconclusive),
         seconds=time.monotonic() - began,
     )  # fmt: skip
 
@@ -142,8 +146,8 @@ def _clean(scenarios: int, *, as_json: bool) -> int:
         for each in runs.inconclusive:
             print(f"no verdict   {each}")
         print(
-            f"{len(runs.alarms)} false alarms in {runs.scenarios} scenarios on {runs.subjects} good subjects, "
-            f"{runs.scenarios / runs.seconds:.0f} scenarios/s"
+            f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios and {runs.examples} examples "
+            f"on {runs.subjects} good subjects, {(runs.scenarios + runs.examples) / runs.seconds:.0f} a second"
         )
     return 1 if runs.alarms else 0
 
@@ -162,7 +166,10 @@ def _figures(scenarios: int, *, as_json: bool) -> int:
     else:
         print(f"{named} of {testable} testable requirements are checked ({100 * named / testable:.1f}%)")
         print(f"{killed} of {len(found)} known-bad subjects are found by a requirement that they violate")
-        print(f"{len(runs.alarms)} false alarms in {runs.scenarios} scenarios on {runs.subjects} good subjects")
+        print(
+            f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios and {runs.examples} examples on "
+            f"{runs.subjects} good subjects"
+        )
     return 0 if (named, killed, len(runs.alarms)) == (testable, len(found), 0) else 1
 
 
