@@ -6,6 +6,7 @@ answer which request.
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ FILE: Final = Path(__file__).with_name("interface.schema.json")
 def schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of a message; `#/$defs/Call` and `#/$defs/Reply` are those of each direction."""
     messages, components = msgspec.json.schema_components([Call, Reply], ref_template="#/$defs/{name}")
+    for component in components.values():
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"A message of the commit owners' shared interface, version {INTERFACE_VERSION}",
