@@ -133,7 +133,7 @@ class PromisesAreTakenForFacts(ModelOwner):
 
     def _recover(self, table: OwnedTable) -> None:
         if table.promised is not None:
-            version, attempt = table.promised
+            version, attempt, _ = table.promised
             table.promised, table.backfilled = None, version
             self._record(table, version, attempt)
 
