@@ -61,6 +61,7 @@ Ask = Callable[[str, m.Request], m.Answer]
 QUESTIONS: Final = 3
 """So often a question that changes nothing is asked before the owner counts as unavailable."""
 
+_WAYS: Final = {way.value: way for way in Way}
 _JOBS: Final = {job.value: job for job in Maintenance}
 
 Expected = TypeVar("Expected", bound=m._Message)
@@ -85,9 +86,10 @@ class AskedOwner:
         found = self._question(request, m.Table)
         if found.location is None:
             raise InvalidRequestError(f"the owner does not say where {reference} is; a client needs the place")
-        if found.feature not in TABLE_FEATURES:
-            raise UnsupportedFeatureError(f"{found.feature!r} is no dialect of this client", features=(found.feature,))
-        way = Way(found.way)
+        feature, way = TABLE_FEATURES.get(found.feature), _WAYS.get(found.way)
+        if feature is None or way is None:
+            named = f"{found.feature!r} with {found.way!r} commits"
+            raise UnsupportedFeatureError(f"{named} is no dialect of this client", features=(found.feature,))
         return ResolvedTable(
             table_id=found.table,
             name=None if by_path else str(reference),

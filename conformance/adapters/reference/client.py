@@ -41,6 +41,7 @@ PROFILES: Final = (
     "backlog-limit", "discovery",
 )  # fmt: skip
 WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+_JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
 
 
@@ -171,8 +172,8 @@ class ReferenceClient:
 
         def change() -> m.Answer:
             owner, feature = self._owner(client), TABLE_FEATURES.get(request.feature)
-            if feature is None:
-                return m.Rejected(reason=f"{request.feature!r} is no dialect")
+            if feature is None or request.way not in WAYS[feature.name]:
+                return m.Rejected(reason=f"{request.feature!r} has no {request.way!r} commits")
             table = Table.by_path(Path(request.path), self._environment)
             owned = ownership.take_over(
                 table, owner, request.name, feature, way=Way(request.way), txn_id=request.attempt
@@ -235,7 +236,10 @@ class ReferenceClient:
 
         def run() -> m.Answer:
             table = self._table(client, request.table)
-            ask(table, table.snapshot(), Maintenance(request.job))
+            job = _JOBS.get(request.job)
+            if job is None:
+                return m.Unsupported(reason=f"the reference knows no {request.job}; it knows {', '.join(_JOBS)}")
+            ask(table, table.snapshot(), job)
             return m.Unsupported(reason=f"the reference has no {request.job}")
 
         return _answered(run)

@@ -36,7 +36,7 @@ from refimpl.commits import (
     StagedProposal,
     is_attempt_id,
 )
-from refimpl.errors import DeltaError, InvalidRequestError, NameTakenError, TableNotFoundError
+from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner.policy import MAX_INLINE_BYTES
 from refimpl.owner.records import TableRecord
@@ -206,6 +206,8 @@ class ReferenceOwner:
         actions = translation.with_owner(request.actions, feature, owner.name)
         proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
         table_id = _place(warehouse, request, feature)
+        if table_id is None:
+            return m.Conflict()
         told = owner.register_table(table_id, proposal)
         if isinstance(told, NameTaken):  # between the two steps
             table_id = told.winner.table_id
@@ -361,19 +363,32 @@ def _way(name: str) -> Way:
         raise InvalidRequestError(f"{name!r} is no way to commit: give one of {known}") from None
 
 
-def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str:
-    """The id of a new table with a location, or of the one that has the name, or of the one that this very attempt
-    made before: a client of the reference remembers that one, and the kit asks a new client each time."""
+def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
+    """The id of a new table with a location, or of the one that has the name, or of the one that this very request
+    made or began before: a client of the reference remembers that one, and the kit asks a new client each time.
+
+    None: somebody else's version 0 stands at the place that was asked for.
+    """
+    owner, way = warehouse.owner, _way(request.way)
     name = translation.table_name(request.name)
-    with warehouse.owner.ledger.read() as view:
+    location = None if request.path is None else Path(request.path)
+    with owner.ledger.read() as view:
         known = view.created_by(name, request.attempt)
+        begun = None if location is None else view.table_at(location)
     if known is not None:
         return known.table_id
+    wanted = (TableState.STAGING, name, feature, way)
+    if begun is not None and (begun.state, begun.name, begun.feature, begun.way) == wanted:
+        return begun.table_id
     try:
-        staged = warehouse.owner.stage_table(name, feature, way=_way(request.way), policy=_policy(request))
+        staged = owner.stage_table(name, feature, way=way, location=location, policy=_policy(request))
     except NameTakenError as taken:
         holder: ResolvedTable = taken.winner
         return holder.table_id
+    except LocationError:
+        if location is None or not LogStore(location, warehouse.environment).published(0):
+            raise
+        return None
     return staged.table_id
 
 

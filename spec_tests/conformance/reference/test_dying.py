@@ -106,6 +106,29 @@ def test_a_creation_that_a_death_interrupted_can_be_sent_again(
     owner.expect(m.Conflict, owner.creation(feature=feature, way=way))
 
 
+@pytest.mark.parametrize("point", ["after-promise", "before-link", "after-link"])
+@pytest.mark.parametrize("feature", sorted(STAGING))
+def test_a_creation_at_a_given_place_is_completed_or_lost_to_who_was_first(
+    owner: Asking, point: str, feature: str
+) -> None:
+    place = f"{owner.identity.storage}/here"
+    request = owner.creation(feature=feature, path=place)
+    dies(owner, point, request)
+    stranger = m.Plant(table=place, file=published_name(0), content='{"commitInfo":{}}\n', if_absent=True)
+    was_first = isinstance(owner.ask(stranger), m.Done)
+    assert was_first is (point != "after-link")
+    owner.expect(m.Conflict if was_first else m.Ratified, request)
+    owner.expect(m.NotFound if was_first else m.Table, m.LoadTable(path=place))
+
+
+@pytest.mark.parametrize("point", ["before-promise", "after-promise", "after-link"])
+def test_a_creation_at_a_given_place_can_be_sent_again(owner: Asking, point: str) -> None:
+    request = owner.creation(path=f"{owner.identity.storage}/here")
+    dies(owner, point, request)
+    made = owner.expect(m.Ratified, request)
+    assert owner.expect(m.Table, m.LoadTable(path=request.path)).table == made.table
+
+
 TAKEN = {"after-promise", "before-link", "after-link", "before-record", "after-record"}
 
 

@@ -196,6 +196,30 @@ def test_of_two_creators_of_a_name_one_wins(owner: Asking, feature: str) -> None
     assert (again.version, again.table) == (0, made.table)
 
 
+@both
+def test_a_table_may_be_made_at_a_given_place(owner: Asking, feature: str) -> None:
+    place = f"{owner.identity.storage}/here"
+    creation = owner.creation(feature=feature, path=place)
+    made = owner.expect(m.Ratified, creation)
+    assert owner.expect(m.Table, m.LoadTable(path=place)).table == made.table
+    assert owner.expect(m.Ratified, creation).table == made.table
+    owner.expect(m.Conflict, owner.creation("another", feature, path=place))
+    owner.expect(m.NotFound, m.LoadTable(name="another"))
+    owner.expect(m.Rejected, owner.creation("another", feature, path=f"{place}/below"))
+    owner.expect(m.Rejected, owner.creation("another", feature, path="/tmp/elsewhere"))
+
+
+@both
+def test_of_a_filesystem_creator_and_the_owners_one_wins(owner: Asking, feature: str) -> None:
+    """managed-commits, "Creating a new managed-commit table": version 0 is written in place, by put-if-absent."""
+    place = owner.filesystem_table(versions=1)
+    owner.expect(m.Conflict, owner.creation(feature=feature, path=place))
+    owner.expect(m.NotFound, m.LoadTable(path=place))
+    owner.expect(m.Ratified, owner.creation(feature=feature, path=f"{owner.identity.storage}/other"))
+    late = m.Plant(table=f"{owner.identity.storage}/other", file=published_name(0), content="x", if_absent=True)
+    owner.expect(m.Conflict, late)
+
+
 def test_a_creation_that_is_sent_again_after_the_drop_makes_no_table(owner: Asking) -> None:
     creation = owner.creation()
     made = owner.expect(m.Ratified, creation)
