@@ -102,6 +102,11 @@ class HistoryWriter:
             self._count("fs", look)
             return number
 
+    @property
+    def operations(self) -> int:
+        """Requests and looks at files so far."""
+        return self._counts["invoke"] + self._counts["fs"]
+
     def witness(self, version: Witness) -> None:
         """One version of a final log, ascending, after everything else."""
         with self._lock:

@@ -27,12 +27,14 @@ class Recording:
         self._stream = io.BytesIO()
         ticks = count(1)
         self._writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
-        self.operations = 0
+
+    @property
+    def operations(self) -> int:
         """Requests so far, looks at files included."""
+        return self._writer.operations
 
     def invoke(self, client: str, table: str, request: m.Request) -> int:
         """Just before a request is sent. The number of the operation, in the history and for its answer."""
-        self.operations += 1
         about = translation.request(request) or events.Other(name="observe")
         return self._writer.invoke(client, table, about)
 
@@ -57,7 +59,6 @@ class Recording:
 
     def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
         """What an `observe` that began at `since` showed. `absent`: versions that were looked for one by one."""
-        self.operations += 1
         return self._writer.look(table, since, translation.published(files), absent)
 
     def final_log(self, versions: Iterable[events.Witness]) -> None:

@@ -11,7 +11,7 @@ A demand that is not met ends the scenario. At its end the history is judged by 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
@@ -101,7 +101,9 @@ class Scenario:
         seed: int = 0,
         salt: str = "",
         judged: m.Identity | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
+        """`clock`: of real time, in ns, for clients that ask at the same time; otherwise time is a count of events."""
         self.subject = subject
         self.identity = subject.identity if judged is None else judged
         """Of whom the verdict speaks."""
@@ -120,14 +122,15 @@ class Scenario:
         self.recording = Recording(
             events.Header(
                 schema=events.SCHEMA_VERSION,
-                clock=events.Clock(unit="tick"),
+                clock=events.Clock(unit="tick" if clock is None else "ns"),
                 subject=events.Subject(name=self.identity.name, version=self.identity.version),
                 dialect=variant.dialect,  # type: ignore[arg-type]
                 profiles=self.identity.profiles,
                 promises=promises,
                 seed=seed,
                 note=name,
-            )
+            ),
+            clock,
         )
 
     # Asking
