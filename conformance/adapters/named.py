@@ -74,7 +74,7 @@ def open_subject(
     """
     kind, rest = _parts(name)
     if kind not in ("stdio", "http", "https"):
-        return _Here(handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
+        return Here(handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
     made = contextlib.ExitStack()
     try:
         if owner_url is None and owner is not None:
@@ -261,13 +261,16 @@ def _class(name: str, rest: str) -> Any:
     return found
 
 
-class _Here(InProcess):
+class Here(InProcess):
     """With what was made for it."""
 
     def __init__(
         self, handler: Handler, *, owner: Ask | None, owner_url: str | None, directory: Path | None, timeout: float
     ) -> None:
         self._made = contextlib.ExitStack()
+        self._name = handler.name
+        self._timeout = timeout
+        self._beside: StdioSubject | None = None
         try:
             if handler.takes_owner and owner is None and owner_url is not None:
                 owner = self._made.enter_context(HttpSubject(owner_url, timeout=timeout)).ask
@@ -282,6 +285,14 @@ class _Here(InProcess):
         except BaseException:
             self._made.close()
             raise
+
+    def beside(self) -> StdioSubject:
+        """The same subject once more, in processes of its own, which clients can ask at the same time and which can be
+        killed. It is started when it is first wanted, and ends with this one. Raises `AdapterError`."""
+        if self._beside is None:
+            command = [sys.executable, "-m", "conformance.adapters.serve", self._name, "--stdio"]
+            self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))
+        return self._beside
 
     def close(self) -> None:
         self._made.close()
