@@ -6,6 +6,7 @@ case passed, or in which a declared profile came to no verdict, fails at its end
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,13 @@ import msgspec
 import pytest
 
 from conformance.adapters.subject import AdapterError
+from conformance.history.errors import InvalidHistoryError
 from conformance.interface.messages import Identity
+from conformance.reports.explaining import tabulate
+from conformance.reports.recorded import read_history
+from conformance.reports.replaying import COMMAND
 from conformance.reports.visible import one_line, visible
-from conformance.results import CaseResult, KnownFailure, Verdict
+from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running import known_failures, verdicts
 from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
@@ -169,11 +174,14 @@ class Case(pytest.Item):
         if failing and known_failures.is_known(result, self._kit.known, strict=self._kit.strict):
             pytest.xfail("; ".join(_reasons(result, self._kit.known)))
         if failing:
-            raise ConformanceFailure(explanation(result))
+            raise ConformanceFailure(self._explanation(result))
         if result.verdict is Verdict.FAILED:
-            self.warn(pytest.PytestWarning(explanation(result)))
+            self.warn(pytest.PytestWarning(self._explanation(result)))
         elif result.verdict is not Verdict.PASSED:
             pytest.skip(f"{result.verdict}: {one_line(result.reason)}")
+
+    def _explanation(self, result: CaseResult) -> str:
+        return explanation(result, self._kit.subject, self._kit.profile.name, self._kit.seed)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, ConformanceFailure | pytest.UsageError):
@@ -184,18 +192,34 @@ class Case(pytest.Item):
         return Path("commit-owner"), None, self.name
 
 
-def explanation(result: CaseResult) -> str:
-    """What contradicts what, for the person who reads the output of the tests."""
-    parts = [f"{result.case}, {result.operations} operations", result.title]
+def explanation(result: CaseResult, subject: str, profile: str, seed: int) -> str:
+    """What contradicts what, for the person who reads the output of the tests; and the command that shows it again."""
+    parts = [f"{result.case}, after {result.operations} operations", result.title]
     for violation in result.violations:
         parts.append(f"{', '.join(violation.requirements)}: {violation.message}")
         if violation.expected and violation.expected not in violation.message:
-            parts.append(f"expected: {violation.expected}")
+            parts.append(f"Expected: {violation.expected}")
         if violation.observed and violation.observed not in violation.message:
-            parts.append(f"observed: {violation.observed}")
+            parts.append(f"Observed: {violation.observed}")
     if result.history is not None:
-        parts.append(f"what happened:\n{result.history}")
+        parts.append("\n".join(["What happened:", *_happened(result.history, result.violations[0])]))
+    words = [COMMAND, "run", "--profile", profile, "--seed", str(seed), "--check", result.case, "--", subject]
+    parts.append(f"Again: {shlex.join(words)}")
     return visible("\n\n".join(parts))
+
+
+def _happened(history: str, violation: Violation) -> list[str]:
+    """A line for each operation around the contradiction, whose sides are marked."""
+    try:
+        table = tabulate(read_history(history), violation)
+    except InvalidHistoryError as error:
+        return [f"  the history cannot be read: {error.problem}"]
+    cut = f"  ... and {table.left_out} more" if table.left_out else ""
+    lines = [
+        f"{'>' if row.mark else ' '} {row.number:>4}  {row.client}: {row.request} -> {row.answer}".rstrip(" >-")
+        for row in table.rows
+    ]
+    return [*lines, cut] if cut else lines
 
 
 def _reasons(result: CaseResult, known: tuple[KnownFailure, ...]) -> list[str]:
