@@ -31,7 +31,7 @@ class Proposed:
     landed: int | None = None
     """The version that it became."""
     refused: bool = False
-    """Whether the client was told that it was not ratified."""
+    """Whether the client was told that it was not ratified, and not that the same may succeed later (`retryable`)."""
 
     @property
     def version(self) -> int:
@@ -226,7 +226,7 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
                 Problem(
                     ("CONFLICT-RETRY-07", "CM-LOG-06", "PROFILE-CLIENT-02"),
                     "another proposal is a new attempt with a staged file of its own; only the identical request may "
-                    "be sent again, and only while its outcome is unknown",
+                    "be sent again, while its outcome is unknown or after a refusal that says so (`retryable`)",
                     f"{proposed.named()} was {known.named()} before",
                 ),
             )

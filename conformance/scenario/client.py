@@ -237,7 +237,8 @@ class ClientScenario(Scenario):
         """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
         self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
-            refused = isinstance(heard.answer, m.Conflict | m.Gap | m.Rejected)
+            told = heard.answer
+            refused = isinstance(told, m.Conflict | m.Gap) or (isinstance(told, m.Rejected) and not told.retryable)
             lines = self._lines(heard.request)
             self.proposed.append(Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused))
         version = getattr(heard.request, "version", None)
