@@ -165,7 +165,7 @@ def test_the_problem_crosses_the_borders_of_processes() -> None:
 
 def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    for kind in ("_Here", "StdioSubject", "HttpSubject"):
+    for kind in ("Here", "StdioSubject", "HttpSubject"):
         monkeypatch.setattr(named, kind, lambda *args, **options: opened.append(args))
     for line in FORMS.splitlines():
         for form in line.split("   ")[0].split(", "):
