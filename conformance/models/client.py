@@ -7,13 +7,14 @@ from typing import Final
 from conformance.interface import messages as m
 from conformance.models.maintenance import ModelMaintainer
 from conformance.models.owner import WAYS
+from conformance.models.ownership import ModelMigrator
 from conformance.models.writer import ModelWriter
 
 CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",
                           "backlog-limit", "discovery")  # fmt: skip
 
 
-class ModelClient(ModelWriter, ModelMaintainer):
+class ModelClient(ModelWriter, ModelMaintainer, ModelMigrator):
     """Answers the client side of the shared interface."""
 
     name = "model-client"

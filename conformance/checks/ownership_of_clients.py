@@ -1,0 +1,178 @@
+"""Clients that take a table to an owner, or back, and writers that are surprised by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.checks.registry import Family, check
+from conformance.interface import messages as m
+from conformance.interface.messages import DataFile, Transact
+from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import proposals
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder
+from conformance.scenario.scenario import TableHandle, Told
+
+NEEDS = (Profile.OWNERSHIP_TRANSFER,)
+LATE = 4_000_000_000_000
+"""ms since the epoch: a modification time that no clock has reached."""
+
+
+def unstamped(s: ClientScenario, *, modified: int = proposals.BASE_TIME) -> TableHandle:
+    """A filesystem table of two versions that has no in-commit timestamps."""
+    log = LogBuilder.filesystem(s)
+    schema = {"minReaderVersion": 1, "minWriterVersion": 2}
+    plain: dict[str, Any] = {
+        "id": s.attempt(),
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
+    }
+    body = {**plain, "schemaString": proposals.SCHEMA, "configuration": {"a.property": "1"}, "createdTime": 0}
+    info = proposals.line("commitInfo", {"operation": "CREATE TABLE", "txnId": s.attempt()})
+    log.write(info, proposals.line("protocol", schema), proposals.line("metaData", body), modified=modified - 1)
+    more = proposals.line("commitInfo", {"operation": "WRITE", "txnId": s.attempt()})
+    log.write(more, proposals.add("old", modified), modified=modified)
+    assert log.table is not None
+    log.table.versions = log.table.before = 2
+    return log.table
+
+
+def convert(s: ClientScenario, table: TableHandle) -> Told:
+    """Ask the client under test to have the owner take the table over."""
+    request = m.TakeOver(
+        path=table.path or "", name=s.physical(table.name), feature=s.dialect, way=s.way, version=table.versions,
+        attempt=s.attempt(), actions=(),
+    )  # fmt: skip
+    told = s.act("migrator", request, table)
+    if isinstance(told.answer, m.Ratified):
+        table.reference = told.answer.table or table.reference
+        table.ownership.append(request.attempt)
+        table.versions = told.answer.version + 1
+    return told
+
+
+def enablement(s: ClientScenario, table: TableHandle, version: int, told: Told, *first: str) -> None:
+    """The enabling commit says from which version and time on the timestamps count: its own."""
+    [metadata] = s.actions_of(table, version, "metaData")
+    [info] = s.actions_of(table, version, "commitInfo")
+    properties = metadata["configuration"]
+    s.require(
+        properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
+        told=(told,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
+        observed=f"{properties}",
+    )  # fmt: skip
+    s.require(
+        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", told=(told,),
+        expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
+        observed=f"{properties.get(ENABLEMENT_TIMESTAMP)}",
+    )  # fmt: skip
+
+
+def lost_to_nobody(s: ClientScenario, told: Told) -> m.Ratified:
+    return s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
+
+
+@check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=NEEDS)
+def a_take_over_enables_timestamps(s: ClientScenario) -> None:
+    """A table without in-commit timestamps gets them with its owner: the ownership change says from which version and
+    time on, and is later than the file of the commit before it."""
+    table = unstamped(s, modified=LATE)
+    told = convert(s, table)
+    lost_to_nobody(s, told)
+    [info] = s.actions_of(table, 2, "commitInfo")
+    s.require(
+        info["inCommitTimestamp"] > LATE, "ICT-12", told=(told,),
+        expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
+        observed=f"its time is {info['inCommitTimestamp']}",
+    )  # fmt: skip
+    enablement(s, table, 2, told)
+
+
+@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", "MC-CONVERT-04", side="client", needs=NEEDS)
+def a_take_over_that_lost_its_version_is_stamped_anew(s: ClientScenario) -> None:
+    """A filesystem writer gets the version of the ownership change: the next try enables the timestamps for its own
+    version and time."""
+    table = unstamped(s)
+    s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
+    told = convert(s, table)
+    ratified = lost_to_nobody(s, told)
+    s.require(
+        ratified.version == 3, "ICT-15", told=(told,),
+        expected="version 2 was a filesystem writer's: the ownership change is version 3",
+        observed=f"ratified as version {ratified.version}",
+    )  # fmt: skip
+    enablement(s, table, 3, told, "ICT-15")
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
+def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
+    """Once the table has an owner, a transaction is committed by asking it."""
+    table = s.filesystem_table("imports")
+    lost_to_nobody(s, convert(s, table))
+    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    s.expect(told, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
+    table.versions += 1
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-CONVERT-10", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
+def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: ClientScenario) -> None:
+    """A writer read a table without an owner; then an owner took it over. The writer creates no file."""
+    table = s.filesystem_table("imports")
+    path = table.reference
+    lost_to_nobody(s, convert(s, table))
+    told = s.act(
+        "writer", Transact(table=path, marker=s.attempt(), read_version=0, adds=(DataFile(path="late"),)), table
+    )
+    if isinstance(told.answer, m.Committed):
+        table.versions += 1
+    heard = any(each.operation == told.number for each in s.proposed)
+    s.require(
+        heard or not isinstance(told.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", told=(told,),
+        expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
+        observed=f"`{told.answer}` without asking the owner",
+    )  # fmt: skip
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=NEEDS, dialects=("managedCommit",))
+def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> None:
+    """The owner refused the table: clients go on as before."""
+    table = s.filesystem_table("imports")
+    s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
+    told = convert(s, table)
+    s.require(
+        not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", told=(told,),
+        expected="the owner refused: no ownership change", observed=f"`{told.answer}`",
+    )  # fmt: skip
+    after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    done = s.expect(
+        after, m.Committed, "MC-CONVERT-04", expected="nobody owns the table: the writer creates the file of version 1"
+    )
+    s.require(done.version == 1, "MC-CONVERT-04", told=(after, told), expected="version 1", observed=f"`{done}`")
+    table.versions = 2
+
+
+@check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=NEEDS)
+def a_table_is_given_back_with_one_commit(s: ClientScenario) -> None:
+    """The commit that ends an ownership takes the feature and the owner's properties away together."""
+    table = s.create()
+    s.land(table)
+    request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
+    told = s.act("migrator", request, table)
+    s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    table.ownership.append(request.attempt)
+    table.versions = 3
+
+
+@check(Family.TIMESTAMPS, "ICT-13", side="client")
+def a_table_that_is_stamped_from_the_start_does_not_say_since_when(s: ClientScenario) -> None:
+    """A table that has in-commit timestamps from version 0 on has no enablement properties."""
+    creation = s.creation("created")
+    told = s.act("creator", creation)
+    table = s.created("created", told, s.expect(told, m.Ratified, "PROFILE-CLIENT-02", expected="nobody has that name"))
+    [metadata] = s.actions_of(table, 0, "metaData")
+    named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
+    s.require(
+        not named, "ICT-13", told=(told,), expected="timestamps count from version 0 on: nothing says since when",
+        observed=f"{named} are set",
+    )  # fmt: skip
