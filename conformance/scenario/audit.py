@@ -249,8 +249,9 @@ def after(before: Before, content: str) -> Before:
         metadata = action.get("metaData", metadata)
         info = action.get("commitInfo", info)
     timestamp = info.get("inCommitTimestamp")
+    enabled = (metadata.get("configuration") or {}).get(TIMESTAMPS, "").lower() == "true"
     return Before(
-        timestamp=timestamp if isinstance(timestamp, int) else before.timestamp,
+        timestamp=timestamp if isinstance(timestamp, int) and enabled else before.timestamp,
         protocol=protocol,
         metadata=metadata,
         transactions=before.transactions | {info["txnId"]} if "txnId" in info else before.transactions,
