@@ -381,10 +381,21 @@ class Scenario:
         """Ask for the final log of every table, and complete the history."""
         if self.mortal:
             self.subject.ask("kit", m.Restart())
+        self._find_the_rest()
         logs = [self.log_of(table) if table.final is None else table.final for table in self.tables]
         for log in logs:
             self.recording.final_log(log)
         self.recording.complete()
+
+    def _find_the_rest(self) -> None:
+        """Tables of which the scenario has no handle, because it ended before it got one. Raises `Inconclusive` if what
+        was said of one cannot be looked up any more."""
+        for name in sorted(self.recording.tables - {table.name for table in self.tables} - {NOWHERE}):
+            found = self.subject.ask("kit", m.LoadTable(name=self.physical(name)))
+            if isinstance(found, m.Table):
+                self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
+            elif self.violations:
+                raise Inconclusive(f"the final log of {name} cannot be seen: nobody knows the table")
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
