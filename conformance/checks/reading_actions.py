@@ -14,6 +14,7 @@ from conformance.scenario.snapshots import must_read
 
 def with_checkpoint(log: LogBuilder, version: int) -> None:
     """From now on everything up to the version is known only from a checkpoint."""
+    log.readers = 1
     log.backfill(version)
     log.checkpoint(version)
     log.hide(*(log.commit_name(each) for each in range(version)))

@@ -72,7 +72,7 @@ class ListsRecursively(ModelClient):
         return listed
 
 
-@mutant("LOG-16", "CM-LOG-08", "CM-READ-09", "MC-LOG-03", "MC-FILES-05", "CM-FILES-04", side="client")
+@mutant("LOG-16", "CM-LOG-08", "CM-READ-09", "MC-FILES-05", "CM-FILES-04", side="client")
 class GuessesFromTheStagingFolder(ModelClient):
     """Takes the first staged file of each next version for the commit, and asks no owner."""
 
@@ -157,7 +157,7 @@ class NeverLists(ModelClient):
 
     def _list(self, table: Resolved) -> Listing:
         listed = super()._list(table)
-        return Listing(commits={0: listed.commits[0]})
+        return Listing(commits={v: path for v, path in listed.commits.items() if v == 0})
 
 
 @mutant("LOG-09", "PROFILE-CLIENT-01", side="client")

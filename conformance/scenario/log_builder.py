@@ -56,6 +56,8 @@ class LogBuilder:
     location: str
     table: TableHandle
     actions: dict[int, list[Action]] = field(default_factory=dict)
+    readers: int | None = None
+    """How many readers there were, if each read is another's, who has nothing in memory. None: one reads all."""
     told: dict[int, Told] = field(default_factory=dict)
     """The operations that committed the versions."""
     _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
@@ -132,6 +134,13 @@ class LogBuilder:
     def backfill(self, version: int) -> None:
         """Publish up to a version."""
         self.s.backfill(self.table, version)
+
+    def reader(self) -> str:
+        """Who reads next."""
+        if self.readers is None:
+            return "reader"
+        self.readers += 1
+        return f"reader {self.readers}"
 
     @property
     def latest(self) -> int:

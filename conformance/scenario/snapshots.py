@@ -22,7 +22,7 @@ from conformance.scenario.scenario import Inconclusive, Told
 
 def must_read(
     log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Told] = (),
-    may_refuse: bool = False, about: Sequence[str] = (), client: str = "reader", **asked: Any,
+    may_refuse: bool = False, about: Sequence[str] = (), client: str | None = None, **asked: Any,
 ) -> m.SnapshotRead:  # fmt: skip
     """A read that gives the snapshot of `version`, whole and right. `about`: fields of the answer that the demand is
     about; a reader that cannot tell them leaves the scenario inconclusive. `may_refuse`: the table needs what a reader
@@ -50,7 +50,7 @@ def must_read(
     return snapshot
 
 
-def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: str = "reader", **asked: Any) -> Told:
+def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any) -> Told:
     """A read that must not succeed. How the reader says so is its own affair."""
     told, _ = ask(log, client, **asked)
     if isinstance(told.answer, m.SnapshotRead):
@@ -71,12 +71,12 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
         )  # fmt: skip
 
 
-def ask(log: LogBuilder, /, client: str = "reader", **asked: Any) -> tuple[Told, int]:
+def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Told, int]:
     """A read, and how much the reader had asked its owner before: for `newest_told`."""
-    since = len(log.s.owner.heard)
-    if "path" in asked:
-        return log.s.act(client, m.Snapshot(**asked), log.table), since
-    return log.s.act(client, m.Snapshot(table=log.s.physical(log.name), **asked), log.table), since
+    since, who = len(log.s.owner.heard), log.reader() if client is None else client
+    if "path" not in asked:
+        asked["table"] = log.s.physical(log.name)
+    return log.s.act(who, m.Snapshot(**asked), log.table), since
 
 
 def newest_told(s: ClientScenario, since: int) -> int:
@@ -154,7 +154,7 @@ def _excuse(log: LogBuilder, told: Told, version: int, published: int, known: in
         missed = isinstance(read, m.Rejected) and travels
     if not missed:
         return None
-    if travels and known < version:
+    if travels and request.path is None and known < version:
         return f"a read of a version or a time may be stale, and version {version} is newer than what the reader knew"
     says_so = isinstance(read, m.SnapshotRead) and read.stale and log.s.dialect == "managedCommit"
     enough = not isinstance(read, m.SnapshotRead) or travels or read.version >= published
