@@ -66,6 +66,11 @@ class HistoryWriter:
         self._complete = False
         self._write(header)
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """All that the history names so far."""
+        return frozenset(self._tables)
+
     def invoke(self, client: str, table: str, request: Request) -> int:
         """Call it just before the request is sent. The number that its answer needs."""
         with self._lock:

@@ -33,6 +33,11 @@ class Recording:
         """Requests so far, looks at files included."""
         return self._writer.operations
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """All that a request was about, by their names in the history."""
+        return self._writer.tables
+
     def invoke(self, client: str, table: str, request: m.Request) -> int:
         """Just before a request is sent. The number of the operation, in the history and for its answer."""
         about = translation.request(request) or events.Other(name="observe")
