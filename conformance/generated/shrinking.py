@@ -1,8 +1,8 @@
 """Makes a recorded history small: what has nothing to do with a contradiction is left out of it.
 
-No history is made up. What is left out are observations; a proposal only if its version is not in the final log any
-more, or is said to be from before the history. A candidate counts only if it shows the very contradiction that the
-whole history showed, by the same operations, and shows nothing that the whole one did not.
+No history is made up. What is left out are observations; a proposal only if its version is not in the final log, or is
+said to be from before the history. A candidate counts only if it shows the very contradiction that the whole history
+showed, by the same operations, and breaks no rule that the whole one did not break.
 """
 
 from __future__ import annotations
@@ -13,80 +13,86 @@ from typing import Final
 
 import msgspec
 
-from conformance.checkers.check import check_events
-from conformance.checkers.explanation import Violation
+from conformance.checkers.check import judge
+from conformance.checkers.columns import HistoryColumns
+from conformance.checkers.findings import Finding
 from conformance.history import events
 from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Event
+from conformance.history.operations import operations
 from conformance.history.reading import read_events
 from conformance.history.writing import write_events
-from conformance.results import CaseResult
+from conformance.results import CaseResult, Violation
 
 TRIALS: Final = 600
 """Candidates that are judged. A history is small long before that."""
 
-Key = tuple[str, str, int | None, tuple[int, ...]]
-"""A contradiction: its rule, table and version, and the operations that contradict each other."""
-
 
 def shrunk(result: CaseResult) -> CaseResult:
-    """The result of a failed case, with a smaller history that shows what its first violation by a checker says, and
-    without the violations that the smaller one does not show."""
-    if result.history is None:
+    """The result of a failed case, with a smaller history that shows its first violation by a checker, and without the
+    violations that the smaller one does not show."""
+    named = next((each for each in result.violations if each.rule is not None), None)
+    if named is None or result.history is None:
         return result
     source = _read(result.history)
-    rules = {each.rule for each in result.violations}
-    found = next((each for each in check_events(source).violations if each.rule.value in rules), None)
+    found = next((each for each in _findings(source) if is_the_same(each, named)), None)
     if found is None:
         return result
-    history = shrink(result.history, found)
-    kept = {(each.rule.value, each.version) for each in check_events(_read(history)).violations}
-    violations = [each for each in result.violations if each.rule is None or (each.rule, each.version) in kept]
+    small = _smallest(source, found)
+    kept = _findings(small)
+    violations = [each for each in result.violations if each.rule is None or any(is_the_same(k, each) for k in kept)]
+    stream = io.BytesIO()
+    write_events(stream, small)
+    history = stream.getvalue().decode("utf-8")
     return msgspec.structs.replace(result, history=history, violations=tuple(violations))
 
 
-def shrink(text: str, found: Violation) -> str:
-    """A smaller history, JSON Lines, that shows the same; the same one if there is none."""
-    source = _read(text)
-    allowed = frozenset(_keys(source))
-    wanted = key(found)
-    if wanted not in allowed:
-        return text
-    smaller, trials = True, 0
-    while smaller and trials < TRIALS:
-        smaller = False
-        for candidate in _candidates(source, found):
-            trials += 1
-            keys = _keys(candidate)
-            if wanted in keys and keys <= allowed:
-                source, smaller = candidate, True
-                break
-            if trials >= TRIALS:
-                break
-    stream = io.BytesIO()
-    write_events(stream, source)
-    return stream.getvalue().decode("utf-8")
+def is_the_same(found: Finding, told: Violation) -> bool:
+    """Whether a violation tells of what a checker found: the same operations, and the same rule of the same version."""
+    operations = tuple(each for each in (found.first, found.second) if each is not None)
+    same = (found.rule.value, found.table, found.version) == (told.rule, told.table, told.version)
+    return same and told.operations[: len(operations)] == operations
 
 
 def _read(text: str) -> list[Event]:
     return list(read_events(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
 
 
-def key(found: Violation) -> Key:
-    operations = tuple(operation.id for operation in found.operations[: found.contradicting])
-    return (found.rule.value, found.table, found.version, operations)
-
-
-def _keys(source: list[Event]) -> frozenset[Key]:
+def _findings(source: list[Event]) -> list[Finding]:
+    """None of a history that cannot be judged."""
     try:
-        return frozenset(key(each) for each in check_events(source).violations)
+        return judge(HistoryColumns(operations(source)))[0]
     except InvalidHistoryError:
-        return frozenset()
+        return []
 
 
-def _candidates(source: list[Event], found: Violation) -> Iterator[list[Event]]:
+def _smallest(source: list[Event], wanted: Finding) -> list[Event]:
+    """Nothing more can be left out, unless it is `TRIALS` judgements away."""
+    rules = {each.rule for each in _findings(source)}
+    key = _key(wanted)
+    candidates = _candidates(source, wanted)
+    for _ in range(TRIALS):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        found = _findings(candidate)
+        if len(candidate) < len(source) and key in map(_key, found) and {each.rule for each in found} <= rules:
+            source = candidate
+            candidates = _candidates(source, wanted)
+    return source
+
+
+def _key(found: Finding) -> tuple[object, ...]:
+    return (found.rule, found.table, found.version, found.first, found.second)
+
+
+def _candidates(source: list[Event], found: Finding) -> Iterator[list[Event]]:
     """Smaller histories, the smallest first."""
-    kept = {operation.id for operation in found.operations}
+    kept = {each for each in (found.first, found.second) if each is not None}
+    kept |= {
+        event.id for event in source if isinstance(event, events.Invoke)
+        and found.attempt is not None and getattr(event.request, "attempt", None) == found.attempt
+    }  # fmt: skip
     tables = dict.fromkeys(event.table for event in source if isinstance(event, events.Invoke | events.FileLook))
     for table in tables:
         if table != found.table:
