@@ -168,17 +168,18 @@ def a_tombstone_outlives_other_commits(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
 def a_tombstone_holds_for_every_copy_of_a_request(s: Scenario) -> None:
-    """The network delivers a resolved attempt twice, once while its version is free and once after it was taken by
-    another. Neither lands; the attempt of the other has."""
+    """The network delivers a resolved attempt three times: twice while its version is free, and once after it was taken
+    by another. It never lands; the attempt of the other has."""
     table = s.create()
     request = s.proposal(table, 1)
-    copies = [s.delay("writer", request), s.delay("writer", request)]
+    copies = [s.delay("writer", request) for _ in range(3)]
     for copy in copies:
         s.give_up(copy)
     resolved = not_landed(s, table, request.attempt, "other")
     arrives_late(s, table, copies[0], resolved)
-    won = s.land(table, client="other")
     arrives_late(s, table, copies[1], resolved)
+    won = s.land(table, client="other")
+    arrives_late(s, table, copies[2], resolved)
     landed(s, table, won)
 
 

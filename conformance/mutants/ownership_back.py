@@ -168,3 +168,16 @@ class HandBackIsForgottenInACrash(ModelOwner):
     def _notice(self, table: OwnedTable) -> None:
         table.leaving = None
         super()._notice(table)
+
+
+@mutant("MC-RELEASE-04")
+class RemovesWhatCameAfterIt(ModelOwner):
+    """Asked for a commit of a table that it gave back, it refuses, and removes what filesystem writers have committed
+    since as files that nobody ratified."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and table.leaving is not None:
+            for version in range(table.latest + 1, self._published(table) + 1):
+                self.storage.remove(self._path(table, version))
+        return super().commit(client, request)

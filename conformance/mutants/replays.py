@@ -222,3 +222,30 @@ class RefusedAttemptsAreSaidToHaveLanded(ModelOwner):
         if table is not None and version is not None and version <= table.latest:
             return m.Landed(version=version)
         return super().attempt_outcome(client, request)
+
+
+@mutant("PROFILE-OUTCOME-02")
+class TombstonesHoldForOneRequest(ModelOwner):
+    """It refuses the late request of an attempt that it said never to land, and forgets the attempt with that: the copy
+    that the network delivers next lands."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        answer = super().commit(client, request)
+        if request.table in self.tables:
+            self.tables[request.table].never.discard(request.attempt)
+        return answer
+
+
+@mutant("PROFILE-OUTCOME-01")
+class OutcomesAreToldOnce(ModelOwner):
+    """It tells the outcome of an attempt to the first who asks, and knows nothing of it afterwards."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(storage)
+        self.told: set[str] = set()
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        known = request.attempt in self.told
+        self.told.add(request.attempt)
+        return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
