@@ -1,15 +1,15 @@
 """Makes a recorded history small: what has nothing to do with a contradiction is left out of it.
 
-No history is made up. What is left out are observations; a proposal only if its version is not in the final log, or is
-said to be from before the history. A candidate counts only if it shows the very contradiction that the whole history
-showed, by the same operations, and breaks no rule that the whole one did not break.
+No answer is made up. What is left out are observations; a proposal only if its version is not in the final log, or is
+said to be from before the history, or the log is said to end before it. A candidate counts only if it shows the very
+contradiction that the whole history showed, by the same operations, and breaks no rule that the whole one kept.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeGuard
 
 import msgspec
 
@@ -107,6 +107,9 @@ def _candidates(source: list[Event], found: Finding) -> Iterator[list[Event]]:
     for length in sorted({len(log), len(log) // 2, begun + 4, begun + 2, begun + 1} - {0}, reverse=True):
         if begun < length <= len(log):
             yield _begun_later(source, found.table, length, kept)
+    for length in sorted({begun, (found.version or 0) + 1, len(log) // 2, len(log) - 1} - {0}):
+        if length < len(log):
+            yield _ended_earlier(source, found.table, log[length], kept)
     numbers = [number for event in source if (number := _number(event)) is not None and number not in kept]
     numbers = list(dict.fromkeys(numbers))
     for size in (32, 8, 2, 1):
@@ -136,14 +139,28 @@ def _without_faults(source: list[Event]) -> list[Event]:
 
 def _begun_later(source: list[Event], table: str, length: int, kept: set[int]) -> list[Event]:
     """The first `length` versions are from before the history; the proposals that made them are left out."""
-    attempts: set[str | None] = set()
-    changed: list[Event] = []
-    for event in source:
-        if isinstance(event, events.Witness) and event.table == table and event.version < length:
-            attempts.add(event.attempt)
-            event = msgspec.structs.replace(event, before=True)
-        changed.append(event)
-    made = {
+    changed: list[Event] = [
+        msgspec.structs.replace(event, before=True) if _is_of(event, table) and event.version < length else event
+        for event in source
+    ]
+    made = {event.attempt for event in source if _is_of(event, table) and event.version < length}
+    return _without(changed, _proposals(source, table, made) - kept)
+
+
+def _ended_earlier(source: list[Event], table: str, version: int, kept: set[int]) -> list[Event]:
+    """The log ends before that version; the proposals that made later ones are left out."""
+    rest = [event for event in source if not (_is_of(event, table) and event.version >= version)]
+    made = {event.attempt for event in source if _is_of(event, table) and event.version >= version}
+    return _without(rest, _proposals(source, table, made) - kept)
+
+
+def _is_of(event: Event, table: str) -> TypeGuard[events.Witness]:
+    return isinstance(event, events.Witness) and event.table == table
+
+
+def _proposals(source: list[Event], table: str, attempts: set[str | None]) -> set[int]:
+    """The requests that proposed these attempts."""
+    return {
         event.id
         for event in source
         if isinstance(event, events.Invoke)
@@ -151,7 +168,6 @@ def _begun_later(source: list[Event], table: str, length: int, kept: set[int]) -
         and isinstance(event.request, events.Commit | events.CreateTable)
         and event.request.attempt in attempts
     }
-    return _without(changed, made - kept)
 
 
 def _counted(source: list[Event]) -> list[Event]:

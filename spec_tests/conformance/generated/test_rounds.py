@@ -1,0 +1,117 @@
+"""conformance, layer 4: real clients at the same time find what only a race shows, and accuse nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.named import Here, open_subject
+from conformance.adapters.subject import Subject
+from conformance.checkers.check import check_events
+from conformance.checks.registry import Check, Variant, all_checks
+from conformance.generated.running import run_case
+from conformance.history.reading import read_events
+from conformance.interface.messages import GetCommits, Unknown
+from conformance.models.owner import ModelOwner
+from conformance.results import CaseResult, Layer, Verdict
+from spec_tests.conformance.generated import shared_files
+
+CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
+AT_ONCE = next(check for check in CHECKS if check.name == "real-clients-at-the-same-time")
+KILLED = next(check for check in CHECKS if check.name == "real-clients-that-are-killed")
+INLINE = Variant(dialect="catalogManaged", way="inline")
+STAGED = Variant(dialect="managedCommit", way="staged")
+ROUNDS_TO_RACE = 20
+"""In which an owner without a lock is found out. In the first one, as a rule."""
+
+pytestmark = pytest.mark.processes
+
+
+@contextmanager
+def opened(name: str) -> Iterator[Subject]:
+    subject = open_subject(name)
+    with subject:
+        yield subject
+
+
+def of_files(kind: type[object]) -> str:
+    return f"python:{shared_files.__name__}:{kind.__name__}"
+
+
+@pytest.fixture(scope="module")
+def unlocked() -> Iterator[Subject]:
+    with opened(of_files(shared_files.UnlockedOwner)) as subject:
+        yield subject
+
+
+def test_an_owner_with_a_lock_is_not_accused() -> None:
+    with opened(of_files(shared_files.LockedOwner)) as subject:
+        for check in CHECKS:
+            result = run_case(check, INLINE, subject, seed=1)
+            assert result.verdict is Verdict.PASSED, result.reason or result.violations
+            assert result.operations > 30
+
+
+def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Subject) -> None:
+    result = run_case(AT_ONCE, INLINE, unlocked, seed=1, count=ROUNDS_TO_RACE)
+    assert result.verdict is Verdict.FAILED
+    assert result.history is not None
+    assert len(result.history.splitlines()) <= 20
+    assert result.history.splitlines()[0].count('"unit":"ns"') == 1
+    assert result.violations[0].rule in _rules(result)
+
+
+def test_what_was_found_can_be_looked_for_again(unlocked: Subject) -> None:
+    result = run_case(AT_ONCE, INLINE, unlocked, seed=5, count=ROUNDS_TO_RACE)
+    assert result.reproduction is not None
+    assert isinstance(json.loads(result.reproduction)["seed"], int)
+    again = run_case(AT_ONCE, INLINE, unlocked, reproduction=result.reproduction)
+    assert again.verdict is Verdict.FAILED
+
+
+def test_an_owner_with_one_process_is_raced_too_and_nobody_kills_it() -> None:
+    with opened("model") as subject:
+        result = run_case(KILLED, STAGED, subject, seed=1)
+        assert (result.verdict, result.reason) == (Verdict.PASSED, "")
+
+
+def test_the_reference_goes_on_when_its_clients_are_killed() -> None:
+    with opened("reference") as subject:
+        result = run_case(KILLED, STAGED, subject, seed=1)
+        assert result.verdict is Verdict.PASSED, result.reason or result.violations
+
+
+def test_a_subject_that_is_an_object_of_this_process_has_no_verdict() -> None:
+    """Its clients would only wait for each other."""
+    result = run_case(AT_ONCE, INLINE, InProcess(ModelOwner()))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "at the same time" in result.reason
+
+
+def test_its_processes_end_with_the_subject() -> None:
+    subject = open_subject("model")
+    assert isinstance(subject, Here)
+    beside = subject.beside()
+    assert subject.beside() is beside
+    subject.close()
+    answer = beside.ask("kit", GetCommits(table="orders"))
+    assert isinstance(answer, Unknown)
+    assert "closed" in answer.reason
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_every_check_says_what_it_is_about(check: Check) -> None:
+    assert check.requirements
+    assert check.title.endswith(".")
+
+
+def _rules(result: CaseResult) -> set[str | None]:
+    """What the checkers say of the history of the result."""
+    assert result.history is not None
+    verdict = check_events(list(read_events(io.BytesIO(result.history.encode()))))
+    return {each.rule.value for each in verdict.violations}

@@ -1,0 +1,63 @@
+"""conformance, "Teeth": the kit finds every known-bad subject, by a requirement that it violates, and accuses no good
+one. The whole proof, with ten thousand clean scenarios, is `python -m spec_tests.conformance.teeth --figures`."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.mutants.registry import Mutant
+from conformance.results import Layer, Verdict
+from spec_tests.conformance import kills, teeth
+from spec_tests.conformance.kills import Fate
+
+SLICE = 4
+"""Of generated scenarios for each good subject, check and variant. A hundredth of the whole proof."""
+
+
+@pytest.mark.parametrize("mutant", kills.bad(), ids=lambda mutant: mutant.id)
+def test_a_bad_subject_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> None:
+    found = kills.kill(mutant)
+    assert found.fate is Fate.KILLED, f"{mutant.id}: {found.fate}: {found.note}"
+    assert found.requirement in mutant.violates
+    assert found.operations > 0
+
+
+@pytest.mark.parametrize("name", teeth.innocent())
+def test_a_good_subject_is_not_accused(name: str) -> None:
+    """And gets so far that it could have been."""
+    verdicts = set()
+    for case in kills.cases(kills.identity(name)):
+        result = kills.run(case, name, count=SLICE if case.check.layer is Layer.MODEL else 1)
+        assert result.verdict is not Verdict.FAILED, f"{name}: {case}: {result.violations[0].message}"
+        verdicts.add(result.verdict)
+    assert Verdict.PASSED in verdicts
+
+
+def test_a_subject_that_cannot_start_is_broken_and_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DoesNothing:
+        def hello(self, client: str, request: object) -> object:
+            raise RuntimeError("out of order")
+
+    mutant = Mutant(id="does-nothing", title="Nothing.", make=DoesNothing, side="owner", violates=("MC-COMMIT-01",))
+    monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
+    assert kills.kill(mutant).fate is Fate.BROKEN
+
+
+def test_a_bad_subject_that_does_nothing_wrong_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise `killed` would mean nothing."""
+    good = kills.all_mutants()[kills.good()[0].id] if kills.good() else None
+    from conformance.models.owner import ModelOwner
+
+    make = ModelOwner if good is None or good.side != "owner" else good.make
+    mutant = Mutant(id="innocent", title="Nothing wrong.", make=make, side="owner", violates=("MC-COMMIT-01",))
+    monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
+    monkeypatch.setattr(kills, "DETERMINISTIC", (Layer.EXAMPLE,))
+    assert kills.kill(mutant).fate is Fate.SURVIVED
+
+
+def test_a_bad_subject_that_is_found_by_another_requirement_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    guilty = next(each for each in kills.bad() if each.id == "last-writer-wins")
+    mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
+    monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
+    monkeypatch.setattr(kills, "DETERMINISTIC", (Layer.EXAMPLE,))
+    assert kills.kill(mutant).fate is Fate.WRONGLY
