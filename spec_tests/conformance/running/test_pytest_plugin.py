@@ -84,13 +84,9 @@ def test_known_failures_are_expected_and_stale_ones_fail_the_session(folder: Pat
     ("words", "says"),
     [
         (("--commit-owner-subject", "modell"), "'modell' names no subject"),
-        (("--commit-owner-subject", f"{OURS}:Unmakeable"), "no database"),
         (("--commit-owner-subject", f"stdio:{sys.executable} -c pass"), "`hello`"),
-        (("--commit-owner-subject", ""), "names no subject"),
         (("--commit-owner-subject", "modell", "-n", "2"), "'modell' names no subject"),
-        (("--commit-owner-subject", "model", "--commit-owner-profile", "fast"), "quick, standard, thorough"),
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
-        (("--commit-owner-subject", "model", "--commit-owner-timeout", "soon"), "--commit-owner-timeout"),
     ],
 )
 def test_a_subject_or_option_that_is_unusable_ends_the_session_with_one_message(
