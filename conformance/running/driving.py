@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import tempfile
+from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import msgspec
 
-from conformance.adapters.named import UsageError, open_subject
+from conformance.adapters.named import Here, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.subject import AdapterError, Subject
 from conformance.checks.registry import Check, Variant, all_checks
@@ -45,7 +44,7 @@ class Driven:
             )
         except UsageError as error:
             raise UnusableError(error.problem) from error
-        return _Watched(opened, self.pulse)
+        return self.pulse.watch(opened)
 
     def smoke(self) -> Smoked:
         """The first requests, before any case."""
@@ -82,33 +81,21 @@ class Pulse:
     def __init__(self) -> None:
         self.answers = 0
 
+    def watch(self, subject: Subject) -> Subject:
+        """The same subject, whose answers are counted from now on; so are those of the processes that it is given
+        beside itself, where real clients need them."""
+        asked = subject.ask
 
-class _Watched:
-    """A subject whose answers are counted."""
+        def ask(client: str, request: Request) -> Answer:
+            answer = asked(client, request)
+            self.answers += 1
+            return answer
 
-    def __init__(self, subject: Subject, pulse: Pulse) -> None:
-        self._subject = subject
-        self._pulse = pulse
-        self.identity = subject.identity
-
-    def ask(self, client: str, request: Request) -> Answer:
-        answer = self._subject.ask(client, request)
-        self._pulse.answers += 1
-        return answer
-
-    def close(self) -> None:
-        self._subject.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._subject, name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        subject.ask = ask  # type: ignore[method-assign]
+        if isinstance(subject, Here):
+            beside = cache(lambda: self.watch(started()))
+            started, subject.beside = subject.beside, beside  # type: ignore[method-assign,assignment]
+        return subject
 
 
 class Places:
