@@ -13,7 +13,8 @@ from conformance.generated.steps import CLIENTS, Fate
 from conformance.interface import messages as m
 from conformance.scenario import ownership
 from conformance.scenario.proposals import attempt_of
-from conformance.scenario.scenario import Delayed, Inconclusive, Scenario, TableHandle, Told, in_words
+from conformance.scenario.scenario import Delayed, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.words import in_words
 
 NAMES: Final = ("orders", "returns")
 """Of the tables."""

@@ -20,6 +20,7 @@ from conformance.reports.summary import (
     levels_of,
     plural,
     reason_for,
+    simplest,
     standing,
     summarise,
 )
@@ -92,7 +93,7 @@ def _requirement(result: RunResult, requirement: RequirementResult, folder: Path
         if requirement.requirement in violation.requirements
     ]
     first_of_case = {case.case: (case, violation) for case, violation in reversed(shown)}
-    ordered = sorted(first_of_case.values(), key=lambda pair: (pair[0].operations, pair[0].case))
+    ordered = sorted(first_of_case.values(), key=lambda pair: simplest(pair[0]))
     for case, violation in ordered[:MOST_CASES]:
         yield from _finding(result, case, violation, folder)
     if len(ordered) > MOST_CASES:

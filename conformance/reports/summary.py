@@ -19,6 +19,7 @@ from conformance.results import (
     CaseResult,
     Environment,
     KnownFailure,
+    Layer,
     RequirementResult,
     RequirementVerdict,
     RunResult,
@@ -123,9 +124,13 @@ def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str
 
 
 def failing_cases(result: RunResult) -> list[CaseResult]:
-    """All that have a finding to show, known ones and warnings included, those with the fewest operations first."""
-    found = [case for case in result.cases if case.verdict is Verdict.FAILED]
-    return sorted(found, key=lambda case: (case.operations, case.case))
+    """All that have a finding to show, known ones and warnings included, in the order in which they explain best."""
+    return sorted((case for case in result.cases if case.verdict is Verdict.FAILED), key=simplest)
+
+
+def simplest(case: CaseResult) -> tuple[int, int, str]:
+    """An example says in its title what it is about, a generated case says nothing; then, the fewer operations."""
+    return list(Layer).index(case.layer), case.operations, case.case
 
 
 def accusers(result: RunResult) -> Counter[str]:

@@ -34,7 +34,8 @@ from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary, ClientHost, Heard
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.recording import final_contents
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told, operation_of
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.words import operation_of
 
 
 class ClientScenario(Scenario):

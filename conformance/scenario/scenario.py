@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
-import msgspec
-
 from conformance.adapters.in_process import RAISED, operation
 from conformance.adapters.subject import Subject
 from conformance.checks.registry import Variant, applies
@@ -27,6 +25,7 @@ from conformance.interface import messages as m
 from conformance.results import Violation
 from conformance.scenario import proposals
 from conformance.scenario.recording import NOWHERE, Recording, witnesses
+from conformance.scenario.words import in_words
 
 TRIES: Final = 5
 """Proposals before a subject that refuses by a policy of its own cannot be judged."""
@@ -405,14 +404,3 @@ class Scenario:
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
         commits = listed.commits if isinstance(listed, m.Commits) else ()
         return witnesses(table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership)
-
-
-def in_words(answer: m.Answer) -> str:
-    """An answer as the wire shows it, shortened."""
-    text = msgspec.json.encode(answer).decode("utf-8", "replace")
-    return f"`{operation_of(answer)}` {text}" if len(text) <= 300 else f"`{operation_of(answer)}` {text[:300]}..."
-
-
-def operation_of(answer: m.Answer) -> str:
-    """The name of an outcome, as on the wire."""
-    return str(type(answer).__struct_config__.tag)

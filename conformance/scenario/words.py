@@ -1,0 +1,53 @@
+"""Answers in words, for people: what was told, without the contents of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from conformance.interface import messages as m
+
+LONGEST: Final = 300
+"""Characters of an answer that has no words of its own."""
+
+
+def operation_of(answer: m.Answer) -> str:
+    """The name of an outcome, as on the wire."""
+    return str(type(answer).__struct_config__.tag)
+
+
+def in_words(answer: m.Answer) -> str:
+    """An answer as its author would tell it: the outcome's name on the wire first."""
+    name = f"`{operation_of(answer)}`"
+    match answer:
+        case m.Ratified() | m.Committed() | m.Landed():
+            where = "nothing to commit" if answer.version is None else f"as version {answer.version}"
+            return f"{name} {where}"
+        case m.Conflict():
+            winners = "" if answer.winners is None else f", winners {_versions(answer.winners)}"
+            return f"{name}, {_latest(answer.latest)}{winners}"
+        case m.Gap():
+            return f"{name}, {_latest(answer.latest)}"
+        case m.Rejected() | m.Unknown() | m.Unsupported():
+            retryable = ", retryable" if isinstance(answer, m.Rejected) and answer.retryable else ""
+            return f"{name}{retryable}" + (f" ({answer.reason})" if answer.reason else "")
+        case m.Commits() | m.Table():
+            return f"{name}, {_latest(answer.latest)}, commits {_versions(answer.commits or ())}"
+        case m.SnapshotRead():
+            stale = ", perhaps stale" if answer.stale else ""
+            return f"{name} of version {answer.version}{stale}, {len(answer.files)} files"
+        case m.Observation():
+            return f"{name} of {len(answer.files)} files"
+        case _:
+            text = msgspec.json.encode(answer).decode("utf-8", "replace")
+            return f"{name} {text[:LONGEST]}" + ("..." if len(text) > LONGEST else "")
+
+
+def _latest(version: int | None) -> str:
+    return "no latest version" if version is None else f"latest {version}"
+
+
+def _versions(entries: Iterable[m.CommitEntry]) -> str:
+    return ", ".join(str(entry.version) for entry in entries) or "none"
