@@ -290,16 +290,20 @@ class ModelReader:
         """in-commit timestamps: the latest version that is not later, among those before or those after the
         enablement."""
         latest = self._replay(table, listed, self._target(table, listed, None))
-        if (ENABLEMENT_VERSION in latest.properties) != (ENABLEMENT_TIMESTAMP in latest.properties):
-            raise Refused(f"the table has only one of {ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP}")
         times = self._times(table, listed, latest)
         if latest.enabled_since is not None:
-            after = timestamp >= int(latest.properties.get(ENABLEMENT_TIMESTAMP, 0))
+            after = timestamp >= self._enabled_at(table, listed, latest)
             times = {v: time for v, time in times.items() if (v >= latest.enabled_since) == after}
         reached = [version for version, time in times.items() if time <= timestamp]
         if not reached or times.get(latest.version, timestamp) < timestamp:
             raise Refused(f"{timestamp} is before the first commit or after the last one: {times}")
         return max(reached)
+
+    def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
+        """The time of the enablement; 0: the table was created with the feature."""
+        if (ENABLEMENT_VERSION in latest.properties) != (ENABLEMENT_TIMESTAMP in latest.properties):
+            raise Refused(f"the table has only one of {ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP}")
+        return int(latest.properties.get(ENABLEMENT_TIMESTAMP, 0))
 
     def _times(self, table: Resolved, listed: Listing, latest: State) -> dict[int, int]:
         """Of every version whose commit is still there, unpublished ones included."""

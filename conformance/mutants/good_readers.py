@@ -10,7 +10,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, listing_of
-from conformance.models.reader import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, Actions, Owner, Refused, Resolved, State
+from conformance.models.reader import Actions, Owner, Refused, Resolved, State
 from conformance.mutants.registry import good
 
 
@@ -156,12 +156,8 @@ class RefusesThePluralName(ModelClient):
 class ReadsWithOneEnablementProperty(ModelClient):
     """Needs only one of the two enablement properties."""
 
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        if ENABLEMENT_VERSION in state.properties:
-            time = str(self._time(table, listed, state, int(state.properties[ENABLEMENT_VERSION])))
-            state.metadata = {**state.metadata, "configuration": {ENABLEMENT_TIMESTAMP: time, **state.properties}}
-        return state
+    def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
+        return self._time(table, listed, latest, latest.enabled_since or 0)
 
 
 @good("FREE-TIME-02", side="client")
@@ -184,11 +180,11 @@ class TakesModificationTimesAsTheyAre(ModelClient):
 
 @good(side="client")
 class TellsOnlyFiles(ModelClient):
-    """Tells the version and the files of a snapshot, and nothing else."""
+    """Tells the version and the files of a snapshot, and what it warns of; nothing else."""
 
     def _told(self, state: State, *, stale: bool) -> m.SnapshotRead:
         whole = super()._told(state, stale=stale)
-        return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale)
+        return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale, warnings=whole.warnings)
 
 
 @good(side="client")
