@@ -9,6 +9,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.scenario import Told
+from conformance.scenario.words import in_words
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
 COMPACTION = ("MC-COMPACTION-01", "CM-MAINT-02")
@@ -174,7 +175,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
         told = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         s.require(
             not isinstance(told.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            told=(told,), expected=f"the owner does not allow {job}: it is refused", observed=f"`{told.answer}`",
+            told=(told,), expected=f"the owner does not allow {job}: it is refused", observed=in_words(told.answer),
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))

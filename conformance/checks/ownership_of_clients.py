@@ -13,6 +13,7 @@ from conformance.scenario import proposals
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder
 from conformance.scenario.scenario import TableHandle, Told
+from conformance.scenario.words import in_words
 
 NEEDS = (Profile.OWNERSHIP_TRANSFER,)
 LATE = 4_000_000_000_000
@@ -142,13 +143,13 @@ def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> N
     told = convert(s, table)
     s.require(
         not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", told=(told,),
-        expected="the owner refused: no ownership change", observed=f"`{told.answer}`",
+        expected="the owner refused: no ownership change", observed=in_words(told.answer),
     )  # fmt: skip
     after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     done = s.expect(
         after, m.Committed, "MC-CONVERT-04", expected="nobody owns the table: the writer creates the file of version 1"
     )
-    s.require(done.version == 1, "MC-CONVERT-04", told=(after, told), expected="version 1", observed=f"`{done}`")
+    s.require(done.version == 1, "MC-CONVERT-04", told=(after, told), expected="version 1", observed=in_words(done))
     table.versions = 2
 
 
