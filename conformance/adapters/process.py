@@ -276,6 +276,8 @@ class Process:
 
     def _has_ended(self) -> bool:
         with self._life:
+            if not hasattr(os, "waitid"):  # macOS, with older Pythons: it is reaped a moment too early
+                return self._reaped or self._process.poll() is not None
             look = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return self._reaped or os.waitid(os.P_PID, self._process.pid, look) is not None
 

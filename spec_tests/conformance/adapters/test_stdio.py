@@ -154,8 +154,8 @@ def test_who_waits_while_the_process_is_killed_does_not_learn_what_happened(tmp_
         answers: list[m.Answer] = []
         asking = threading.Thread(target=lambda: answers.append(subject.ask("a", m.GetCommits(table="t"))))
         asking.start()
-        while not any(process.busy for process in subject._processes.values()):
-            pass
+        while asking.is_alive() and not any(process.busy for process in subject._processes.values()):
+            asking.join(0.01)
         subject.ask("kit", m.Crash())
         asking.join(LONG)
         assert isinstance(answers[0], m.Unknown)
