@@ -1,0 +1,72 @@
+"""The reference passes its own kit: every example check, on both sides, in every dialect and way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.reference.client import ReferenceClient
+from conformance.adapters.reference.owner import ReferenceOwner
+from conformance.checks.registry import Check, Family, all_checks
+from conformance.results import CaseResult, Layer, Verdict
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.running import run_case
+
+REFUSED = {
+    "a-commit-that-is-visible-counts-although-nobody-told-the-owner": "it commits no more behind a file that it does "
+    "not know: its ledger may be an old backup, which cannot tell what became of the attempts since then",
+    "a-file-is-its-path-and-its-deletion-vector": "it does not read deletion vectors",
+}
+"""Checks that come to no verdict, because the reference refuses, as it may."""
+
+
+def checks_of(side: str) -> dict[Family, list[Check]]:
+    found: dict[Family, list[Check]] = {}
+    for check in all_checks():
+        if check.side == side and check.layer is Layer.EXAMPLE:
+            found.setdefault(check.family, []).append(check)
+    return found
+
+
+def judged(results: Iterator[tuple[Check, CaseResult]]) -> None:
+    """Nothing is violated, and what came to no verdict is refused for a known reason."""
+    some = False
+    for check, result in results:
+        some = True
+        if check.name in REFUSED:
+            assert result.verdict in (Verdict.INCONCLUSIVE, Verdict.PASSED), result
+        else:
+            told = [violation.message for violation in result.violations]
+            assert result.verdict is Verdict.PASSED, (result.case, result.reason, told)
+    assert some
+
+
+@pytest.mark.parametrize("family", checks_of("owner"), ids=str)
+def test_the_owner_passes_every_check(tmp_path: Path, family: Family) -> None:
+    def results() -> Iterator[tuple[Check, CaseResult]]:
+        with InProcess(ReferenceOwner(tmp_path / "warehouse")) as subject:
+            for check in checks_of("owner")[family]:
+                for variant in check.variants(subject.identity):
+                    yield check, run_case(check, variant, subject)
+
+    judged(results())
+
+
+@pytest.mark.parametrize("family", checks_of("client"), ids=str)
+def test_the_client_passes_every_check(family: Family) -> None:
+    host = ClientHost()
+
+    def results() -> Iterator[tuple[Check, CaseResult]]:
+        with InProcess(ReferenceClient(host.ask)) as subject:
+            for check in checks_of("client")[family]:
+                for variant in check.variants(subject.identity):
+                    yield check, run_case(check, variant, subject, host=host)
+
+    judged(results())
+
+
+def test_what_comes_to_no_verdict_is_no_more_than_that() -> None:
+    assert REFUSED.keys() <= {check.name for check in all_checks()}
