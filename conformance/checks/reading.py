@@ -13,7 +13,8 @@ from conformance.scenario.telling import Entries, Retold, after_an_answer, retel
 APPLIED = ("MC-LOG-06", "CM-LOG-03")
 
 
-@check(Family.READING, "CM-READ-02", "LOG-18", "MC-LOG-03", "CM-READ-09", "MC-READ-08", "LOG-12", *FRESH, side="client")
+@check(Family.READING, "CM-READ-02", "LOG-18", "MC-LOG-03", "CM-READ-09", "MC-READ-05", "MC-READ-08", "LOG-12",
+       "CM-GET-02", "CM-READ-07", *FRESH, side="client")  # fmt: skip
 def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> None:
     """What the owner does not tell because it is published comes from the listing, the rest from the owner."""
     log = table_with(s, 2)

@@ -10,7 +10,7 @@ from conformance.checks.stale_reads_of_clients import FRESH
 from conformance.interface import messages as m
 from conformance.scenario import proposals
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.proposals import BASE_TIME
 from conformance.scenario.snapshots import ask, is_snapshot, must_read
 
@@ -197,8 +197,8 @@ def a_table_with_half_an_enablement_is_read_right_or_refused(s: ClientScenario) 
     plural = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamps"]}
     half = {ENABLEMENT_VERSION: "2"}
     info = proposals.commit_info(s.attempt(), BASE_TIME + 2 * HOUR)
-    log.write(info, proposals.line("protocol", plural), proposals.metadata(s.attempt(), BASE_TIME, half),
-              modified=BASE_TIME + 2 * HOUR)  # fmt: skip
+    changes = (proposals.line("protocol", plural), proposals.metadata(s.attempt(), BASE_TIME, half), gone("file-1"))
+    log.write(info, *changes, modified=BASE_TIME + 2 * HOUR)
     requests: list[dict[str, Any]] = [{}, {"version": 1}, {"timestamp": BASE_TIME + HOUR}]
     for asked in [*requests, {"timestamp": BASE_TIME + 2 * HOUR}]:
         told, _ = ask(log, path=log.location, **asked)

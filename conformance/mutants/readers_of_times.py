@@ -35,6 +35,26 @@ class SearchesAllVersionsByTheirFiles(ModelClient):
 
 
 @mutant("ICT-18", side="client")
+class TakesTheEnablementForEarlier(ModelClient):
+    """A time that is exactly that of the enablement leads to the version before it."""
+
+    def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
+        enabled = super()._enabled_at(table, listed, latest)
+        return enabled + 1 if enabled else 0
+
+
+@mutant("ICT-19", side="client")
+class TravelsNoFurtherThanTheEnablement(ModelClient):
+    """A time before the enablement leads to the enabling version, as if there were none before it."""
+
+    def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
+        latest = self._replay(table, listed, self._target(table, listed, None))
+        if latest.enabled_since is None:
+            return super()._at(table, listed, timestamp)
+        return super()._at(table, listed, max(timestamp, self._enabled_at(table, listed, latest)))
+
+
+@mutant("ICT-18", side="client")
 class KeepsTimesInOrderAcrossTheEnablement(ModelClient):
     """Makes the times of all versions increase, so that a file that was copied late moves the commits after it."""
 
