@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.reader import State
@@ -157,3 +159,45 @@ class GivesUpAfterALostRace(ModelClient):
         super()._catch_up(client, transaction)
         if transaction.checked.version > before:
             raise Conflicting("somebody was faster")
+
+
+@mutant("CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02", side="client")
+class CommitsWhatItCan(ModelClient):
+    """A write that fails its check reports the conflict, and commits the files that it added all the same."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        told = super().transact(client, request)
+        if isinstance(told, m.Conflict) and request.adds:
+            rest = m.Transact(table=request.table, marker=request.marker, adds=request.adds)
+            super().transact(client, rest)
+        return told
+
+
+# Isolation
+
+
+@mutant("CONFLICT-ORDER-08", side="client")
+class TakesEveryAppendForBlind(ModelClient):
+    """Under WriteSerializable it overlooks all added files, also those of a winner that had read something."""
+
+    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
+        if request.isolation is not m.Isolation.WRITE_SERIALIZABLE:
+            super()._check_added(request, base, winner, added)
+
+
+@mutant("CONFLICT-ORDER-08", side="client")
+class ForgetsThatItChangesTheMetadata(ModelClient):
+    """It overlooks a blind append under WriteSerializable although it changes the metadata itself."""
+
+    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
+        unchanged = msgspec.structs.replace(request, set_properties={}, unset_properties=(), replace_table=False)
+        super()._check_added(unchanged, base, winner, added)
+
+
+@mutant("CONFLICT-ORDER-09", side="client")
+class ChecksNothingUnderSnapshotIsolation(ModelClient):
+    """Under SnapshotIsolation it does not look at removed files either."""
+
+    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
+        if request.isolation is not m.Isolation.SNAPSHOT:
+            super()._check_removed(request, base, removed)

@@ -186,7 +186,7 @@ class ForgetsATask(ModelClient):
         return super().transact(client, msgspec.structs.replace(request, adds=kept))
 
 
-@mutant("DELAYED-02", "DELAYED-10", side="client")
+@mutant("DELAYED-01", "DELAYED-02", "DELAYED-10", side="client")
 class CommitsTaskByTask(ModelClient):
     """Every task commits its own files."""
 
@@ -197,12 +197,64 @@ class CommitsTaskByTask(ModelClient):
         return told
 
 
+@mutant("DELAYED-03", "DELAYED-01", "DELAYED-02", "DELAYED-10", side="client")
+class CommitsBeforeTheLastTask(ModelClient):
+    """The driver commits while the last task still writes, and commits what that wrote when it is done."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        told = super().transact(client, msgspec.structs.replace(request, adds=request.adds[:-1] or request.adds))
+        if len(request.adds) < 2 or not isinstance(told, m.Committed):
+            return told
+        return super().transact(client, msgspec.structs.replace(request, adds=request.adds[-1:]))
+
+
+@mutant("DELAYED-02", "DELAYED-05", "DELAYED-10", side="client")
+class DropsFilesOutside(ModelClient):
+    """A file outside the table's folder is left out without a word; the rest of the write lands."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        inside = tuple(file for file in request.adds if not file.path.startswith("/"))
+        return super().transact(client, msgspec.structs.replace(request, adds=inside))
+
+
 @mutant("DELAYED-04", "DELAYED-10", "DELAYED-02", side="client")
 class CommitsDataAsChangeData(ModelClient):
     """Data files are committed as change data: no snapshot has them."""
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         return tuple(each.replace('{"add":', '{"cdc":') for each in super()._actions(transaction, version))
+
+
+# What it reports
+
+
+@mutant("PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client")
+class ReportsTheVersionThatItWanted(ModelClient):
+    """After a lost race it reports the version that it proposed first: there is another's commit."""
+
+    def _transact(self, client: str, transaction: Transaction) -> m.Answer:
+        wanted = transaction.base.version + 1
+        told = super()._transact(client, transaction)
+        return m.Committed(version=wanted) if isinstance(told, m.Committed) and told.version is not None else told
+
+
+@mutant("PROFILE-CLIENT-02", side="client")
+class TakesEveryAnswerForSuccess(ModelClient):
+    """Whatever the owner answers, it reports that its transaction was committed."""
+
+    def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
+        super()._propose(client, transaction, version)
+        return True
+
+
+@mutant("PROFILE-CLIENT-02", side="client")
+class ReportsEmptyCommitsThatAreNotThere(ModelClient):
+    """A transaction without any change is reported as the next version, and never proposed."""
+
+    def _transact(self, client: str, transaction: Transaction) -> m.Answer:
+        if transaction.request == m.Transact(table=transaction.request.table, marker=transaction.request.marker):
+            return m.Committed(version=transaction.base.version + 1)
+        return super()._transact(client, transaction)
 
 
 # Version 0
