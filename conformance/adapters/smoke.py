@@ -20,12 +20,14 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.in_process import RAISED
+from conformance.adapters.smoke_client import ReadableTable
 from conformance.adapters.smoke_identity import contradictions
 from conformance.adapters.smoke_log import Log
 from conformance.adapters.subject import Subject
 from conformance.interface import messages as m
 from conformance.interface.answers import name_of
 from conformance.scenario import proposals
+from conformance.scenario.adversary import ClientHost
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 
@@ -109,10 +111,10 @@ class SmokeReport:
         return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
 
 
-def smoke(subject: Subject) -> SmokeReport:
-    """Ask the first questions. What the subject does beyond that is not looked at. Raises `AdapterError` if it does
-    not speak the interface at all."""
-    return _Smoke(subject).run()
+def smoke(subject: Subject, host: ClientHost | None = None) -> SmokeReport:
+    """Ask the first questions. What the subject does beyond that is not looked at. `host`: where a client under test
+    finds the kit's own owner. Raises `AdapterError` if it does not speak the interface at all."""
+    return _Smoke(subject, host).run()
 
 
 class _StepFailedError(Exception):
@@ -139,8 +141,9 @@ class _Table:
 
 
 class _Smoke:
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, host: ClientHost | None) -> None:
         self.subject = subject
+        self.host = host
         self.identity = subject.identity
         self.steps: list[Step] = []
         self.salt = uuid.uuid4().hex[:8]
@@ -411,5 +414,20 @@ class _Smoke:
     # A client
 
     def _client(self) -> None:
-        """Its operations need the kit's own owner: the cases of a run have it."""
-        self._skip("a snapshot", "the first case of a run asks for one")
+        """Its operations need the kit's own owner."""
+        for feature in self.identity.features:
+            if self.host is None:
+                self._skip(f"{feature}: a snapshot", "it needs the kit's own owner, which a run has")
+            else:
+                with ReadableTable(self.host, feature) as table:
+                    self._step(f"{feature}: a snapshot", lambda table=table: self._read(table))  # type: ignore[misc]
+
+    def _read(self, table: ReadableTable) -> None:
+        says = f"the newest version is {table.version}, published, with the file {table.files[0]!r}: `snapshot_read`"
+        answer = self._ask(m.Snapshot(table=table.name))
+        if isinstance(answer, m.Unsupported):
+            return  # a writer or a maintenance job that reads nothing for others
+        if not isinstance(answer, m.SnapshotRead):
+            self._otherwise(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
+        if (answer.version, answer.files) != (table.version, table.files):
+            self._wrong(says, "a-client-instead-of-an-owner")
