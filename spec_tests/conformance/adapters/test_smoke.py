@@ -102,12 +102,6 @@ BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
             if isinstance(answer, m.Commits) else answer},
         "is named `<version with 20 digits>.<attempt>.json`", "#observe",
     ),
-    "planted files are nowhere": (
-        {"plant": lambda answer: answer,
-         "observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
-            file for file in answer.files if file.name != "smoke.txt"))},
-        "`observe` does not show 'smoke.txt'", "#plant",
-    ),
 }  # fmt: skip
 
 
@@ -143,6 +137,12 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
             m.CommitEntry(version=commit.version) for commit in answer.commits))
             if isinstance(answer, m.Commits) else answer},
         "with neither `file_name` nor `actions`",
+    ),
+    "planted files are nowhere": (
+        {"plant": lambda answer: answer,
+         "observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
+            file for file in answer.files if file.name != "smoke.txt"))},
+        "`observe` does not show 'smoke.txt'",
     ),
     "another latest": (
         {"get_commits": lambda answer: msgspec.structs.replace(answer, latest=5)
