@@ -17,6 +17,12 @@ from conformance.results import CaseResult, RequirementResult, RequirementVerdic
 MOST_REQUIREMENTS: Final = 20
 """That are explained. The reports explain all."""
 _LONGEST: Final = 600
+_VERDICTS: Final = (
+    RequirementVerdict.HELD,
+    RequirementVerdict.VIOLATED,
+    RequirementVerdict.WARNED,
+    RequirementVerdict.INCONCLUSIVE,
+)
 
 
 def show_result(result: RunResult, folder: Path | None) -> None:
@@ -91,21 +97,17 @@ def _show_open(result: RunResult) -> None:
 
 def _coverage(result: RunResult) -> list[str]:
     """For each declared profile, how many of its requirements came to which verdict."""
-    lines = []
     of = {each.id: each.profile for each in load().requirements}
+    lines, without = [], []
     for profile in [Profile.CORE.value, *(each for each in result.subject.profiles if each != Profile.CORE)]:
-        mine = [each for each in result.requirements if of.get(each.requirement) == profile]
-        counts = {
-            verdict: sum(each.verdict is verdict for each in mine)
-            for verdict in (
-                RequirementVerdict.HELD,
-                RequirementVerdict.VIOLATED,
-                RequirementVerdict.WARNED,
-                RequirementVerdict.INCONCLUSIVE,
-            )
-        }
-        words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-        lines.append(f"  {profile:<24} {words or 'no verdict'}")
+        found = [each.verdict for each in result.requirements if of.get(each.requirement) == profile]
+        words = [f"{found.count(verdict)} {verdict}" for verdict in _VERDICTS if verdict in found]
+        if words:
+            lines.append(f"  {profile:<24} {', '.join(words)}")
+        else:
+            without.append(profile)
+    if without:
+        lines.append(f"  no case was about: {', '.join(without)}")
     return lines
 
 

@@ -10,6 +10,7 @@ import pytest
 from conformance import reports
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
+from conformance.checks.registry import all_checks
 from conformance.interface.messages import Hello, Identity
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict
@@ -115,6 +116,16 @@ def test_known_failures_make_a_run_green_and_are_named() -> None:
     assert result.exit_code == ExitCode.INCOMPLETE, "nothing passed"
     assert run("model", known=known).stale == known
     assert run("model", known=known).exit_code == ExitCode.VIOLATION
+
+
+def test_advice_that_is_not_followed_fails_a_strict_run_only() -> None:
+    advice = "CM-CATALOG-05"
+    selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
+    for strict, code in ((False, ExitCode.CONFORMANT), (True, ExitCode.VIOLATION)):
+        result = run("mutant:tells-neither-protocol-nor-metadata", selection=selection, strict=strict)
+        (found,) = [each for each in result.requirements if each.requirement == advice]
+        assert found.verdict is RequirementVerdict.WARNED
+        assert (result.exit_code, result.strict, result.complete) == (code, strict, True)
 
 
 def test_an_owner_that_refuses_everything_is_never_green() -> None:
