@@ -48,7 +48,7 @@ class Driven:
 
     def smoke(self) -> Smoked:
         """The first requests, before any case."""
-        return Smoked(report=smoke(self._subject))
+        return Smoked(report=smoke(self._subject, self._host))
 
     def run(self, task: RunCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface."""
