@@ -119,7 +119,8 @@ application = typer.Typer(
     cls=_Border,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
+    add_completion=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 

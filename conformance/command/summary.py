@@ -41,9 +41,9 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
     for line in _coverage(result):
         show(line)
-    seconds = f" after {result.environment.seconds:.1f} s" if result.environment.seconds else ""
     show(f"{summary.sentence}")
-    show(f"{summary.exit_meaning}{seconds}")
+    seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
+    show(f"{seconds}{summary.exit_meaning}")
     if folder is not None:
         show(f"report: {folder / 'index.html'}")
 
