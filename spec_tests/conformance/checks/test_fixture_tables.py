@@ -1,0 +1,181 @@
+"""The tables that readers are tested with: what is planted is what other implementations read, what is expected is
+told by hand here, and nothing of it is left when a scenario ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import deltalake
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.checks.registry import Variant
+from conformance.interface import messages as m
+from conformance.models.client import ModelClient
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
+from conformance.scenario.scenario import Inconclusive, Violated
+from conformance.scenario.snapshots import differences, must_read, must_refuse
+
+
+def scenario(client: type, dialect: str, way: str = "staged") -> ClientScenario:
+    host = ClientHost()
+    return ClientScenario(InProcess(client(host.ask)), Variant(dialect=dialect, way=way), host, name="fixture")
+
+
+@pytest.fixture(params=["managedCommit", "catalogManaged"])
+def s(request: pytest.FixtureRequest) -> Iterator[ClientScenario]:
+    made = scenario(ModelClient, request.param)
+    yield made
+    made.close()
+
+
+def with_history(s: ClientScenario) -> LogBuilder:
+    log = LogBuilder.create(s, properties={"kit.a": "1"})
+    log.land(file("a"), file("b"), application("loader", 1), domain("d", "first"), domain("e", "kept"))
+    log.land(gone("a"), file("x%20y"), application("loader", 2), domain("d", "first", removed=True))
+    log.land(file("a"))
+    log.backfill(2)
+    return log
+
+
+def test_what_is_expected_is_what_the_commits_say(s: ClientScenario) -> None:
+    log = with_history(s)
+    assert [sorted(log.at(version).files) for version in range(4)] == [[], ["a", "b"], ["b", "x y"], ["a", "b", "x y"]]
+    assert [log.at(version).applications for version in range(3)] == [{}, {"loader": 1}, {"loader": 2}]
+    assert [log.at(version).domains for version in (1, 2)] == [{"d": "first", "e": "kept"}, {"e": "kept"}]
+    assert log.at(3).timestamp == s.timestamp(3)
+    assert log.at(3).properties == {"delta.enableInCommitTimestamps": "true", "kit.a": "1"}
+
+
+def test_a_file_with_another_deletion_vector_is_another_file(s: ClientScenario) -> None:
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    log.land(file("a"))
+    log.land(file("a", deletionVector=vector("one")), gone("a"))
+    log.land(gone("a", deletionVector=vector("two")))
+    assert sorted(log.at(3).files) == ["a"]
+    log.land(gone("a", deletionVector=vector("one")))
+    assert sorted(log.at(4).files) == []
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_another_implementation_reads_a_planted_checkpoint(parts: int) -> None:
+    """Of a managedCommit table, whose published part any reader may read by its path."""
+    s = scenario(ModelClient, "managedCommit")
+    log = with_history(s)
+    log.checkpoint(1, parts=parts)
+    log.hide(log.commit_name(0))
+    found = deltalake.DeltaTable(log.location)
+    assert found.version() == 2
+    assert sorted(path.rpartition("/")[2] for path in found.file_uris()) == ["b", "x y"]
+    s.close()
+
+
+def test_another_implementation_reads_a_planted_compaction() -> None:
+    s = scenario(ModelClient, "managedCommit")
+    log = with_history(s)
+    log.compaction(1, 2)
+    found = deltalake.DeltaTable(log.location)
+    assert sorted(path.rpartition("/")[2] for path in found.file_uris()) == ["b", "x y"]
+    s.close()
+
+
+def test_files_are_as_before_when_a_scenario_ends(s: ClientScenario) -> None:
+    log = with_history(s)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.folder.rglob("*") if path.is_file()}
+    log.checkpoint(2, parts=2)
+    log.v2_checkpoint(1)
+    log.hint(2)
+    log.checksum(2)
+    log.plant(log.commit_name(1), b"")
+    log.touch(2, 5)
+    log.hide(log.commit_name(0), *log.staged())
+    s.conclude()
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.folder.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_a_read_is_compared_field_by_field_and_only_where_it_tells(s: ClientScenario) -> None:
+    log = with_history(s)
+    expected = log.at(3)
+    right = m.SnapshotRead(
+        version=3, files=("x y", "b", "a"), applications={"loader": 2}, domains={"e": "kept"},
+        properties={**expected.properties, "delta.managedCommit.commitOwner": "model"},
+        partitions={"a": None, "b": None, "x y": None},
+    )  # fmt: skip
+    assert differences(log, expected, right) == []
+    assert differences(log, expected, m.SnapshotRead(version=3, files=right.files)) == []
+    absolute = m.SnapshotRead(version=3, files=tuple(f"file://{log.location}/{path}" for path in right.files))
+    assert differences(log, expected, absolute) == []
+    for wrong in (
+        m.SnapshotRead(version=3, files=("a", "b")),
+        m.SnapshotRead(version=3, files=("a", "b", "b", "x y")),
+        m.SnapshotRead(version=3, files=right.files, partitions={"a": "north"}),
+        m.SnapshotRead(version=3, files=right.files, applications={"loader": 1}),
+        m.SnapshotRead(version=3, files=right.files, domains={}),
+        m.SnapshotRead(version=3, files=right.files, properties={}),
+    ):
+        assert len(differences(log, expected, wrong)) == 1
+
+
+class Stale(ModelClient):
+    """Always reads version 1, or nothing newer."""
+
+    says = False
+    refuses = False
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        if self.refuses:
+            return m.Rejected(reason="not this one")
+        return m.SnapshotRead(version=1, files=("a", "b"), stale=self.says)
+
+
+class SaysSo(Stale):
+    says = True
+
+
+class Refuses(Stale):
+    refuses = True
+
+
+def test_a_stale_read_of_a_catalog_managed_table_is_a_violation() -> None:
+    s = scenario(Stale, "catalogManaged")
+    log = with_history(s)
+    with pytest.raises(Violated):
+        must_read(log, 3, "CM-READ-05", expected="version 3")
+    assert s.violations[0].requirements == ("CM-READ-05", "PROFILE-CLIENT-01")
+    assert s.violations[0].operations[1:] == (log.told[3].number,)
+    s.close()
+
+
+def test_a_stale_read_of_a_managed_commit_table_is_one_if_it_hides_what_was_published() -> None:
+    s = scenario(SaysSo, "managedCommit")
+    log = with_history(s)
+    with pytest.raises(Violated):
+        must_read(log, 3, "MC-FILES-09", expected="version 2 is published")
+    s.close()
+
+
+def test_a_stale_read_of_a_managed_commit_table_that_says_so_is_none() -> None:
+    s = scenario(SaysSo, "managedCommit")
+    log = LogBuilder.create(s)
+    log.land(file("a"), file("b"))
+    log.backfill(1)
+    log.land(file("c"))
+    with pytest.raises(Inconclusive):
+        must_read(log, 2, "MC-READ-07", expected="version 2")
+    assert s.violations == []
+    s.close()
+
+
+@pytest.mark.parametrize("dialect", ["managedCommit", "catalogManaged"])
+def test_a_refused_read_is_a_violation_where_a_snapshot_must_be_and_none_where_it_must_not(dialect: str) -> None:
+    s = scenario(Refuses, dialect)
+    log = with_history(s)
+    must_refuse(log, "LOG-11", version=9, expected="there is no version 9")
+    with pytest.raises(Inconclusive):
+        must_read(log, 3, "LOG-30", may_refuse=True, expected="a feature that readers need not support")
+    with pytest.raises(Violated):
+        must_read(log, 3, "LOG-18", expected="version 3")
+    s.close()
