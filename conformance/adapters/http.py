@@ -85,6 +85,8 @@ class HttpSubject:
     def ask(self, client: str, request: Request) -> Answer:
         if self._closed.is_set():
             return gone("it was closed")
+        if isinstance(request, Hello) and request.owner_url is None:
+            request = Hello(owner_url=self._owner_url)
         try:
             answer = self._exchange(client, request)
         except _NoConnectionError as error:

@@ -215,7 +215,7 @@ class Process:
     def last_words(self) -> str:
         """The last lines of its standard error, as the rest of a sentence."""
         lines = bytes(self._last_words).decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-        found = [wire.shown(line).strip("`") for line in lines if line.strip()]
+        found = [wire.printable(line)[: wire.SHOWN] for line in lines if line.strip()]
         return f"; the end of its standard error: {' | '.join(found)}" if found else "; its standard error is empty"
 
     # Ending

@@ -80,6 +80,8 @@ class StdioSubject:
                 return self._crash()
             case Restart():
                 return self._restart(client)
+        if isinstance(request, Hello) and request.owner_url is None:
+            request = Hello(owner_url=self._owner_url)
         process = self._process_of(client)
         if not isinstance(process, Process):
             return process

@@ -62,8 +62,13 @@ def shown(text: bytes | str, longest: int = SHOWN) -> str:
     """A text for an error: on one line, printable, shortened."""
     whole = text if isinstance(text, str) else text[: 4 * longest].decode("utf-8", "replace")
     size = len(text)
-    cut = "".join(character if character.isprintable() else " " for character in whole[:longest]).strip()
+    cut = printable(whole[:longest])
     return f"`{cut}`" if size <= longest else f"`{cut}...` ({size:,} {'characters' if whole is text else 'bytes'})"
+
+
+def printable(text: str) -> str:
+    """On one line, whatever was in it."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
 def asked(call: Call) -> str:

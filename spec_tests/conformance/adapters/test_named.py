@@ -91,6 +91,7 @@ def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
     serve = f"stdio:{shlex.quote(sys.executable)} -m conformance.adapters.serve python:{SUBJECTS}:Client"
     with open_subject(serve, owner=InProcess(ModelOwner()).ask, timeout=60) as subject:
         assert subject.identity.side == "client"
+        assert subject.ask("a", m.Hello()) == subject.identity
         assert subject.ask("a", m.DropTable(table="t")) == m.NotFound()
 
 
