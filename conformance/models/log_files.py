@@ -112,7 +112,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         if path.suffix == ".json":
             return actions_in(path)
-        rows = pq.read_table(path).to_pylist(maps_as_pydicts="strict")
+        rows = pq.read_table(path, use_threads=False).to_pylist(maps_as_pydicts="strict")
     except (OSError, pa.ArrowException) as error:
         raise Unreadable(f"{path.name} cannot be read: {error}") from error
     return [_present(row) for row in rows]

@@ -82,7 +82,7 @@ def parquet(actions: Sequence[dict[str, Any]]) -> bytes:
             schema = schema.remove(schema.get_field_index(kind))
     rows = [{kind: _in_pairs(body) for kind, body in action.items()} for action in actions]
     written = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), written)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), written, compression="none", use_dictionary=False)
     return written.getvalue()
 
 

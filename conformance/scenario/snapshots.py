@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from conformance.checks.registry import applies
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.scenario.client import ClientScenario
@@ -38,12 +39,10 @@ def must_read(
     if excuse:
         raise Inconclusive(f"operation {told.number}: {excuse}")
     because = because or [log.told[version]] if version in log.told else because
-    snapshot = log.s.expect(
-        told, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected=expected, because=because
-    )
+    snapshot = log.s.expect(told, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
     named = ("LOG-09",) if asked.get("version") is not None else requirements
     log.s.require(
-        snapshot.version == version, *named, "PROFILE-CLIENT-01", told=(told, *because), table=log.table,
+        snapshot.version == version, *held(log.s, named), told=(told, *because), table=log.table,
         version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
     )  # fmt: skip
     is_snapshot(log, told, snapshot, *requirements, because=because, about=about, expected=expected)
@@ -55,7 +54,7 @@ def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: s
     told, _ = ask(log, client, **asked)
     if isinstance(told.answer, m.SnapshotRead):
         log.s.fail(
-            *requirements, "PROFILE-CLIENT-01", told=(told,), table=log.table, expected=expected,
+            *held(log.s, requirements), told=(told,), table=log.table, expected=expected,
             observed=f"a snapshot of version {told.answer.version} with the files {list(told.answer.files)}",
         )  # fmt: skip
     return told
@@ -69,6 +68,13 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
             bool(told.answer.warnings), *requirements, told=(told,), table=log.table, version=version,
             expected=expected, observed="a snapshot without a warning",
         )  # fmt: skip
+
+
+def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
+    """The requirements, and if none of them is of this dialect and this way, that a reader reads at all."""
+    if any(applies(each, s.identity, s.variant) for each in requirements):
+        return tuple(requirements)
+    return (*requirements, "PROFILE-CLIENT-01")
 
 
 def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Told, int]:
@@ -94,12 +100,12 @@ def is_snapshot(
     """What was read is the snapshot of its version, as far as the reader tells."""
     if read.version not in log.actions:
         log.s.fail(
-            *requirements, "PROFILE-CLIENT-01", told=(told,), table=log.table, version=read.version,
+            *held(log.s, requirements), told=(told,), table=log.table, version=read.version,
             expected=f"a version of the table, which has {log.latest + 1}", observed=f"version {read.version}",
         )  # fmt: skip
     different = differences(log, log.at(read.version), read)
     log.s.require(
-        not different, *requirements, "PROFILE-CLIENT-01", told=(told, *because), table=log.table, version=read.version,
+        not different, *held(log.s, requirements), told=(told, *because), table=log.table, version=read.version,
         expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
     )  # fmt: skip
     untold = [field for field in about if getattr(read, field) is None]

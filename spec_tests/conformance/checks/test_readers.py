@@ -1,5 +1,6 @@
 """The checks of readers: each passes on the model client on every variant, and every bad reader is found by a
-requirement that it violates. Good readers meet each check on one variant; on all of them in `test_teeth.py`."""
+requirement that it violates. A good reader meets a quarter of the checks, each on one variant; all of them, on all
+variants, in `test_teeth.py`."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_a_bad_reader_is_found_by_a_requirement_that_it_violates(mutant: Mutant)
 def test_a_good_reader_is_not_accused(mutant: Mutant) -> None:
     name = kills.name_of(mutant)
     verdicts = set()
-    for number, check in enumerate(CHECKS):
+    for number, check in enumerate(CHECKS[GOOD.index(mutant) % 4 :: 4]):
         variants = check.variants(kills.identity(name))
         for variant in variants[number % max(len(variants), 1) :][:1]:
             result = kills.run(kills.Case(check=check, variant=variant), name)
