@@ -51,7 +51,7 @@ def a_take_over_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None
     and ratifies its next commits, whoever noticed; if not, the table is a filesystem table, its writers go on, and it
     can be taken over anew."""
     for number, point in enumerate(s.identity.crash_points):
-        table = filesystem_table(s, f"imports {number}")
+        table = filesystem_table(s, f"imports-{number}")
         request = taking_over(s, table)
         told = dies_at(s, point, "migrator", request, table)
         if not isinstance(told.answer, m.Unknown):
@@ -95,7 +95,7 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Told, point: str)
 def a_hand_back_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None:
     """The owner dies while it gives a table back. If the last commit is visible when it is back, it ratifies nothing
     more and everything before is published; if not, the proposal can be sent again, and is ratified then."""
-    tables = [s.create(f"orders {number}") for number, _ in enumerate(s.identity.crash_points)]
+    tables = [s.create(f"orders-{number}") for number, _ in enumerate(s.identity.crash_points)]
     for table in tables:
         s.land(table)
     for table, point in zip(tables, s.identity.crash_points, strict=True):

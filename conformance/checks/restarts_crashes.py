@@ -152,7 +152,7 @@ def a_creation_that_a_crash_interrupts_can_be_sent_again(s: Scenario) -> None:
     """The owner dies while it creates a table. The creator sends the same again: whether the first try got anywhere or
     not, there is the table now, once, and it can be committed to."""
     for number, point in points(s):
-        name = f"orders {number}"
+        name = f"orders-{number}"
         request = s.creation(name)
         told = dies_at(s, point, "creator", request)
         if isinstance(told.answer, m.Ratified):
