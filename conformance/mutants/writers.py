@@ -15,6 +15,7 @@ from conformance.models.owner import STAGING
 from conformance.models.reader import Refused, Resolved
 from conformance.models.storage import LOG, FolderStorage
 from conformance.models.writer import Transaction
+from conformance.mutants.good_writers import PublishesBeforeItGivesBack
 from conformance.mutants.registry import mutant
 from conformance.scenario import proposals
 
@@ -284,3 +285,14 @@ class TakesAnothersVersion0ForItsOwn(ModelClient):
         if isinstance(found, m.Table):
             return m.Ratified(version=0, table=found.table)
         return self.owner(client, request)
+
+
+# Publishing
+
+
+@mutant("MC-RELEASE-09", side="client")
+class PublishesOverWhatIsThere(PublishesBeforeItGivesBack):
+    """It publishes commits by writing their files, whether these are there or not."""
+
+    def _place(self, storage: FolderStorage, path: str, content: str, modified: int) -> None:
+        storage.put(path, content, modified)
