@@ -65,8 +65,9 @@ def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
 @pytest.mark.xdist_group("spark")
 def test_the_first_five_minutes_go_as_the_readme_says(tmp_path: Path) -> None:
     """Shell, then Python, then PySpark, in the order of the README and in one directory."""
-    shell, development = blocks("sh")
+    shell, kit, development = blocks("sh")
     run(["bash", "-euo", "pipefail"], tmp_path, shell.code)
+    run(["bash", "-euo", "pipefail"], tmp_path, kit.code)
     run(["bash", "-euo", "pipefail"], REPOSITORY, development.code)
     for block in [*blocks("python"), *blocks("python", "needs: spark")]:
         run([sys.executable, "-"], tmp_path, block.code)
