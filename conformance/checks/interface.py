@@ -1,0 +1,201 @@
+"""The interface itself: that a subject stays who it says it is, answers everything, and lets the kit look and touch.
+
+What `conformance.md`, "The shared interface", asks of every subject before anything that it says can be judged.
+"""
+
+from __future__ import annotations
+
+from conformance.adapters.smoke_identity import contradictions
+from conformance.checks.registry import Family, check
+from conformance.interface.messages import (
+    AttemptOutcome,
+    BackfillToVersion,
+    Commit,
+    Conflict,
+    DropTable,
+    GetCommits,
+    Hello,
+    Identity,
+    Landed,
+    LoadTable,
+    MaintenancePolicy,
+    NotFound,
+    NotLanded,
+    Observation,
+    Observe,
+    Policy,
+    Ratified,
+    Rejected,
+    Request,
+    Table,
+    Unsupported,
+)
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import hands, proposals, reads
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+
+NOBODYS = "no-such-table"
+OUTCOMES = "PROFILE-CORE-03"
+LOOKED_AT = "PROFILE-CORE-02"
+TOUCHED = "PROFILE-STORAGE-01"
+
+
+@check(Family.INTERFACE, "PROFILE-CORE-01")
+def a_subject_stays_who_it_says_it_is(s: Scenario) -> None:
+    """Asked who it is, by several clients, before and after a commit, a subject says the same each time, and nothing in
+    it contradicts the rest: its profiles, and the ways to commit that it offers."""
+    table = s.create()
+    for client in ("first", "second"):
+        told = s.ask(client, Hello())
+        identity = s.expect(told, Identity, "PROFILE-CORE-01", expected="who the subject is")
+        wrong = contradictions(identity)
+        s.require(not wrong, "PROFILE-CORE-01", told=(told,), expected="what a subject says of itself fits together",
+                  observed="; ".join(wrong))  # fmt: skip
+        s.require(identity == s.identity, "PROFILE-CORE-01", told=(told,),
+                  expected="a subject says the same of itself whenever it is asked",
+                  observed=f"first it was {s.identity}, and now it is {identity}"[:900])  # fmt: skip
+        s.land(table, client=client)
+
+
+@check(Family.INTERFACE, LOOKED_AT)
+def the_log_can_be_looked_at(s: Scenario) -> None:
+    """A stranger who lists the log sees every file with its size and, if asked for it, its content; two looks with
+    nothing in between show the same."""
+    table = s.create()
+    s.land(table)
+    s.observe(table)
+    s.backfill(table, 1)
+    files = s.observe(table)
+    for file in files:
+        size = None if file.content is None else len(file.content.encode("utf-8", "surrogateescape"))
+        s.require(size == file.size, LOOKED_AT, table=table,
+                  expected=f"`{file.name}` has {file.size} bytes: contents were asked for, so these are told",
+                  observed="no content was told" if size is None else f"{size} bytes were")  # fmt: skip
+    answer = s.subject.ask("stranger", Observe(table=table.reference, contents=False))
+    names = sorted(file.name for file in answer.files) if isinstance(answer, Observation) else None
+    s.require(names == sorted(file.name for file in files), LOOKED_AT, table=table,
+              expected=f"without contents the same files are listed: {[file.name for file in files]}",
+              observed=f"{names}")  # fmt: skip
+
+
+@check(Family.INTERFACE, OUTCOMES)
+def requests_about_no_table_are_answered(s: Scenario) -> None:
+    """Whatever is asked of a table that does not exist is answered: that there is none, or a refusal; nothing is
+    ratified. A table that exists is not affected."""
+    table = s.create()
+    attempt = s.attempt()
+    asked: list[Request] = [
+        Commit(table=NOBODYS, version=1, attempt=attempt, actions=proposals.append(attempt, s.timestamp(1))),
+        GetCommits(table=NOBODYS),
+        BackfillToVersion(table=NOBODYS, version=1),
+    ]
+    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
+        asked.append(AttemptOutcome(table=NOBODYS, attempt=s.attempt()))
+    if Profile.MAINTENANCE_POLICY.value in s.identity.profiles:
+        asked.append(MaintenancePolicy(table=NOBODYS))
+    if Profile.DISCOVERY.value in s.identity.profiles:
+        asked += [LoadTable(name=s.physical(NOBODYS)), DropTable(table=NOBODYS)]
+    for request in asked:
+        told = s.ask("lost", request)
+        s.require(not isinstance(told.answer, Ratified | Table | Landed), OUTCOMES, told=(told,),
+                  expected="there is no such table: `not_found`, or another refusal",
+                  observed=str(told.answer)[:300])  # fmt: skip
+    s.land(table)
+
+
+@check(Family.INTERFACE, OUTCOMES)
+def unusual_requests_are_answered(s: Scenario) -> None:
+    """Ranges that are empty, that are the wrong way round or that begin after the latest version, a backfill to a
+    version that was published from the start, a proposal of a version far away: each gets an answer that belongs to
+    it."""
+    table = s.create()
+    s.land(table)
+    for start, end in ((5, 2), (9, None), (2, 9), (0, 0)):
+        told = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
+        beyond = [] if isinstance(told.answer, Rejected | NotFound) else [
+            commit.version for commit in getattr(told.answer, "commits", ()) if commit.version > 1]  # fmt: skip
+        s.require(not beyond, OUTCOMES, told=(told,), table=table, expected="there is no version above 1",
+                  observed=f"{beyond} are listed")  # fmt: skip
+    s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
+    far = s.commit(table, 2**40, client="hasty")
+    s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", told=(far,), table=table,
+              expected="version 1 is the latest: such a version is refused", observed="it is ratified")  # fmt: skip
+    s.land(table)
+    reads.ask(s, table)
+
+
+@check(Family.INTERFACE, "PROFILE-CORE-07")
+def what_a_declared_profile_needs_is_supported(s: Scenario) -> None:
+    """Every operation that belongs to a profile which the subject declares is supported: to find a table, to learn what
+    became of an attempt, to ask for the maintenance policy, to drop a table."""
+    table = s.create()
+    profiles = s.identity.profiles
+    asked: list[tuple[Profile, Request, tuple[type, ...]]] = [
+        (Profile.DISCOVERY, LoadTable(name=s.physical(table.name)), (Table,)),
+        (Profile.ATTEMPT_OUTCOME, AttemptOutcome(table=table.reference, attempt=s.attempt()), (NotLanded,)),
+        (Profile.MAINTENANCE_POLICY, MaintenancePolicy(table=table.reference), (Policy,)),
+    ]
+    for profile, request, kinds in asked:
+        if profile.value in profiles:
+            told = s.ask("client", request, table)
+            s.expect(told, kinds, "PROFILE-CORE-07", may_refuse=True,
+                     expected=f"the subject declares `{profile}`: it answers what belongs to that")  # fmt: skip
+    s.land(table)
+    if Profile.DISCOVERY.value in profiles:
+        discarded = s.create("discarded")
+        told = s.ask("client", DropTable(table=discarded.reference))
+        s.require(not isinstance(told.answer, Unsupported), "PROFILE-CORE-07", told=(told,),
+                  expected="the subject declares `discovery`: tables can be dropped",
+                  observed="unsupported")  # fmt: skip
+
+
+def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
+    """The content of a file of the log, or None."""
+    return next((each.content or "" for each in s.observe(table) if each.name == file), None)
+
+
+@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,))
+def what_the_kit_plants_is_there(s: Scenario) -> None:
+    """A file that the kit plants in the staging folder is there for every stranger, can be replaced, is left alone by a
+    put-if-absent, and is gone when the kit removes it. The table does not mind."""
+    table = s.create()
+    own = s.attempt()
+    file = f"{hands.STAGING[s.dialect]}/{hands.staged_name(9, own)}"
+    first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
+    steps: list[tuple[Told, str | None]] = []
+
+    def stands(told: Told, content: str | None) -> None:
+        steps.append((told, content))
+        found = seen(s, table, file)
+        s.require(found == content, TOUCHED, told=[each for each, _ in steps[-2:]], table=table,
+                  expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
+                  observed="there is no such file" if found is None else f"it says {found[:200]!r}")  # fmt: skip
+
+    stands(hands.plant(s, table, file, first), first)
+    stands(hands.plant(s, table, file, second), second)
+    told = hands.plant(s, table, file, first, if_absent=True)
+    stands(told, second)
+    s.require(isinstance(told.answer, Conflict), TOUCHED, told=(told,), table=table,
+              expected="the file is there: a put-if-absent is answered as a conflict", observed="`done`")  # fmt: skip
+    stands(hands.remove(s, table, file), None)
+    stands(hands.plant(s, table, file, first, if_absent=True), first)
+    s.land(table)
+
+
+@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,), ways=("staged",))
+def what_the_kit_stages_can_be_proposed(s: Scenario) -> None:
+    """A staged file that the kit writes is a proposal like any other once its name is sent to the owner; and the log
+    that the owner publishes to is the one in which the kit wrote it."""
+    table = s.create()
+    proposal = hands.stage(s, table)
+    told = s.ask("writer", proposal)
+    if isinstance(told.answer, Rejected) and hands.staged_name(1, proposal.attempt) not in hands.staged(s, table):
+        s.fail(TOUCHED, told=(told,), expected="the staged file is there", observed="it is not")
+    if isinstance(told.answer, Rejected | Unsupported):
+        raise Inconclusive(f"operation {told.number}: the subject does not take files that its writers staged")
+    s.expect(told, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
+    table.versions += 1
+    s.backfill(table, 1)
+    published = s.published(table).get(1, "")
+    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, told=(told,), table=table, version=1,
+              expected="the kit's file is published", observed=repr(published)[:300])  # fmt: skip
