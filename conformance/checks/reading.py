@@ -84,6 +84,28 @@ def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
     must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog tells the newest version")
 
 
+@check(Family.READING, "CM-READ-04", "LOG-11", side="client", dialects=("catalogManaged",))
+def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
+    """A version that was published after the catalog answered does not exist for that read, though its file does."""
+    log = table_with(s, 2)
+    must_read(log, 2, "LOG-09", version=2, expected="version 2 was ratified before the read began")
+
+    def one_more() -> None:
+        log.land(file("file-3"))
+        log.backfill(3)
+
+    after_an_answer(s, one_more)
+    told, since = ask(log, version=3)
+    if isinstance(told.answer, m.SnapshotRead):
+        s.require(
+            newest_told(s, since) >= 3, "CM-READ-04", "LOG-11", told=(told, log.told[3]), table=log.table, version=3,
+            expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
+            observed="a snapshot of version 3, of which the catalog has not told",
+        )  # fmt: skip
+        is_snapshot(log, told, told.answer, "CM-READ-04")
+    must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog tells of it")
+
+
 @check(Family.READING, "MC-FILES-09", "LOG-09", side="client", dialects=("managedCommit",), ways=("direct",))
 def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> None:
     """A commit of a managedCommit table that became visible by put-if-absent is committed, also while its owner still

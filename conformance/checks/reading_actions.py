@@ -56,6 +56,23 @@ def a_file_is_its_path_and_its_deletion_vector(s: ClientScenario) -> None:
     must_read(log, 5, "LOG-30", may_refuse=True, expected="the file that the checkpoint has is removed")
 
 
+@check(Family.READING, "LOG-30", side="client")
+def a_deletion_vector_that_goes_takes_no_file_with_it(s: ClientScenario) -> None:
+    """A file is written anew without the deletion vector that it had: the commit adds its path without one, and removes
+    it with one. Nothing in the table has a vector any more, so that readers need not support them."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    log.readers = 0
+    log.land(file("a"), file("b"))
+    must_read(log, 1, "LOG-30", may_refuse=True, expected="two files, and none with a deletion vector")
+    log.land(file("a", deletionVector=vector("first")), gone("a"))
+    log.land(file("a"), gone("a", deletionVector=vector("first")))
+    must_read(log, 3, "LOG-30", may_refuse=True,
+              expected="version 3 adds a without a deletion vector, and removes a with one: a is there")  # fmt: skip
+    log.land(gone("b", deletionVector=vector("never there")))
+    must_read(log, 4, "LOG-30", may_refuse=True,
+              expected="b never had the deletion vector with which version 4 removes it: b is there")  # fmt: skip
+
+
 @check(Family.READING, "LOG-31", side="client")
 def the_latest_of_its_kind_holds(s: ClientScenario) -> None:
     """Of metadata, of each application's transaction and of each domain the last one counts; a domain may go."""

@@ -11,9 +11,11 @@ from typing import Any
 
 from conformance.checks.registry import Family, check
 from conformance.checks.stale_reads_of_clients import FRESH
+from conformance.interface import messages as m
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
 from conformance.scenario.snapshots import must_read, must_refuse, must_report
+from conformance.scenario.telling import retell
 
 
 def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuilder:
@@ -43,6 +45,23 @@ def a_checkpoint_stands_for_the_commits_before_it(s: ClientScenario) -> None:
         expected="the checkpoint of version 2 stands for the commits 0 to 2; 3 and 4 come on top of it",
     )  # fmt: skip
     must_read(log, 2, "LOG-18", version=2, expected="version 2 is what its checkpoint says")
+
+
+@check(Family.READING, "LOG-18", "LOG-08", side="client")
+def a_checkpoint_stands_for_commits_that_the_owner_lists_too(s: ClientScenario) -> None:
+    """An owner may list an old commit that it does not know to be published. With a checkpoint after it, it is part of
+    that, and not applied once more."""
+    log = history(s, published=0)
+    listed = s.listed(log.table) or (m.CommitEntry(version=1),)
+    log.backfill(4)
+    must_read(log, 3, "LOG-18", version=3, expected="all commits are there, and no checkpoint")
+    log.checkpoint(3)
+    retell(s, lambda _, latest: (listed[:1], latest))
+    must_read(
+        log, 3, "LOG-18", "LOG-08", version=3,
+        expected="the checkpoint of version 3; that the owner lists version 1, too, makes no difference",
+    )  # fmt: skip
+    must_read(log, 4, "LOG-18", "LOG-08", expected="the checkpoint of version 3, and commit 4")
 
 
 @check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", side="client")

@@ -24,6 +24,20 @@ class ForgetsTheFirstCommitAfterACheckpoint(ModelClient):
         return state
 
 
+@mutant("LOG-18", side="client")
+class AppliesWhatTheOwnerListsOnceMore(ModelClient):
+    """Applies all commits that the owner lists on top of the checkpoint, also those that the checkpoint stands for."""
+
+    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
+        state = super()._replay(table, listed, target)
+        start = self._start(listed, target)
+        for version in sorted(version for version in table.owned if version <= start.version):
+            self._apply(start, start.version, self._commit(table, listed, table.owned, version))
+        if start.version == target:
+            state.files = start.files
+        return state
+
+
 @mutant("MC-CHECKPOINT-02", "LOG-18", side="client")
 class StartsFromTheOldestCheckpoint(ModelClient):
     """Takes the first checkpoint of the listing instead of the newest one."""
