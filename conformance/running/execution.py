@@ -190,7 +190,7 @@ class _Run:
             identity=identity,
             planned=planned,
             everything=plan(identity, options.profile, options.seed).order,
-            pending=deque(planned.cases),
+            pending=deque(planned.in_turn()),
         )
 
     # Handing out

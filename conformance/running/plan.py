@@ -1,7 +1,8 @@
 """Which cases a run consists of, in which order, and with which seeds.
 
-Cheap layers come first, so that a bug that an example shows is known within seconds. The seed of a case follows from
-the run's seed and the case's name alone: neither the selection nor the number of workers changes what a case does.
+Cheap layers come first, and of every check one variant, so that most bugs are known within seconds. The seed of a case
+follows from the run's seed and the case's name alone: neither the selection nor the number of workers changes what a
+case does.
 """
 
 from __future__ import annotations
@@ -43,6 +44,18 @@ class Plan:
     cases: tuple[PlannedCase, ...]
     skipped: tuple[CaseResult, ...]
     """Checks for this side that cannot be run on the subject, and why."""
+
+    def in_turn(self) -> list[PlannedCase]:
+        """The order in which the cases are run: of every check one variant, then of every check another one. What a
+        check finds it mostly finds on all of them, so that the first failure comes early."""
+        by_check: dict[str, list[PlannedCase]] = {}
+        for case in self.cases:
+            by_check.setdefault(case.check.name, []).append(case)
+        turns: dict[str, int] = {}
+        for number, cases in enumerate(by_check.values()):
+            first = number % len(cases)
+            turns.update({case.name: turn for turn, case in enumerate(cases[first:] + cases[:first])})
+        return sorted(self.cases, key=lambda case: (LAYERS.index(case.check.layer), turns[case.name]))
 
     @property
     def order(self) -> tuple[str, ...]:

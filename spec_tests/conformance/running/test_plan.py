@@ -32,6 +32,18 @@ def test_cheap_layers_come_first_and_the_core_families_lead() -> None:
     assert cases[0].check.layer is Layer.EXAMPLE
 
 
+def test_every_check_has_its_first_turn_before_any_has_its_second_one() -> None:
+    planned = plan(OWNER, QUICK, 7)
+    turns = planned.in_turn()
+    assert sorted(case.name for case in turns) == sorted(case.name for case in planned.cases)
+    examples = [case for case in turns if case.check.layer is Layer.EXAMPLE]
+    assert examples == turns[: len(examples)], "cheap layers come first"
+    checks = {case.check.name for case in examples}
+    first = examples[: len(checks)]
+    assert {case.check.name for case in first} == checks
+    assert {str(case.variant) for case in first} == {str(case.variant) for case in examples}
+
+
 def test_a_case_keeps_its_seed_whatever_is_selected_and_gets_another_from_another_run_seed() -> None:
     everything = {case.name: case.seed for case in plan(OWNER, QUICK, 7).cases}
     chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
