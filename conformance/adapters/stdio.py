@@ -1,6 +1,6 @@
 """A subject behind its standard input and output: `stdio:COMMAND WITH ARGUMENTS`.
 
-One process answers all clients; or, if `hello` says `shared_state`, each simulated client has a process of its own.
+One process answers all clients; or, if `hello` says `shared_state`, simulated clients have processes of their own.
 All of them find the folder named by `CONFORMANCE_DIRECTORY`, which is empty at first and survives their restarts.
 
 The adapter itself is the hand that crashes a subject: `crash` without a point is a SIGKILL, `restart` starts the
@@ -24,8 +24,9 @@ from conformance.adapters.process import Process
 from conformance.adapters.subject import GONE, TIMEOUT, AdapterError, gone
 from conformance.interface.messages import Answer, Crash, Done, Hello, Identity, Rejected, Request, Restart, Unknown
 
-MOST_PROCESSES: Final = 32
-"""Of a subject with shared state at the same time. Those of clients that asked nothing for longest end first."""
+PROCESSES: Final = 3
+"""Of a subject with shared state, where nothing happens at the same time: enough to see what one of them does not know
+of another. More would only have to be started, again after every crash."""
 
 
 class StdioSubject:
@@ -53,8 +54,12 @@ class StdioSubject:
         self._lock = threading.Lock()
         self._alive: set[Process] = set()
         """All that have to be ended, those that have not answered `hello` yet included."""
-        self._processes: dict[str, Process] = {}
-        """By client; with one process for all, that of client ''. Those that were used last come last."""
+        self._processes: dict[int, Process] = {}
+        self.processes = PROCESSES
+        """With shared state: each client has a process of its own, up to this number; then they share them in turn.
+        Whoever lets clients work at the same time raises it first."""
+        self._numbers: dict[str, int] = {"kit": 0}
+        """By client, in the order in which they came."""
         self._ended = ""
         """Why there is no process, and none may be started."""
         try:
@@ -69,7 +74,7 @@ class StdioSubject:
             more = "" if answer.reason.startswith(GONE) else process.last_words()
             raise AdapterError(f"{self._name} does not answer `hello`: {answer.reason}{more}")
         identity = wire.identity_of(answer, self._name)
-        self._processes["kit" if identity.shared_state else ""] = process
+        self._processes[0] = process
         return identity
 
     # Asking
@@ -91,41 +96,36 @@ class StdioSubject:
         return answer
 
     def kill(self, client: str) -> None:
-        """End the client's process at once (without shared state: everybody's). Requests that wait are `Unknown`; the
-        client's next request starts a process anew, if there is shared state."""
+        """End the client's process at once (without shared state: everybody's). Requests that wait for it are
+        `Unknown`; with shared state the next one starts a process anew."""
         with self._lock:
-            process = self._processes.get(self._seat(client))
-            if process is not None and self.identity.shared_state:
-                del self._processes[self._seat(client)]
+            place = self._place(client)
+            process = self._processes.get(place)
+            if self.identity.shared_state:
+                self._processes.pop(place, None)
         if process is not None:
             process.kill("it was killed, as asked")
             if self.identity.shared_state:
                 self._end(process)
 
-    def _seat(self, client: str) -> str:
-        return client if self.identity.shared_state else ""
+    def _place(self, client: str) -> int:
+        """Which of the processes is the client's."""
+        if not self.identity.shared_state:
+            return 0
+        return self._numbers.setdefault(client, len(self._numbers)) % self.processes
 
     def _process_of(self, client: str) -> Process | Answer:
         """The client's process, started if need be; or why it has none, as its answer."""
         with self._lock:
             if self._ended:
                 return gone(self._ended)
-            seat = self._seat(client)
-            process = self._processes.pop(seat, None)
-            if process is None:
-                self._make_room()
+            place = self._place(client)
+            if place not in self._processes:
                 process, answer = self._greeted()
                 if process is None:
                     return answer
-            self._processes[seat] = process
-            return process
-
-    def _make_room(self) -> None:
-        if len(self._processes) >= MOST_PROCESSES:
-            for seat, process in list(self._processes.items()):
-                if not process.busy:
-                    self._end(self._processes.pop(seat))
-                    return
+                self._processes[place] = process
+            return self._processes[place]
 
     # Starting and ending
 
@@ -166,7 +166,7 @@ class StdioSubject:
                 self._ended = f"it did not start again: {reason}"
                 return Rejected(reason=self._ended) if reason.startswith(GONE) else Unknown(reason=self._ended)
             self._ended = ""
-            self._processes[self._seat(client)] = process
+            self._processes[self._place(client)] = process
         return Done()
 
     def _end_all(self, why: str) -> None:

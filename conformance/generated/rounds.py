@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Barrier, BrokenBarrierError, Event, Thread
 from typing import Any, Final
@@ -72,7 +72,8 @@ class Rounds:
         )  # fmt: skip
         ended: Stopped | None = None
         try:
-            Round(scenario, seed).run(creators, writers, kills=kills)
+            with _apart(self.subject):
+                Round(scenario, seed).run(creators, writers, kills=kills)
         except Stopped as stopped:
             ended = stopped
         result = finish(self.check, self.variant, self.subject, scenario, ended)
@@ -104,6 +105,19 @@ def at_once(subject: Subject) -> Subject | None:
     if isinstance(subject, Here):
         return subject.beside()
     return subject if isinstance(subject, StdioSubject | HttpSubject) else None
+
+
+@contextlib.contextmanager
+def _apart(subject: Subject) -> Iterator[None]:
+    """For the while no two clients share a process, where there are several."""
+    if not isinstance(subject, StdioSubject):
+        yield
+        return
+    before, subject.processes = subject.processes, 2**16
+    try:
+        yield
+    finally:
+        subject.processes = before
 
 
 @dataclass

@@ -11,8 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conformance.adapters import stdio
-from conformance.adapters.stdio import StdioSubject
+from conformance.adapters.stdio import PROCESSES, StdioSubject
 from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
 
@@ -78,16 +77,14 @@ def test_with_shared_state_each_client_has_a_process_of_its_own(tmp_path: Path) 
     assert pids(tmp_path) == []
 
 
-def test_of_many_clients_those_that_were_silent_for_longest_lose_their_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stdio, "MOST_PROCESSES", 3)
+def test_there_are_no_more_processes_than_are_wanted_and_clients_share_them_in_turn(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        first = whoever(subject, "client 0")
-        for number in range(1, 5):
-            whoever(subject, f"client {number}")
-        assert len(pids(tmp_path)) <= 3
-        assert whoever(subject, "client 0") != first
+        everybody = {whoever(subject, f"client {number}") for number in range(8)}
+        assert len(everybody) == len(pids(tmp_path)) == PROCESSES
+    assert none_left(tmp_path)
+    with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
+        subject.processes = 6
+        assert len({whoever(subject, f"client {number}") for number in range(8)}) == 6
 
 
 def test_answers_find_those_who_asked_however_many_ask_at_once(subject: StdioSubject) -> None:
