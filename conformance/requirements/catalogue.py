@@ -189,7 +189,7 @@ class Aside(_Entry, frozen=True, kw_only=True):
     about: str
 
 
-class Catalogue(_Value, frozen=True, kw_only=True):
+class Catalogue(_Value, frozen=True, kw_only=True, dict=True):
     """Everything that the kit knows about its documents."""
 
     documents: tuple[Document, ...]
@@ -204,7 +204,11 @@ class Catalogue(_Value, frozen=True, kw_only=True):
 
     def requirement(self, identifier: str) -> Requirement:
         """The requirement of that id. Raises `KeyError`."""
-        return _by_id(self)[identifier]
+        return self._by_id[identifier]
+
+    @functools.cached_property
+    def _by_id(self) -> dict[str, Requirement]:
+        return {requirement.id: requirement for requirement in self.requirements}
 
 
 class DocumentFile(_Value, frozen=True, kw_only=True):
@@ -243,8 +247,3 @@ def catalogue_of(files: Sequence[DocumentFile]) -> Catalogue:
         restatements=tuple(entry for file in files for entry in file.restatement),
         asides=tuple(entry for file in files for entry in file.aside),
     )
-
-
-@functools.cache
-def _by_id(catalogue: Catalogue) -> dict[str, Requirement]:
-    return {requirement.id: requirement for requirement in catalogue.requirements}
