@@ -126,8 +126,7 @@ def a_blind_append_conflicts_with_no_removal(s: ClientScenario) -> None:
 
 
 @check(
-    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-FILES-01", "CONFLICT-ISOLATION-01", *COMMON,
-    side="client",
+    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, side="client"
 )  # fmt: skip
 def whoever_read_everything_conflicts_with_an_append(s: ClientScenario) -> None:
     """A serializable transaction that read the whole table conflicts with files that another writer added, even
@@ -190,7 +189,18 @@ def whoever_read_a_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", *COMMON, side="client")
+def of_two_rewrites_only_one_lands(s: ClientScenario) -> None:
+    """Two transactions read the same files, and each puts a file of its own in their place: the second one ends, and
+    the table has what the first one made."""
+    theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
+    race(s, prepare(s), theirs, reads="*", removes=("a", "b"), adds=NEW).conflicts(
+        "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10",
+        why="another transaction has replaced the files `a` and `b` that it read and replaces",
+    )  # fmt: skip
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client")
 def no_file_is_removed_twice(s: ClientScenario) -> None:
     """Two transactions that remove the same file conflict, whatever they read."""
     table = prepare(s, partitioned=True)
@@ -309,3 +319,27 @@ def every_winner_is_looked_at(s: ClientScenario) -> None:
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
         observed=in_words(told.answer),
     )  # fmt: skip
+
+
+@check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02", side="client")
+def a_lost_version_is_looked_into_before_the_next_try(s: ClientScenario) -> None:
+    """Nothing was in the way when the transaction was checked; then it loses its version to a transaction that removes
+    the file that it removes. It ends with a conflict. One that loses its version to an append is proposed again."""
+    table = prepare(s, "taken")
+    _loses(s, table, removed(s, "a")).conflicts(
+        "CONFLICT-RETRY-04", why="the winner, which came after the check, removed the file `a`"
+    )
+    table = prepare(s, "passed")
+    _loses(s, table, added(s, "theirs")).commits("CONFLICT-RETRY-04", why="the winner only added a file")
+
+
+def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
+    """The transaction of the client under test, which removes `a`, loses version 2 in the moment it is proposed."""
+    attempt = s.attempt()
+    winner = s.proposal(table, attempt=attempt, actions=(proposals.commit_info(attempt, s.timestamp(2)), theirs))
+    won: list[Told] = []
+    s.owner.on(m.Commit, before=lambda: won.append(s.ask("winner", winner)))
+    mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
+    told = s.act("writer", mine)
+    table.versions += len(won)
+    return Race(s=s, table=table, winner=won[0] if won else told, told=told)

@@ -113,6 +113,11 @@ def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
     lost_to_nobody(s, convert(s, table))
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     s.expect(told, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
+    s.require(
+        any(each.operation == told.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
+        "CM-WRITE-04", told=(told,), expected="the table has an owner since version 1: the commit is proposed to it",
+        observed=f"`{told.answer}` without asking the owner",
+    )  # fmt: skip
     table.versions += 1
 
 

@@ -204,6 +204,11 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
     s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: version 1")
     table.versions = 2
+    changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
+    s.require(
+        not changes, "DELAYED-04", told=(told,), expected="files of data are added to the table",
+        observed=f"{changes} are committed as change data",
+    )  # fmt: skip
     found = s.actions_of(table, 1, "add")
     s.require(
         len(found) == 3, "DELAYED-10", "DELAYED-02", told=(told,), expected="three files were written, and added once",
@@ -262,7 +267,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     told = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
     if isinstance(told.answer, m.Committed):
         s.require(
-            s.dialect == "managedCommit", "CM-ACCESS-02", told=(told,),
+            s.dialect == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", told=(told,),
             expected="a catalog-managed table is written only through its catalog: access by path is refused",
             observed=in_words(told.answer),
         )  # fmt: skip

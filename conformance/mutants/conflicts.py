@@ -15,12 +15,21 @@ from conformance.mutants.registry import mutant
 Actions = list[dict[str, Any]]
 
 
-@mutant("CONFLICT-CHECK-01", "CONFLICT-RETRY-04", "CONFLICT-ORDER-01", side="client")
+@mutant("CONFLICT-CHECK-01", "CONFLICT-FILES-01", "CONFLICT-ORDER-01", side="client")
 class RebasesBlindly(ModelClient):
     """After a lost race it proposes the same again, without looking at what the winner did."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         pass
+
+
+@mutant("CONFLICT-RETRY-04", side="client")
+class ChecksBeforeTheFirstTryOnly(ModelClient):
+    """It checks what came since it read the table, proposes, loses, and then takes the next version unseen."""
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        if not transaction.attempts:
+            super()._check(transaction, winner)
 
 
 @mutant("CONFLICT-ORDER-01", side="client")
@@ -86,7 +95,6 @@ class WritesBatchesAgain(ModelClient):
 @mutant(
     "CONFLICT-ORDER-08",
     "CONFLICT-FILES-03",
-    "CONFLICT-FILES-01",
     "CONFLICT-ISOLATION-01",
     bugs=("FB34",),
     side="client",

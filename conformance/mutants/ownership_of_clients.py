@@ -14,6 +14,7 @@ from conformance.models.log_files import Listing
 from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.models.reader import Resolved, State
 from conformance.models.storage import LOG
+from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
 from conformance.scenario import proposals
 
@@ -80,7 +81,7 @@ class KeepsTheOwnersName(ModelClient):
         return state.properties
 
 
-@mutant("MC-CONVERT-11", "MC-CONVERT-10", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02", side="client")
+@mutant("MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02", side="client")
 class DoesNotNoticeATakeOver(ModelClient):
     """A filesystem writer that lost to an ownership change creates the file after it."""
 
@@ -88,6 +89,11 @@ class DoesNotNoticeATakeOver(ModelClient):
         if "/" not in name:
             return self._resolve(client, name)
         return Resolved(name=None, reference=None, feature=None, way="", log=Path(name) / LOG)
+
+    def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
+        """A blind append, it believes, cannot conflict."""
+        if transaction.table.reference is not None:
+            super()._check(transaction, winner)
 
 
 @mutant("MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client")
