@@ -71,17 +71,22 @@ def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False
 
 
 def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case]:
-    """All cases for a subject of the deterministic layers, cheap ones first, those about one of the requirements before
-    others."""
+    """All cases for a subject of the deterministic layers: first those about one of the requirements, of these the
+    cheap ones, and of these the ones that are about little else."""
     wanted = set(requirements)
+
+    def order(case: Case) -> tuple[bool, int, bool, int]:
+        named = case.check.requirements
+        about = not wanted.isdisjoint(_held(case.check, identity, case.variant))
+        return (not about, DETERMINISTIC.index(case.check.layer), named[0] not in wanted, len(named))
+
     found = [
-        (DETERMINISTIC.index(check.layer), wanted.isdisjoint(_held(check, identity, variant)), check, variant)
+        Case(check=check, variant=variant)
         for check in all_checks()
         if check.side == identity.side and check.layer in DETERMINISTIC
         for variant in check.variants(identity)
     ]
-    for _, _, check, variant in sorted(found, key=lambda each: (each[1], each[0])):
-        yield Case(check=check, variant=variant)
+    yield from sorted(found, key=order)
 
 
 def _held(check: Check, identity: Identity, variant: Variant) -> set[str]:
@@ -90,7 +95,8 @@ def _held(check: Check, identity: Identity, variant: Variant) -> set[str]:
 
 def about(requirement: str, identity: Identity) -> list[Case]:
     """The cases that are evidence for a requirement."""
-    return [case for case in cases(identity) if requirement in _held(case.check, identity, case.variant)]
+    found = cases(identity, [requirement])
+    return [case for case in found if requirement in _held(case.check, identity, case.variant)]
 
 
 def identity_of(mutant: Mutant) -> Identity:
@@ -153,13 +159,24 @@ def kill(mutant: Mutant) -> Kill:
     return Kill(mutant=mutant.id, fate=fate, note="; ".join(dict.fromkeys(wrong)))
 
 
-def shown_by(requirement: str, mutant: Mutant) -> CaseResult | None:
-    """A case that finds the mutant and says that this requirement is violated."""
-    for case in about(requirement, identity_of(mutant)):
-        result = run(case, name_of(mutant))
-        if shows(result, requirement):
-            return result
-    return None
+def shown_by(requirement: str, mutant: Mutant) -> bool:
+    """Whether a case finds the mutant and says that this requirement is violated."""
+    name = name_of(mutant)
+    return any(shows(run(case, name), requirement) for case in about(requirement, identity(name)))
+
+
+def finds(check: Check, mutant: Mutant) -> bool:
+    """Whether the check finds the mutant, by a requirement that it violates."""
+    name = name_of(mutant)
+    variants = check.variants(identity(name)) if check.side == mutant.side else []
+    return any(names(run(Case(check=check, variant=variant), name), mutant.violates) for variant in variants)
+
+
+def meant_for(check: Check) -> list[Mutant]:
+    """The mutants that the check may be there for: those that violate a requirement of it, the likely ones first."""
+    guilty = [each for each in bad() if set(each.violates) & set(check.requirements)]
+    return sorted(guilty, key=lambda each: min(check.requirements.index(r) for r in each.violates
+                                               if r in check.requirements))  # fmt: skip
 
 
 @cache

@@ -23,14 +23,13 @@ def test_a_bad_subject_is_found_by_a_requirement_that_it_violates(mutant: Mutant
 
 
 @pytest.mark.parametrize("name", teeth.innocent())
-def test_a_good_subject_is_not_accused(name: str) -> None:
-    """And gets so far that it could have been."""
-    verdicts = set()
-    for case in kills.cases(kills.identity(name)):
-        result = kills.run(case, name, count=SLICE if case.check.layer is Layer.MODEL else 1)
+def test_a_good_subject_is_not_accused_by_generated_scenarios(name: str) -> None:
+    """And gets so far that it could have been. What examples say of it is tested beside them."""
+    generated = [case for case in kills.cases(kills.identity(name)) if case.check.layer is Layer.MODEL]
+    for case in generated:
+        result = kills.run(case, name, count=SLICE)
         assert result.verdict is not Verdict.FAILED, f"{name}: {case}: {result.violations[0].message}"
-        verdicts.add(result.verdict)
-    assert Verdict.PASSED in verdicts
+        assert result.verdict is Verdict.PASSED or "nothing was ratified" in result.reason, result.reason
 
 
 def test_a_subject_that_cannot_start_is_broken_and_not_found(monkeypatch: pytest.MonkeyPatch) -> None:

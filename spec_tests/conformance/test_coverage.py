@@ -1,0 +1,74 @@
+"""conformance, "Requirements" and "Teeth": every requirement has a check and a bad subject that violates it, every
+check a requirement and a bad subject that it finds, every field bug a bad subject, every freedom a good one.
+
+There is no list of exceptions: what nothing can show says so in the catalogue, where reports show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.checks.registry import Check, all_checks
+from conformance.requirements.catalogue import Level, Requirement, load
+from conformance.results import Layer
+from spec_tests.conformance import kills
+
+FIELD_BUGS = tuple(f"FB{number:02}" for number in range(1, 49))
+"""The rows of field-bugs."""
+
+BINDING = [each for each in load().requirements if each.level is not Level.MAY and not each.untestable]
+MUSTS = [each for each in BINDING if each.level is Level.MUST]
+FREEDOMS = load().freedoms
+PERMISSIONS = [each for each in load().requirements if each.level is Level.MAY and not each.untestable]
+FOUND_BY_MUTANTS = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
+
+
+def by_id(value: object) -> str:
+    return str(getattr(value, "id", None) or getattr(value, "name", value))
+
+
+@pytest.mark.parametrize("requirement", BINDING, ids=by_id)
+def test_a_check_is_evidence_for_it(requirement: Requirement) -> None:
+    assert [check.name for check in all_checks() if requirement.id in check.requirements]
+
+
+@pytest.mark.parametrize("requirement", MUSTS, ids=by_id)
+def test_a_bad_subject_violates_it_and_a_check_says_so(requirement: Requirement) -> None:
+    guilty = [each for each in kills.bad() if requirement.id in each.violates]
+    assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
+    assert any(kills.shown_by(requirement.id, each) for each in guilty), (
+        f"no check names {requirement.id} for {', '.join(each.id for each in guilty)}"
+    )
+
+
+@pytest.mark.parametrize("check", FOUND_BY_MUTANTS, ids=by_id)
+def test_a_check_finds_a_bad_subject(check: Check) -> None:
+    """One that it is meant to find."""
+    assert check.requirements
+    guilty = kills.meant_for(check)
+    assert any(kills.finds(check, each) for each in guilty), f"not one of {', '.join(each.id for each in guilty)}"
+
+
+@pytest.mark.parametrize("bug", FIELD_BUGS)
+def test_a_bad_subject_has_the_shape_of_the_field_bug(bug: str) -> None:
+    assert [each.id for each in kills.bad() if bug in each.bugs]
+
+
+@pytest.mark.parametrize("freedom", [*FREEDOMS, *PERMISSIONS], ids=by_id)
+def test_a_good_subject_uses_the_freedom(freedom: Requirement) -> None:
+    assert [each.id for each in kills.good() if freedom.id in each.freedoms], freedom.paraphrase
+
+
+def test_no_bad_subject_has_the_shape_of_a_bug_that_nobody_had() -> None:
+    assert {bug for each in kills.bad() for bug in each.bugs} <= set(FIELD_BUGS)
+
+
+def test_nobody_is_held_to_a_permission() -> None:
+    """A MAY cannot be violated: it is for good subjects to use."""
+    permissions = {each.id for each in load().requirements if each.level is Level.MAY}
+    assert {each.id: sorted(set(each.violates) & permissions) for each in kills.bad()
+            if set(each.violates) & permissions} == {}  # fmt: skip
+
+
+def test_the_kit_is_as_large_as_it_was_promised_to_be() -> None:
+    assert len(kills.bad()) >= 60
+    assert len([check for check in all_checks() if check.layer is Layer.MODEL]) >= 1
