@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 SIDECARS: Final = "_sidecars"
 HINT: Final = "_last_checkpoint"
 DIGITS: Final = 20
@@ -109,6 +106,9 @@ def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Actions of one file. A row of Parquet has a column for each kind of action, all null but one."""
+    import pyarrow as pa  # slow to import, and needed for Parquet alone
+    import pyarrow.parquet as pq
+
     try:
         if path.suffix == ".json":
             return actions_in(path)
