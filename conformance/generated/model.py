@@ -130,7 +130,7 @@ def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer)
             return world if mine else world._replace(log=(request.attempt,))
         case m.Ratified():
             what = "version 0 is another creator's: a conflict" if world.log else "a table begins with version 0"
-            return Wrong(("MC-CREATE-02", "PROFILE-CORE-06"), what, 0)
+            return Wrong(("MC-CREATE-02", "CM-COMMIT-08"), what, 0)
         case _ if mine and "idempotent-retry" in terms.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
