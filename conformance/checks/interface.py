@@ -32,6 +32,7 @@ from conformance.interface.messages import (
 )
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import hands, proposals, reads
+from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 
 NOBODYS = "no-such-table"
@@ -142,11 +143,7 @@ def what_a_declared_profile_needs_is_supported(s: Scenario) -> None:
                      expected=f"the subject declares `{profile}`: it answers what belongs to that")  # fmt: skip
     s.land(table)
     if Profile.DISCOVERY.value in profiles:
-        discarded = s.create("discarded")
-        told = s.ask("client", DropTable(table=discarded.reference))
-        s.require(not isinstance(told.answer, Unsupported), "PROFILE-CORE-07", told=(told,),
-                  expected="the subject declares `discovery`: tables can be dropped",
-                  observed="unsupported")  # fmt: skip
+        drop(s, s.create("discarded"))
 
 
 def seen(s: Scenario, table: TableHandle, file: str) -> str | None:

@@ -77,6 +77,17 @@ class NoTablesAreMade(ModelOwner):
         return m.Rejected(reason="not permitted")
 
 
+@mutant("PROFILE-VERSION0-01")
+class NamesAreComparedByTheirBeginning(ModelOwner):
+    """A name is taken when another one begins with it."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        for reference, table in self.tables.items():
+            if table.name != request.name and table.name.startswith(request.name):
+                return m.Conflict(latest=table.latest, winner_table=reference)
+        return super().create_table(client, request)
+
+
 @mutant("PROFILE-VERSION0-02", bugs=("FB14",))
 class NewTableHasNoVersion(ModelOwner):
     """The latest version of a table that was just created is told as none (-1) until its first commit."""

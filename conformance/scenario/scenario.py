@@ -291,7 +291,11 @@ class Scenario:
         if self.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
             raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
         self.expect(
-            told, m.Done, "MC-BACKFILL-05", expected=f"version {version} is ratified: `done` when it is published"
+            told,
+            m.Done,
+            "MC-BACKFILL-05",
+            "PROFILE-CORE-03",
+            expected=f"version {version} is ratified: `done` when it is published",
         )
         return told
 
