@@ -95,9 +95,10 @@ def test_a_client_reaches_no_owner_through_others_either() -> None:
         assert not [name for name in reached_from(module) if below(name, "refimpl.owner", "refimpl.spark")], module
 
 
-def test_only_the_ledger_knows_sqlite() -> None:
+def test_only_the_ledger_knows_sqlite_and_what_simulates_its_disk() -> None:
+    """The simulated disk stands below SQLite, whoever uses that: it is no second ledger."""
     found = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
-    assert found == ["refimpl.owner.ledger"]
+    assert found == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
 
 
 def test_only_the_environment_knows_the_file_lock() -> None:

@@ -1,0 +1,246 @@
+"""SQLite on a simulated disk, for real: its database, its write-ahead log and its journals are files of a `Disk`.
+
+SQLite's own code runs; its operating system is replaced. Contents, names and syncs are those of the model, so that a
+power cut takes from a database what it takes from any other file, in one timeline. Two things stay with the host: the
+locks between connections of this process, and the index of the write-ahead log, which lives in shared memory and never
+on a disk. Both hang on an empty file of the host that nobody ever writes.
+
+Its promise about the medium is that of SQLite's Unix port: a write touches no byte beside it, even when it is torn
+(`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sector has `SECTOR` bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.storage import Change, Disk, File, Number, Truncate, Write
+
+SECTOR: Final = 512
+"""Bytes that a disk writes whole or not at all."""
+
+_BASE: Final = "unix-excl"
+"""Keeps the index of the write-ahead log on the heap: connections of one process share it, and no file is needed."""
+
+_JOURNALS: Final = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
+_numbers = count(1)
+"""Names of registered file systems are one per process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """One mounted disk: its effects, its clock, and the host's empty file that its locks hang on."""
+
+    disk: Disk
+    hook: Hook
+    now: Callable[[], int]
+    anchors: Path
+    mount: int
+
+    @contextlib.contextmanager
+    def effect(self, kind: Kind, path: str) -> Iterator[None]:
+        self.hook(Effect(kind=kind, target=path, moment=Moment.BEFORE))
+        yield
+        self.hook(Effect(kind=kind, target=path, moment=Moment.AFTER))
+
+    def sync_directory_of(self, path: str) -> None:
+        folder = str(Path(path).parent)
+        with self.effect(Kind.FSYNC_DIRECTORY, folder):
+            self.disk.sync_directory(folder)
+
+
+class SimulatedSqlite:
+    """Opens databases on simulated disks. A context manager: at its end the host's empty files are gone.
+
+        with SimulatedSqlite() as sqlite:
+            connect = sqlite.mounted(disk)
+            database = connect(Path("/warehouse/ledger.sqlite"))
+
+    A disk is mounted once for each start of a host: connections of two mounts know nothing of each other, as those of
+    two boots do not.
+    """
+
+    def __init__(self) -> None:
+        memory = Path("/dev/shm")  # only where to put a private temporary directory
+        self._anchors = tempfile.TemporaryDirectory(
+            prefix="simulated-sqlite-", dir=memory if os.access(memory, os.W_OK) else None
+        )
+        self._hosts: dict[int, _Host] = {}
+        self._mounts = count(1)
+        self._name = f"simulated-{next(_numbers)}"
+        self._vfs = _FileSystem(self._name, self._hosts)
+
+    def mounted(
+        self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0
+    ) -> Callable[[Path], apsw.Connection]:
+        """What opens a database on this disk. `hook` sees writes, truncations, syncs and removals of SQLite's files;
+        it is called from inside SQLite, which does not expect anybody else to run meanwhile: it may look, no more."""
+        mount = next(self._mounts)
+        self._hosts[mount] = _Host(disk, hook, now, Path(self._anchors.name), mount)
+
+        def connect(path: Path) -> apsw.Connection:
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+            return apsw.Connection(f"{mount}:{path}", flags=flags, vfs=self._name)
+
+        return connect
+
+    def close(self) -> None:
+        """The connections are closed before."""
+        self._hosts.clear()
+        self._vfs.unregister()
+        self._anchors.cleanup()
+
+    def __enter__(self) -> SimulatedSqlite:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _FileSystem(apsw.VFS):
+    """Names are `<mount>:<absolute path>`."""
+
+    def __init__(self, name: str, hosts: dict[int, _Host]) -> None:
+        self._hosts = hosts
+        super().__init__(name, base=_BASE, maxpathname=4096)
+
+    def _place(self, name: str) -> tuple[_Host, str]:
+        mount, _, path = name.partition(":")
+        return self._hosts[int(mount)], path
+
+    def xFullPathname(self, name: str) -> str:  # noqa: N802
+        return name
+
+    def xAccess(self, pathname: str, flags: int) -> bool:  # noqa: ARG002, N802
+        host, path = self._place(pathname)
+        return host.disk.find(path) is not None
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+        host, path = self._place(filename)
+        if host.disk.find(path) is None:
+            missing = apsw.IOError(f"{path} is not there")
+            missing.extendedresult = apsw.SQLITE_IOERR_DELETE_NOENT  # type: ignore[attr-defined]
+            raise missing
+        with host.effect(Kind.UNLINK, path):
+            host.disk.unlink(path, now=host.now())
+        if syncdir:
+            host.sync_directory_of(path)
+
+    def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
+        if name is None:  # a temporary file of SQLite's own, which outlives nothing
+            return super().xOpen(name, flags)
+        host, path = self._place(name if isinstance(name, str) else name.filename())
+        number = host.disk.find(path)
+        created = number is None
+        if number is None:
+            if not flags[0] & apsw.SQLITE_OPEN_CREATE:
+                raise apsw.CantOpenError(f"{path} is not there")
+            with host.effect(Kind.CREATE, path):
+                number = host.disk.create(path, now=host.now())
+        content = _Content(host, path, number, unsynced_name=created and bool(flags[0] & _JOURNALS))
+        flags[1] = flags[0]
+        if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            return _Database(content, host.anchors / f"{host.mount}-{number}")
+        return content
+
+
+class _Content:
+    """One open file. What it is asked beyond its content, it does not know: that is a database's (`_Database`)."""
+
+    def __init__(self, host: _Host, path: str, number: Number, *, unsynced_name: bool) -> None:
+        self.host = host
+        self.path = path
+        self.number = number
+        self.file: File = host.disk.numbered(number)
+        self._unsynced_name = unsynced_name
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        return bytes(self.file.content[offset : offset + amount])
+
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
+        self._change(Kind.WRITE, Write(offset, bytes(data)))
+
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+        self._change(Kind.WRITE, Truncate(newsize))
+
+    def _change(self, kind: Kind, change: Change) -> None:
+        with self.host.effect(kind, self.path):
+            self.host.disk.change(self.number, change, now=self.host.now())
+
+    def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
+        """The first sync of a new journal makes its name durable too: so does SQLite's Unix port."""
+        with self.host.effect(Kind.FSYNC, self.path):
+            self.host.disk.sync(self.number)
+        if self._unsynced_name:
+            self.host.sync_directory_of(self.path)
+            self._unsynced_name = False
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return len(self.file.content)
+
+    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
+        if op != apsw.SQLITE_FCNTL_HAS_MOVED:
+            return False
+        moved = self.host.disk.find(self.path) != self.number
+        ctypes.c_int.from_address(pointer).value = moved
+        return True
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return SECTOR
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
+
+    def xClose(self) -> None:  # noqa: N802
+        """Nothing becomes durable by that."""
+
+    def xLock(self, level: int) -> None:  # noqa: N802
+        """Only databases are locked."""
+
+    xUnlock = xLock  # noqa: N815
+
+    def xCheckReservedLock(self) -> bool:  # noqa: N802
+        return False
+
+
+class _Database(apsw.VFSFile):
+    """The content is the model's; locks and shared memory are the host's, on its empty file."""
+
+    def __init__(self, content: _Content, anchor: Path) -> None:
+        self._content = content
+        flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        super().__init__(_BASE, str(anchor), [flags, 0])
+
+    def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
+        return self._content.xRead(amount, offset)
+
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
+        self._content.xWrite(data, offset)
+
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+        self._content.xTruncate(newsize)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._content.xSync(flags)
+
+    def xFileSize(self) -> int:  # noqa: N802
+        return self._content.xFileSize()
+
+    def xSectorSize(self) -> int:  # noqa: N802
+        return self._content.xSectorSize()
+
+    def xDeviceCharacteristics(self) -> int:  # noqa: N802
+        return self._content.xDeviceCharacteristics()
+
+    def xFileControl(self, op: int, pointer: int) -> bool:  # noqa: N802
+        return self._content.xFileControl(op, pointer)
