@@ -140,6 +140,15 @@ class ConflictsWithItself(ModelClient):
             raise Conflicting("files were added")
 
 
+@mutant("CONFLICT-FILES-02", side="client")
+class ConflictsWithEveryRemoval(ModelClient):
+    """A blind append conflicts with whoever removes a file."""
+
+    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
+        if removed:
+            raise Conflicting("files were removed")
+
+
 @mutant("CONFLICT-ORDER-09", side="client")
 class OverlooksRemovedFiles(ModelClient):
     """It does not notice that files that it read were removed."""
