@@ -206,7 +206,7 @@ class Drive:
         if isinstance(told.answer, m.Done):
             last, published = min(version, table.surely), self._look(table)
             self.s.require(
-                not published or max(published) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", told=(told,),
+                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", told=(told,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip

@@ -85,13 +85,15 @@ def commit(world: World, terms: Terms, request: m.Commit, answer: m.Answer) -> W
     match answer:
         case m.Ratified():
             return _ratified(world, request, answer.version, landed)
-        case _ if landed == version and "idempotent-retry" in terms.profiles and not world.dropped:
+        case _ if world.dropped:
+            return world
+        case _ if landed == version and "idempotent-retry" in terms.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
-        case m.Conflict() if version > world.newest and not world.dropped:
+        case m.Conflict() if version > world.newest:
             return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the latest is {world.newest}")
         case m.Conflict():
             return _latest_of_refusal(world, terms, answer.latest, at_least=version) or _winners(world, answer)
-        case m.Gap() if version <= len(world.log) and not world.dropped:
+        case m.Gap() if version <= len(world.log):
             return Wrong(
                 ("PROFILE-CORE-05",), f"version {version - 1} is ratified: no gap before {version}", version - 1
             )
@@ -141,10 +143,10 @@ def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer)
 
 def get_commits(world: World, terms: Terms, request: m.GetCommits, answer: m.Answer) -> World | Wrong:
     """ "Getting Un-backfilled Commits from Commit Owner", "Getting Ratified Commits from the Catalog"."""
-    if isinstance(answer, m.Commits):
-        return _read(world, terms, answer.commits, answer.latest, request.end)
     if world.dropped or not world.log:
         return world
+    if isinstance(answer, m.Commits):
+        return _read(world, terms, answer.commits, answer.latest, request.end)
     return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
 
 
@@ -203,7 +205,7 @@ def _latest_of_read(world: World, terms: Terms, told: int | None) -> Wrong | Non
 def _latest_of_refusal(world: World, terms: Terms, told: int | None, at_least: int = 0) -> Wrong | None:
     """A refusal need not tell the latest version; what it tells is true, and may be stale."""
     newest = world.newest
-    if told in NONE or world.dropped:
+    if told in NONE:
         return None
     assert told is not None
     if told > newest:
