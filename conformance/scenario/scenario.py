@@ -117,6 +117,10 @@ class Scenario:
         self.mortal = False
         """Whether the subject was told to die: it is started again before its final log is asked for."""
         self.violations: list[Violation] = []
+        self.made: dict[tuple[str, int], int] = {}
+        """By table and version: the operation that was told first to be it."""
+        self.looked: int | None = None
+        """The last operation, if it was a look at the files."""
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
         self.recording = Recording(
             events.Header(
@@ -147,6 +151,7 @@ class Scenario:
         self.recording.fault("lost answer", client)
         answer = self.subject.ask(client, request)
         self.recording.lost(number, "the answer was lost")
+        self.looked = None
         return Told(number=number, request=request, answer=answer)
 
     def delay(self, client: str, request: m.Request, table: TableHandle | None = None) -> Delayed:
@@ -169,6 +174,9 @@ class Scenario:
         return self._ended(delayed.number, delayed.request, answer)
 
     def _ended(self, number: int, request: m.Request, answer: m.Answer) -> Told:
+        self.looked = None
+        if isinstance(answer, m.Ratified) and isinstance(request, m.Commit | m.CreateTable):
+            self.made.setdefault((self._name(request), answer.version), number)
         belongs = self.recording.ended(number, request, answer)
         told = Told(number=number, request=request, answer=answer)
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
@@ -290,13 +298,8 @@ class Scenario:
         told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
         if self.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
             raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
-        self.expect(
-            told,
-            m.Done,
-            "MC-BACKFILL-05",
-            "PROFILE-CORE-03",
-            expected=f"version {version} is ratified: `done` when it is published",
-        )
+        self.expect(told, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
+                    expected=f"version {version} is ratified: `done` when it is published")  # fmt: skip
         return told
 
     def observe(self, table: TableHandle, client: str = "stranger") -> list[m.LogFile]:
@@ -308,7 +311,7 @@ class Scenario:
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
             absent = [v for v in range(table.before, table.versions) if f"{v:020}.json" not in names]
-            self.recording.look(table.name, since, answer.files, absent)
+            self.looked = self.recording.look(table.name, since, answer.files, absent)
             return list(answer.files)
         number = self.recording.invoke(client, table.name, request)
         told = self._ended(number, request, answer)
@@ -367,12 +370,29 @@ class Scenario:
                 message=message or f"Expected: {expected}. Observed: {observed}.",
                 expected=expected,
                 observed=observed,
-                operations=tuple(each.number for each in told),
+                operations=self._evidence(told, table, version),
                 table=None if table is None else table.name,
                 version=version,
             )
         )
         raise Violated(held[0])
+
+    def _evidence(self, told: Sequence[Told], table: TableHandle | None, version: int | None) -> tuple[int, ...]:
+        """The operations that contradict each other. Beside one alone: the look at the files that showed it, or the
+        commit that made the version which it is about, or else the newest one."""
+        numbers = [each.number for each in told]
+        if len(numbers) < 2 and self.looked is not None:
+            numbers.append(self.looked)
+        if len(numbers) == 1:
+            request = told[0].request if told else None
+            name = table.name if table is not None else NOWHERE if request is None else self._name(request)
+            made = {each: number for (log, each), number in self.made.items() if log == name and number not in numbers}
+            about: int | None = getattr(request, "version", 0) if version is None else version
+            if about is not None and about in made:
+                numbers.append(made[about])
+            elif made and isinstance(request, m.Commit):
+                numbers.append(made[max(made)])
+        return tuple(numbers)
 
     # The end
 
