@@ -24,10 +24,7 @@ from typing import Any, Final
 import apsw
 
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
-from conformance.simulation.storage import Change, Disk, File, Number, Truncate, Write
-
-SECTOR: Final = 512
-"""Bytes that a disk writes whole or not at all."""
+from conformance.simulation.storage import SECTOR, Change, Disk, File, Number, Truncate, Write
 
 _BASE: Final = "unix-excl"
 """Keeps the index of the write-ahead log on the heap: connections of one process share it, and no file is needed."""

@@ -5,7 +5,7 @@ the disk. In between stand the changes that nobody has synced yet, in their orde
 an fsync of that file, a name by an fsync of its directory, and neither by the other: that is what POSIX promises, and
 no more. Nothing here calls the host: a disk lives in memory.
 
-What a power cut leaves of a disk is the business of `power_loss`.
+What a power cut leaves of a disk is the business of `power_states`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import Final
 
 ROOT: Final = 0
 """The number of the root directory."""
+
+SECTOR: Final = 512
+"""Bytes that a disk writes whole or not at all."""
 
 Number = int
 """Of a file or a directory, for the life of the disk."""
@@ -119,6 +122,8 @@ class Disk:
         self._modified: dict[Number, int] = {ROOT: 0}
         self._renamings: list[Renaming] = []
         self._next: Number = ROOT + 1
+        self.revision = 0
+        """Goes up with everything that decides what a power cut may leave."""
 
     # Looking
 
@@ -172,6 +177,7 @@ class Disk:
         apply(file.content, change)
         file.unsynced.append(change)
         file.modified = now
+        self.revision += 1
 
     def sync(self, number: Number) -> None:
         """The content of a file is durable from now on."""
@@ -179,6 +185,7 @@ class Disk:
         if file.unsynced:
             file.durable = bytes(file.content)
             file.unsynced.clear()
+            self.revision += 1
 
     # Changing names
 
@@ -228,8 +235,18 @@ class Disk:
         chosen = settled(self._renamings, {at for at, each in enumerate(self._renamings) if each.is_in(number)})
         for at in sorted(chosen):
             for directory, name, found in self._renamings[at].names:
-                _put(self._durable[directory], name, found)
-        self._renamings = [each for at, each in enumerate(self._renamings) if at not in chosen]
+                put(self._durable[directory], name, found)
+        if chosen:
+            self._renamings = [each for at, each in enumerate(self._renamings) if at not in chosen]
+            self.revision += 1
+
+    def sync_everything(self) -> None:
+        """As a disk stands that was left alone for long."""
+        for number in self._files:
+            self.sync(number)
+        self._durable = {number: dict(entries) for number, entries in self._directories.items()}
+        self._renamings.clear()
+        self.revision += 1
 
     # Power
 
@@ -256,9 +273,10 @@ class Disk:
 
     def _rename(self, *names: tuple[Number, str, Number | None], now: int) -> None:
         for directory, name, number in names:
-            _put(self._directories[directory], name, number)
+            put(self._directories[directory], name, number)
             self._modified[directory] = now
         self._renamings.append(Renaming(names))
+        self.revision += 1
 
     def _new_name(self, path: PurePath | str) -> tuple[Number, str]:
         directory, name = self._name(path)
@@ -308,7 +326,8 @@ def settled(renamings: list[Renaming] | tuple[Renaming, ...], wanted: set[int]) 
     return chosen
 
 
-def _put(entries: dict[str, Number], name: str, number: Number | None) -> None:
+def put(entries: dict[str, Number], name: str, number: Number | None) -> None:
+    """Give a name to a file or directory, or to nothing."""
     if number is None:
         entries.pop(name, None)
     else:
