@@ -46,6 +46,9 @@ class ModelWriter(ModelReader):
     most_tries: int = 100
     """Lost races before it gives up. Every one is another's success."""
 
+    most_questions: int = 5
+    """About what became of an attempt, if none is answered."""
+
     now: int = proposals.BASE_TIME
     """The clock, ms since the epoch. It stands still: timestamps must not need it to go on."""
 
@@ -204,6 +207,10 @@ class ModelWriter(ModelReader):
             return False
         if isinstance(told, m.Rejected | m.NotFound | m.Unsupported):
             self._refused(told)
+        return self._won(told)
+
+    def _won(self, told: m.Answer) -> bool:
+        """What else an owner tells of a lost race may be stale: who was faster is found by asking."""
         return isinstance(told, m.Ratified)
 
     def _make_room(self, client: str, request: m.Commit) -> None:
@@ -231,12 +238,16 @@ class ModelWriter(ModelReader):
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         """After an unknown outcome: what became of this attempt, before anything is proposed again."""
-        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-        if isinstance(told, m.Landed):
-            return True
-        if isinstance(told, m.NotLanded):
-            return False
+        for _ in range(self.most_questions):
+            told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+            if not isinstance(told, m.Unknown):
+                return self._outcome(told)
         raise Unsure(f"attempt {request.attempt} of version {request.version} is not resolved")
+
+    def _outcome(self, told: m.Answer) -> bool:
+        if not isinstance(told, m.Landed | m.NotLanded):
+            raise Unsure(f"the owner does not know: {told}")
+        return isinstance(told, m.Landed)
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         request, newest = transaction.request, transaction.checked

@@ -84,6 +84,21 @@ class LivesInThePast(ModelClient):
     now = 0
 
 
+@good(side="client")
+class SendsTheSameWhenThereIsRoom(ModelClient):
+    """A proposal that is refused for now is no other one later: it makes room, and sends the identical request."""
+
+    def _make_room(self, client: str, request: m.Commit) -> None:
+        super()._make_room(client, request)
+        self._waiting: m.Commit | None = request
+
+    def _request(self, table: Resolved, version: int, attempt: str, actions: Actions) -> m.Commit:
+        waiting, self._waiting = getattr(self, "_waiting", None), None
+        if waiting is not None and waiting.table == table.reference and waiting.version == version:
+            return waiting
+        return super()._request(table, version, attempt, actions)
+
+
 @good("FREE-UUID-01", side="client")
 class NamesItsStagedFilesByHash(ModelClient):
     """The uuids in the names of its staged files are of version 5."""

@@ -51,6 +51,15 @@ class ReportsUnknownAsFailed(ModelClient):
         raise Refused("the owner did not answer")
 
 
+@mutant(*UNKNOWN, side="client")
+class TakesNoAnswerForNotLanded(ModelClient):
+    """Its question about an attempt is lost, too: it goes on as if the attempt had not landed."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+        return isinstance(told, m.Landed)
+
+
 @mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class DeletesItsStagedFile(ModelClient):
     """After an unknown outcome it removes the file that it staged; the commit was live."""
@@ -88,6 +97,26 @@ class LooksForWinnersInTheListing(ModelClient):
         super()._catch_up(client, transaction)
 
 
+@mutant("CONFLICT-RETRY-05", side="client")
+class BelievesWhatAConflictTells(ModelClient):
+    """A conflict that names an older latest version than the one that it proposed is an error to it."""
+
+    def _won(self, told: m.Answer) -> bool:
+        if isinstance(told, m.Conflict) and told.latest == 0:
+            raise Refused("the owner contradicts itself")
+        return super()._won(told)
+
+
+@mutant("CONFLICT-RETRY-05", "PROFILE-CLIENT-02", side="client")
+class TakesNothingToldForAnEmptyTable(ModelClient):
+    """An owner that tells no latest version has an empty table: it proposes version 0."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        super()._catch_up(client, transaction)
+        if transaction.table.reference is not None and transaction.table.latest is None:
+            transaction.checked.version = -1
+
+
 @mutant("CONFLICT-RETRY-02", side="client")
 class TriesRefusalsAgain(ModelClient):
     """A proposal that the owner refuses for good is tried again."""
@@ -102,6 +131,21 @@ class WaitsForRoom(ModelClient):
 
     def _make_room(self, client: str, request: m.Commit) -> None:
         pass
+
+
+@mutant("PROFILE-BACKLOG-03", side="client")
+class MakesRoomOnce(ModelClient):
+    """It has a full backlog backfilled once; when others fill it again, it gives up."""
+
+    def _transact(self, client: str, transaction: Transaction) -> m.Answer:
+        self._made = False
+        return super()._transact(client, transaction)
+
+    def _make_room(self, client: str, request: m.Commit) -> None:
+        if self._made:
+            raise Refused("the backlog is full")
+        self._made = True
+        super()._make_room(client, request)
 
 
 # Past the owner

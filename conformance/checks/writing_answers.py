@@ -1,0 +1,83 @@
+"""Writers and what they may be told: stale conflicts, no latest version, no room again, nothing at all.
+
+Every answer here is one that an owner is free to give. What a writer makes of it must be right all the same.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from conformance.checks.registry import Family, check
+from conformance.checks.writing import UNKNOWN, append, landed
+from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
+from conformance.scenario.client import ClientScenario
+
+OFTEN = 1_000
+"""More requests than any client may make."""
+
+
+@check(Family.REPLAYS, *UNKNOWN, side="client")
+def a_question_that_is_lost_is_asked_again(s: ClientScenario) -> None:
+    """The answer to a commit is lost, and so are the first two questions about it: whoever hears nothing knows nothing.
+    The writer reports its one commit."""
+    table = s.create()
+    s.owner.on(m.Commit, lose_answer=True)
+    s.owner.on(m.AttemptOutcome, lose_request=True, times=2)
+    landed(s, table, append(s, table), 1, *UNKNOWN, why="it was ratified before the answer was lost")
+
+
+@check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04", side="client")
+def what_a_conflict_tells_may_be_stale(s: ClientScenario) -> None:
+    """A conflict names a latest version, and winners, of a while ago: the writer goes by what it finds, and is
+    committed after the last of them."""
+    table = s.create()
+    winners = [s.proposal(table, version) for version in (1, 2, 3)]
+    s.owner.on(
+        m.Commit, before=lambda: [s.ask("winner", winner) for winner in winners],
+        change=lambda told: m.Conflict(latest=0, winners=()) if isinstance(told, m.Conflict) else told,
+    )  # fmt: skip
+    table.versions = 4
+    landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three others were faster, and none conflicts")
+
+
+@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", dialects=("managedCommit",))
+def an_owner_that_tells_no_latest_version_is_no_empty_table(s: ClientScenario) -> None:
+    """An owner that has accepted no staged commit may tell no latest version, or -1, although the table has versions:
+    the writer proposes the version after those that it sees."""
+    for name, nothing in (("none", None), ("minus-one", -1)):
+        table = s.create(name)
+        rules = [
+            s.owner.on(kind, change=partial(_untold, nothing), times=OFTEN) for kind in (m.GetCommits, m.LoadTable)
+        ]
+        landed(s, table, append(s, table), 1, "PROFILE-CLIENT-02", why="version 0 is there for everybody to see")
+        for rule in rules:
+            rule.times = 0
+
+
+def _untold(latest: int | None, told: m.Answer) -> m.Answer:
+    """The answer of an owner that has nothing staged, with this as the latest version."""
+    if isinstance(told, m.Commits | m.Table) and not told.commits:
+        return msgspec.structs.replace(told, latest=latest)
+    return told
+
+
+@check(
+    Family.LIMITS, "PROFILE-BACKLOG-03", side="client", ways=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,)
+)  # fmt: skip
+def a_backlog_that_fills_again_is_backfilled_again(s: ClientScenario) -> None:
+    """The writer has a full backlog backfilled, and others fill it before it gets its turn: it has it backfilled again,
+    and commits."""
+    table = s.create(backlog_limit=2)
+    s.land(table)
+    s.land(table)
+
+    def fill() -> None:
+        s.land(table, client="faster")
+        s.land(table, client="faster")
+
+    s.owner.on(m.BackfillToVersion, after=fill)
+    told = append(s, table)
+    landed(s, table, told, table.versions, "PROFILE-BACKLOG-03", why="what fills the backlog can be backfilled")
