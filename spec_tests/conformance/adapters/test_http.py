@@ -48,7 +48,7 @@ def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError):
-            while received := connection.recv(2**16):
+            for received in requests(connection):
                 if greeted.is_set():
                     respond(received, connection)
                 else:
@@ -68,6 +68,17 @@ def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+
+
+def requests(connection: socket.socket) -> Iterator[bytes]:
+    """The bodies of all requests, each when it is there as a whole."""
+    stream = connection.makefile("rb")
+    while stream.readline():
+        length = 0
+        while (header := stream.readline().strip().lower()) != b"":
+            if header.startswith(b"content-length:"):
+                length = int(header.partition(b":")[2])
+        yield stream.read(length)
 
 
 def identity() -> dict[str, Any]:
@@ -185,14 +196,14 @@ def test_what_is_no_reply_ends_the_test_and_says_why(answer: bytes, words: str) 
 
 
 BROKEN: dict[str, Callable[[bytes, socket.socket], Any]] = {
-    "hangs up": lambda received, connection: connection.close(),
+    "hangs up": lambda received, connection: connection.shutdown(socket.SHUT_RDWR),
     "hangs up in the middle": lambda received, connection: (
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"),
-        connection.close(),
+        connection.shutdown(socket.SHUT_RDWR),
     ),
     "speaks something else": lambda received, connection: (
         connection.sendall(b"220 mail ready\r\n"),
-        connection.close(),
+        connection.shutdown(socket.SHUT_RDWR),
     ),
 }
 
@@ -226,7 +237,7 @@ def test_nothing_is_sent_twice() -> None:
 
     def hang_up(received: bytes, connection: socket.socket) -> None:
         calls.append(received)
-        connection.close()
+        connection.shutdown(socket.SHUT_RDWR)
 
     with raw(hang_up) as url:
         told(url)
