@@ -124,6 +124,9 @@ class Generation:
         except AdapterError as error:
             self.broken = error
             return None
+        # The checkers saw everything: what they name is nearer to the fault than where it first showed.
+        found = sorted(result.violations, key=lambda each: each.rule is None)
+        result = msgspec.structs.replace(result, violations=tuple(found))
         self.operations += result.operations
         self.ratified += drive.ratified
         if result.verdict is Verdict.INCONCLUSIVE:

@@ -15,7 +15,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from conformance.generated import steps
+from conformance.generated import engine, steps
 from conformance.generated.steps import CLIENTS, Fate
 
 STEPS: Final = 16
@@ -110,6 +110,7 @@ def generate(runs: Runs, kinds: Sequence[type[steps.Step]], *, seed: int, count:
         derandomize=False,
         report_multiple_bugs=False,
         print_blob=False,
+        backend=engine.register(),
         verbosity=Verbosity.quiet,
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
