@@ -88,12 +88,14 @@ class LivesInThePast(ModelClient):
 class SendsTheSameWhenThereIsRoom(ModelClient):
     """A proposal that is refused for now is no other one later: it makes room, and sends the identical request."""
 
+    _waiting: m.Commit | None = None
+
     def _make_room(self, client: str, request: m.Commit) -> None:
         super()._make_room(client, request)
-        self._waiting: m.Commit | None = request
+        self._waiting = request
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: Actions) -> m.Commit:
-        waiting, self._waiting = getattr(self, "_waiting", None), None
+        waiting, self._waiting = self._waiting, None
         if waiting is not None and waiting.table == table.reference and waiting.version == version:
             return waiting
         return super()._request(table, version, attempt, actions)
