@@ -147,6 +147,8 @@ def get_commits(world: World, terms: Terms, request: m.GetCommits, answer: m.Ans
         return world
     if isinstance(answer, m.Commits):
         return _read(world, terms, answer.commits, answer.latest, request.end)
+    if isinstance(answer, m.Rejected) and request.end is not None and request.end < (request.start or 0):
+        return world  # a range that ends before it begins may be an error
     return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
 
 

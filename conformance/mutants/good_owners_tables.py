@@ -221,3 +221,36 @@ class StagesTheLastCommit(ModelOwner):
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged)
         self._record(table, request.version, request.attempt)
         return m.Ratified(version=request.version)
+
+
+@good("FREE-CHECKSUM-02", "MC-OWNER-01", "CM-CATALOG-01")
+class KeepsOtherFilesInTheLog(ModelOwner):
+    """Beside every published commit it writes the checksum, which names the commit's transaction, and what it knows of
+    the table it keeps in a folder of the log that no reader looks into."""
+
+    def _publish(self, table: OwnedTable, version: int) -> None:
+        super()._publish(table, version)
+        file = self.storage.read(self._path(table, version))
+        if file is not None:
+            self.storage.put(f"{table.location}/{LOG}/{version:020}.crc", checksum_of(file.content), file.modified)
+
+    def _save(self, table: OwnedTable) -> None:
+        super()._save(table)
+        self.storage.put(f"{table.location}/{LOG}/.owner/attempts.db", " ".join(table.landed), 0)
+
+
+def checksum_of(content: str) -> str:
+    """Of a version whose numbers do not matter."""
+    info = json.loads(content.partition("\n")[0]).get("commitInfo", {})
+    return json.dumps({"txnId": info.get("txnId"), "tableSizeBytes": 0, "numFiles": 0})
+
+
+@good("FREE-GET-02")
+class RefusesRangesThatRunBackwards(ModelOwner):
+    """A range of versions that ends before it begins is an error to it; any other it answers, one that begins after the
+    latest version too."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        if request.end is not None and request.end < (request.start or 0):
+            return m.Rejected(reason="the range ends before it begins")
+        return super().get_commits(client, request)
