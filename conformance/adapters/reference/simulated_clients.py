@@ -1,0 +1,323 @@
+"""The reference as several processes of one simulated host, whose effects a scheduler orders.
+
+Every client is a whole `ReferenceOwner` with connections and handles of its own, as a process has them; only one runs
+at a time. Files and ledger are real, in memory; lock, clock, identifiers and chance are the simulation's. Each run
+starts from the same bytes at the same place, so that the same choices give the same trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Self
+
+import refimpl
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.reference.dying import Killed, Life
+from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.schedule import WRITER, Stopped
+from refimpl.environment import Environment, HostLock
+from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.owner import ledger
+
+START_MS: Final = 1_700_000_100_000
+"""ms since the epoch, on the clock of the first client."""
+SKEW_MS: Final = 3_600_000
+"""The clock of each client is so much behind that of the one before: nothing may be ordered by clocks."""
+
+Change = Callable[[Environment], Environment]
+"""Puts something between the reference and the effects of a client: a known-bad variant, or nothing."""
+
+
+def unchanged(environment: Environment) -> Environment:
+    return environment
+
+
+class SimulatedReference:
+    """Processes of the reference owner on one directory in memory. A context manager: its end removes the directory."""
+
+    def __init__(self, change: Change = unchanged) -> None:
+        memory = Path("/dev/shm")  # only where to put a private temporary directory
+        where = memory if os.access(memory, os.W_OK) else None
+        self._temporary = tempfile.mkdtemp(prefix="simulated-clients-", dir=where)
+        self.root = Path(self._temporary).resolve() / "w"
+        self._change = change
+        self._kept: dict[Path, bytes | None] = {}
+        self._processes: list[_Simulated] = []
+
+    def prepare(self, ask: Callable[[InProcess], Any]) -> Any:
+        """What every run starts from: what `ask` makes of an empty warehouse with one client."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.root.mkdir()
+        with self._started("setup", 0, unobserved) as subject:
+            found = ask(subject)
+        with contextlib.closing(ledger.connect(self._ledger)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._kept = {path: None if path.is_dir() else path.read_bytes() for path in sorted(self.root.rglob("*"))}
+        return found
+
+    @property
+    def _ledger(self) -> Path:
+        return self.root / "_owner" / ledger.FILE_NAME
+
+    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, InProcess]:
+        """One process for each client, on what `prepare` left."""
+        self.stop()
+        shutil.rmtree(self.root)
+        self.root.mkdir()
+        for path, content in self._kept.items():
+            if content is None:
+                path.mkdir()
+            else:
+                path.write_bytes(content)
+        started = {}
+        for number, name in enumerate(clients, 1):
+            owner = _Simulated(self.root, name, number, hook, self._change)
+            self._processes.append(owner)
+            started[name] = InProcess(owner)
+        return started
+
+    @contextlib.contextmanager
+    def _started(self, name: str, number: int, hook: Hook) -> Iterator[InProcess]:
+        owner = _Simulated(self.root, name, number, hook, unchanged)
+        try:
+            yield InProcess(owner)
+        finally:
+            owner.close()
+
+    def stop(self) -> None:
+        """End all processes of a run, without a word."""
+        for owner in self._processes:
+            owner.end()
+        self._processes.clear()
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Simulated(ReferenceOwner):
+    """One process of the reference owner with simulated effects."""
+
+    def __init__(self, root: Path, name: str, number: int, hook: Hook, change: Change) -> None:
+        self._life = _SimulatedLife(root, name, number, hook, change)
+        super().__init__(root)
+
+    def _start(self) -> None:
+        self._process = _SimulatedProcess(self.directory, self._life)  # type: ignore[assignment]
+        with contextlib.suppress(FileExistsError):
+            (self.directory / FILESYSTEM_TABLES).mkdir()
+
+    def end(self) -> None:
+        self._life.end()
+
+
+class _SimulatedProcess:
+    def __init__(self, directory: Path, life: _SimulatedLife) -> None:
+        self.life = life
+        self.warehouse = refimpl.open(directory, environment=life.environment())
+
+    def stop(self) -> None:
+        with contextlib.suppress(Killed):
+            self.warehouse.close()
+        self.life.end()
+
+
+class _SimulatedLife(Life):
+    """Effects that tell a hook."""
+
+    def __init__(self, root: Path, name: str, number: int, hook: Hook, change: Change) -> None:
+        super().__init__(synced=False)
+        self._root = f"{root}/"
+        self._hook = hook
+        self._number = number
+        self._name = name
+        self._change = change
+        self._open: list[_Connection] = []
+
+    def tell(self, kind: Kind, target: str | Path, moment: Moment = Moment.BEFORE) -> None:
+        self._hook(Effect(kind=kind, target=str(target).removeprefix(self._root), moment=moment))
+
+    def environment(self) -> Environment:
+        ticks, numbers = count(START_MS - self._number * SKEW_MS), count(1)
+        chance = random.Random(self._name)  # back-off, no secrets
+        waited = 0
+
+        def now() -> int:
+            return next(ticks) + waited
+
+        def pause(seconds: float) -> None:
+            nonlocal waited
+            waited += round(seconds * 1000)
+            self.tell(Kind.PAUSE, self._name)
+
+        return self._change(
+            Environment(
+                files=_Files(self),
+                host_lock=self._host_lock,
+                host_queue=lambda _path: lambda: contextlib.nullcontext(False),
+                now=now,
+                new_id=lambda: f"{self._number:08x}-0000-4000-8000-{next(numbers):012x}",
+                random=chance.random,
+                pause=pause,
+                connect=self._connected,
+            )
+        )
+
+    def _host_lock(self, path: Path) -> HostLock:
+        @contextlib.contextmanager
+        def held() -> Iterator[None]:
+            self.tell(Kind.ACQUIRE, path)
+            try:
+                yield
+            finally:
+                self.tell(Kind.RELEASE, path)
+
+        return held
+
+    def _connected(self, path: Path) -> _Connection:
+        connection = _Connection(self, ledger.connect(path))
+        self._open.append(connection)
+        return connection
+
+    def end(self) -> None:
+        for connection in self._open:
+            with contextlib.suppress(Exception):
+                connection.database.close(True)
+        self._open.clear()
+
+
+class _Connection:
+    """A connection to the ledger. What others can tell of it: when a write transaction begins and ends, and when a
+    reader takes its snapshot, which is at its first question."""
+
+    def __init__(self, life: _SimulatedLife, database: Any) -> None:
+        self.life = life
+        self.database = database
+        self._writing = False
+        self._reading = False
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        if statement == "BEGIN":
+            return self.database.execute(statement)
+        if statement.startswith("BEGIN"):
+            self.life.tell(Kind.BEGIN, WRITER)
+            self._writing = True
+        elif statement in ("COMMIT", "ROLLBACK"):
+            return self._end(statement)
+        elif not (self._writing or self._reading):
+            self.life.tell(Kind.QUERY, WRITER)
+            self._reading = bool(self.database.in_transaction)
+            statement = statement.replace("synchronous=FULL", "synchronous=OFF")
+        return self.database.execute(statement, *values)
+
+    def _end(self, statement: str) -> Any:
+        writing, self._writing, self._reading = self._writing, False, False
+        try:
+            if writing:
+                self.life.tell(Kind.COMMIT if statement == "COMMIT" else Kind.ROLLBACK, WRITER)
+        except Stopped:
+            self.database.execute("ROLLBACK")
+            raise
+        return self.database.execute(statement)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+
+class _Files(PosixFiles):
+    """Files in memory. Modification times are those of the simulation, or older ones that were planted."""
+
+    def __init__(self, life: _SimulatedLife) -> None:
+        self._life = life
+
+    def create(self, path: Path) -> NewFile:
+        self._life.tell(Kind.CREATE, path)
+        return _NewFile(self._life, path, super().create(path))
+
+    def fsync(self, path: Path) -> None:
+        self._life.tell(Kind.FSYNC, path)
+        path.stat()
+
+    def fsync_directory(self, path: Path) -> None:
+        self._life.tell(Kind.FSYNC_DIRECTORY, path)
+        path.stat()
+
+    def make_directory(self, path: Path) -> None:
+        self._life.tell(Kind.MAKE_DIRECTORY, path)
+        super().make_directory(path)
+
+    def link(self, source: Path, target: Path) -> None:
+        self._life.tell(Kind.LINK, target)
+        super().link(source, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._life.tell(Kind.REPLACE, target)
+        super().replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        self._life.tell(Kind.UNLINK, path)
+        super().unlink(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self._life.tell(Kind.REMOVE_DIRECTORY, path)
+        super().remove_directory(path)
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        self._life.tell(Kind.LIST, directory)
+        return sorted((_timed(each) for each in super().list_directory(directory)), key=lambda each: each.name)
+
+    def read(self, path: Path) -> bytes:
+        self._life.tell(Kind.READ, path)
+        return super().read(path)
+
+    def read_start(self, path: Path, size: int) -> bytes:
+        self._life.tell(Kind.READ, path)
+        return super().read_start(path, size)
+
+    def stat(self, path: Path) -> FileStatus | None:
+        self._life.tell(Kind.STAT, path)
+        found = super().stat(path)
+        return None if found is None else _timed(found)
+
+    def exists(self, path: str) -> bool:
+        self._life.tell(Kind.STAT, path)
+        return super().exists(path)
+
+
+def _timed(status: FileStatus) -> FileStatus:
+    return replace(status, modified=min(status.modified, START_MS))
+
+
+class _NewFile:
+    def __init__(self, life: _SimulatedLife, path: Path, file: NewFile) -> None:
+        self._life = life
+        self._path = path
+        self._file = file
+
+    def write(self, content: bytes) -> None:
+        self._life.tell(Kind.WRITE, self._path)
+        self._file.write(content)
+
+    def fsync(self) -> None:
+        self._life.tell(Kind.FSYNC, self._path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.__exit__(*error)

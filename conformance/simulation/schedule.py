@@ -1,0 +1,243 @@
+"""Several clients in one process, of which exactly one runs, and which changes only at effects.
+
+Each client is a greenlet that runs ordinary code. Whatever carries out its effects calls `Scheduler.hook`; there the
+client stops, and whoever drives the scheduler chooses who goes on. So a list of choices is a schedule, and the same
+choices give the same run. Between two of its effects a client is undisturbed: nobody can tell when that code ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import greenlet
+
+from conformance.simulation.effects import Effect, Kind, Moment
+
+WRITER: Final = "ledger"
+"""The target of what begins and ends write transactions: one at a time, as in SQLite."""
+
+_TAKES: Final = frozenset({Kind.ACQUIRE, Kind.BEGIN})
+_FREES: Final = frozenset({Kind.RELEASE, Kind.COMMIT, Kind.ROLLBACK})
+_UNSEEN: Final = frozenset({Kind.FSYNC, Kind.FSYNC_DIRECTORY, Kind.CLOCK})
+"""No other client can tell when these happened: an fsync matters to a power cut only, and clocks are one each."""
+
+
+class Stopped(BaseException):
+    """The run is over; whoever still runs ends here. No `Exception`: no handler of the code under test takes it."""
+
+
+class Pending(NamedTuple):
+    """What a client does next."""
+
+    kind: Kind
+    target: str
+    invokes: bool
+    """Whether a request of this client begins with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One effect of one client, and everything that the client did until its next one."""
+
+    client: str
+    kind: Kind
+    target: str
+    invokes: bool = False
+    returns: bool = False
+    """Whether a request of this client was answered after it."""
+
+    def __str__(self) -> str:
+        return f"{self.client} {self.kind.value} {self.target}"
+
+
+class Deadlock(Exception):  # noqa: N818  # a finding, not an error of the scheduler
+    """Everybody waits for somebody."""
+
+
+class _Client:
+    __slots__ = ("error", "greenlet", "invoking", "name", "pending", "returned")
+
+    def __init__(self, name: str, run: Callable[[], None], hub: greenlet.greenlet) -> None:
+        self.name = name
+        self.greenlet = greenlet.greenlet(run, parent=hub)
+        self.pending: Pending | None = None
+        self.invoking: Callable[[], None] | None = None
+        self.returned = False
+        self.error: BaseException | None = None
+
+
+class Scheduler:
+    """Runs clients step by step. Not reusable: one run each; `close` ends the clients that are left."""
+
+    def __init__(self) -> None:
+        self._hub = greenlet.getcurrent()
+        self._clients: dict[str, _Client] = {}
+        self._running: _Client | None = None
+        self._held: dict[str, str] = {}
+        self._closing = False
+        self.steps: list[Step] = []
+        self.errors: dict[str, BaseException] = {}
+        """What clients died of."""
+
+    def start(self, clients: Iterable[tuple[str, Callable[[], None]]]) -> None:
+        """Each runs until just before its first effect."""
+        for name, run in clients:
+            client = self._clients[name] = _Client(name, run, self._hub)
+            self._resume(client)
+
+    # Asked by what carries out effects, inside of a client
+
+    def hook(self, effect: Effect) -> None:
+        """A `Hook`: the client that runs stops before each effect that others may notice. Outside of clients, nothing
+        happens: whoever prepares a run, or looks at its end, is not part of it."""
+        if effect.moment is Moment.BEFORE:
+            self.reach(effect.kind, effect.target)
+
+    def reach(self, kind: Kind, target: str) -> None:
+        """The client is about to do this. Returns when it is its turn, and, for what others can hold, free."""
+        client = self._running
+        if client is None or kind in _UNSEEN:
+            return
+        if self._closing:
+            raise Stopped
+        client.pending = Pending(kind, target, client.invoking is not None)
+        self._hub.switch()
+        if self._closing:
+            raise Stopped
+        self._begin_request(client)
+
+    def invoking(self, record: Callable[[], None]) -> None:
+        """A request begins: with the client's next effect, so that it is invoked as late as can be."""
+        client = self._running
+        assert client is not None, "only clients make requests"
+        client.invoking = record
+
+    def returned(self) -> None:
+        """The request was answered."""
+        client = self._running
+        assert client is not None, "only clients are answered"
+        self._begin_request(client)
+        client.returned = True
+
+    def answering(self) -> None:
+        """Just before an answer is recorded: a request that had no effects was invoked all the same."""
+        assert self._running is not None, "only clients are answered"
+        self._begin_request(self._running)
+
+    @staticmethod
+    def _begin_request(client: _Client) -> None:
+        if client.invoking is not None:
+            record, client.invoking = client.invoking, None
+            record()
+
+    # Asked by whoever drives
+
+    def pending(self) -> dict[str, Pending]:
+        """What every client that is not done does next, whether it can or not."""
+        return {name: client.pending for name, client in self._clients.items() if client.pending is not None}
+
+    def enabled(self) -> dict[str, Pending]:
+        """Those that can go on. Raises `Deadlock` if nobody can and somebody would."""
+        waiting = self.pending()
+        found = {name: each for name, each in waiting.items() if not self._blocked(each)}
+        if waiting and not found:
+            raise Deadlock("; ".join(self._waits(name, each) for name, each in sorted(waiting.items())))
+        return found
+
+    def _blocked(self, each: Pending) -> bool:
+        return each.kind in _TAKES and self._held.get(each.target) is not None
+
+    def _waits(self, name: str, each: Pending) -> str:
+        return f"{name} waits for {each.target}, which {self._held.get(each.target)} holds"
+
+    def step(self, name: str) -> Step:
+        """Let one client do its effect, and go on until its next one."""
+        client = self._clients[name]
+        todo = client.pending
+        assert todo is not None, f"{name} is done"
+        assert not self._blocked(todo), f"{name} is blocked"
+        if todo.kind in _TAKES:
+            self._held[todo.target] = name
+        elif todo.kind in _FREES and self._held.get(todo.target) == name:
+            del self._held[todo.target]
+        self._resume(client)
+        done = Step(name, todo.kind, todo.target, todo.invokes, client.returned)
+        self.steps.append(done)
+        return done
+
+    def _resume(self, client: _Client) -> None:
+        client.pending, client.returned = None, False
+        self._running = client
+        try:
+            client.greenlet.switch()
+        except Exception as error:  # noqa: BLE001  # whatever the code under test raises is a finding
+            self.errors[client.name] = error
+        finally:
+            self._running = None
+
+    def close(self) -> None:
+        """End what still runs, as a killed process ends: none of its effects happens any more. Idempotent."""
+        self._closing = True
+        for client in self._clients.values():
+            if client.greenlet and not client.greenlet.dead:
+                self._running = client
+                try:
+                    client.greenlet.throw(Stopped)
+                except (Stopped, Exception):  # noqa: BLE001  # its last words are of no interest
+                    pass
+                finally:
+                    self._running = None
+
+
+# Which steps commute
+
+_READS: Final = frozenset({Kind.READ, Kind.STAT, Kind.LIST, Kind.QUERY})
+_ENTRIES: Final = frozenset(
+    {Kind.CREATE, Kind.LINK, Kind.REPLACE, Kind.UNLINK, Kind.MAKE_DIRECTORY, Kind.REMOVE_DIRECTORY}
+)
+_FOLDERS: Final = frozenset({Kind.MAKE_DIRECTORY, Kind.REMOVE_DIRECTORY})
+_LEDGER: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY})
+_LOCKS: Final = frozenset({Kind.ACQUIRE, Kind.RELEASE})
+
+
+def dependent(one: Step, other: Step) -> bool:
+    """Whether the order of two neighbouring steps can matter to anybody, to those who judge the history included.
+
+    Never false where it can; sometimes true where it cannot.
+    """
+    if one.client == other.client:
+        return True
+    if (one.returns and other.invokes) or (other.returns and one.invokes):
+        return True  # requests are ordered by who was answered before whom was asked
+    if one.kind is Kind.PAUSE or other.kind is Kind.PAUSE:
+        return False
+    if one.kind in _READS and other.kind in _READS:
+        return False
+    if one.kind in _LOCKS or other.kind in _LOCKS or one.kind in _LEDGER or other.kind in _LEDGER:
+        return _same_resource(one, other)
+    return _same_place(one, other) or _same_place(other, one)
+
+
+def _same_resource(one: Step, other: Step) -> bool:
+    if one.target != other.target:
+        return False
+    # A reader of the ledger has a snapshot: only what was committed before its first question matters to it.
+    return not ({one.kind, other.kind} & {Kind.QUERY} and {one.kind, other.kind} & {Kind.BEGIN, Kind.ROLLBACK})
+
+
+def _same_place(one: Step, other: Step) -> bool:
+    if one.target == other.target:
+        return True
+    if one.kind is Kind.LIST and other.kind in _ENTRIES | {Kind.WRITE}:
+        return other.target.rpartition("/")[0] == one.target
+    return one.kind in _FOLDERS and other.target.startswith(one.target + "/")
+
+
+def may_race(one: Step, other: Step) -> bool:
+    """Whether two dependent steps could ever be next at the same time: who frees something is alone with it."""
+    kinds = {one.kind, other.kind}
+    if (one.returns and other.invokes) or (other.returns and one.invokes):
+        return True
+    return not (one.target == other.target and kinds & _TAKES and kinds & _FREES)

@@ -1,0 +1,203 @@
+"""The scheduler and the exploration of schedules, on clients of a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import comb
+
+import pytest
+
+from conformance.simulation.effects import Effect, Kind, Moment
+from conformance.simulation.explore import Report, Run, by_priorities, depth_first, follow
+from conformance.simulation.schedule import Scheduler, Step, Stopped, dependent
+
+Do = Callable[[Kind, str], None]
+Client = Callable[[Do, dict[str, int]], None]
+
+
+class Cells:
+    """Clients that share integers by name; what comes of a run is their values, or who waits for whom."""
+
+    def __init__(self, *clients: Client) -> None:
+        self.cells: dict[str, int] = {}
+        self.scheduler = Scheduler()
+        self.scheduler.start((f"client{number}", self._running(each)) for number, each in enumerate(clients))
+
+    def _running(self, client: Client) -> Callable[[], None]:
+        def do(kind: Kind, target: str) -> None:
+            self.scheduler.hook(Effect(kind=kind, target=target, moment=Moment.BEFORE))
+            self.scheduler.hook(Effect(kind=kind, target=target, moment=Moment.AFTER))
+
+        return lambda: client(do, self.cells)
+
+    def finish(self, deadlock: str | None) -> object:
+        return deadlock or tuple(sorted(self.cells.items()))
+
+    def close(self) -> None:
+        self.scheduler.close()
+
+
+def increment(do: Do, cells: dict[str, int]) -> None:
+    """Reads, and writes what it read plus one: two of these lose an update in some schedules."""
+    do(Kind.READ, "n")
+    found = cells.get("n", 0)
+    do(Kind.WRITE, "n")
+    cells["n"] = found + 1
+
+
+def locked_increment(do: Do, cells: dict[str, int]) -> None:
+    do(Kind.ACQUIRE, "lock")
+    increment(do, cells)
+    do(Kind.RELEASE, "lock")
+
+
+def alone(name: str) -> Client:
+    """Only uses what nobody else uses."""
+
+    def client(do: Do, cells: dict[str, int]) -> None:
+        for value in range(3):
+            do(Kind.WRITE, name)
+            cells[name] = value
+
+    return client
+
+
+def takes(first: str, second: str) -> Client:
+    def client(do: Do, cells: dict[str, int]) -> None:
+        do(Kind.ACQUIRE, first)
+        do(Kind.ACQUIRE, second)
+        cells[first] = 1
+        do(Kind.RELEASE, second)
+        do(Kind.RELEASE, first)
+
+    return client
+
+
+def explored(*clients: Client, pruned: bool) -> tuple[set[object], Report]:
+    report = Report()
+    return set(depth_first(lambda: Cells(*clients), report, pruned=pruned)), report
+
+
+def test_without_pruning_every_interleaving_is_run_once() -> None:
+    found, report = explored(alone("a"), alone("b"), pruned=False)
+    assert report.schedules == comb(6, 3)
+    assert report.finished
+    assert found == {(("a", 2), ("b", 2))}
+
+
+def test_what_commutes_is_run_in_one_order() -> None:
+    found, report = explored(alone("a"), alone("b"), alone("c"), pruned=True)
+    assert (report.schedules, report.pruned, report.finished) == (1, 0, True)
+    assert found == {(("a", 2), ("b", 2), ("c", 2))}
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        (increment, increment),
+        (increment, increment, increment),
+        (locked_increment, locked_increment),
+        (locked_increment, increment),
+        (takes("a", "b"), takes("b", "a")),
+        (takes("a", "b"), takes("b", "a"), increment, increment),
+        (alone("n"), increment),
+    ],
+)
+def test_pruning_loses_no_outcome(clients: tuple[Client, ...]) -> None:
+    all_outcomes, everything = explored(*clients, pruned=False)
+    found, report = explored(*clients, pruned=True)
+    assert found == all_outcomes
+    assert everything.finished
+    assert report.finished
+    assert report.schedules <= everything.schedules
+
+
+def test_a_lost_update_is_found_and_a_lock_prevents_it() -> None:
+    assert explored(increment, increment, pruned=True)[0] == {(("n", 1),), (("n", 2),)}
+    assert explored(locked_increment, locked_increment, pruned=True)[0] == {(("n", 2),)}
+
+
+def test_those_who_wait_for_each_other_are_named() -> None:
+    found, _ = explored(takes("a", "b"), takes("b", "a"), pruned=True)
+    assert "client0 waits for b, which client1 holds; client1 waits for a, which client0 holds" in found
+    assert explored(takes("a", "b"), takes("a", "b"), pruned=True)[0] == {(("a", 1),)}
+
+
+def test_the_same_choices_give_the_same_steps() -> None:
+    choices = ["client1", "client0", "client1"]
+    _, first = follow(lambda: Cells(increment, increment), choices)
+    _, second = follow(lambda: Cells(increment, increment), choices)
+    assert [str(step) for step in first] == [
+        "client1 read n", "client0 read n", "client1 write n", "client0 write n",
+    ]  # fmt: skip
+    assert first == second
+
+
+def chances(seed: int) -> tuple[list[object], Report]:
+    report = Report()
+
+    def begin() -> Run:
+        return Cells(increment, increment, alone("x"))
+
+    return list(by_priorities(begin, report, seed=seed, schedules=30, depth=2, length=7)), report
+
+
+def test_random_priorities_depend_on_the_seed_and_on_nothing_else() -> None:
+    found, report = chances(1)
+    assert (found, report) == chances(1)
+    assert chances(2)[1].switches != report.switches
+    assert len(set(found)) == 2
+    assert report.schedules == 30
+    assert not report.finished
+
+
+def test_a_client_that_is_ended_does_nothing_more() -> None:
+    ended: list[str] = []
+
+    def client(do: Do, cells: dict[str, int]) -> None:
+        try:
+            do(Kind.WRITE, "n")
+            cells["n"] = 1
+        except Stopped:
+            ended.append("stopped")
+            do(Kind.UNLINK, "n")
+            cells["n"] = 2
+
+    run = Cells(client)
+    run.close()
+    assert ended == ["stopped"]
+    assert run.cells == {}
+
+
+def test_an_error_of_a_client_is_kept() -> None:
+    def client(do: Do, cells: dict[str, int]) -> None:
+        do(Kind.WRITE, "n")
+        raise ValueError("no")
+
+    run = Cells(client, increment)
+    while enabled := run.scheduler.enabled():
+        run.scheduler.step(min(enabled))
+    assert [str(error) for error in run.scheduler.errors.values()] == ["no"]
+    assert run.cells == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (Step("a", Kind.READ, "f"), Step("b", Kind.STAT, "f"), False),
+        (Step("a", Kind.READ, "f"), Step("b", Kind.WRITE, "f"), True),
+        (Step("a", Kind.READ, "f"), Step("b", Kind.WRITE, "g"), False),
+        (Step("a", Kind.LIST, "d"), Step("b", Kind.LINK, "d/f"), True),
+        (Step("a", Kind.LIST, "d"), Step("b", Kind.LINK, "d/e/f"), False),
+        (Step("a", Kind.CREATE, "d/f"), Step("b", Kind.MAKE_DIRECTORY, "d"), True),
+        (Step("a", Kind.ACQUIRE, "lock"), Step("b", Kind.RELEASE, "lock"), True),
+        (Step("a", Kind.QUERY, "ledger"), Step("b", Kind.COMMIT, "ledger"), True),
+        (Step("a", Kind.QUERY, "ledger"), Step("b", Kind.BEGIN, "ledger"), False),
+        (Step("a", Kind.READ, "f"), Step("a", Kind.READ, "g"), True),
+        (Step("a", Kind.READ, "f", returns=True), Step("b", Kind.READ, "g", invokes=True), True),
+        (Step("a", Kind.READ, "f", invokes=True), Step("b", Kind.READ, "g", invokes=True), False),
+    ],
+)
+def test_which_steps_commute(one: Step, other: Step, expected: bool) -> None:
+    assert dependent(one, other) is expected
+    assert dependent(other, one) is expected
