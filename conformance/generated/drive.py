@@ -148,6 +148,8 @@ class Drive:
         if table is None or not table.sent:
             return
         request = table.proposal(step.which, unsettled=step.unsettled)
+        if step.resolved:
+            self._find_out(table, _client(step.client + 1), request.attempt, Fate.ANSWERED)
         if isinstance(request, m.Commit) or not table.dropped:  # a creation would be another table's
             self._send(table, _client(step.client), request, step.fate)
 
@@ -168,8 +170,11 @@ class Drive:
         table = self._table(step.table)
         if table is not None and table.sent:
             attempt = table.proposal(step.which, unsettled=step.unsettled).attempt
-            request = m.AttemptOutcome(table=table.handle.reference, attempt=attempt)
-            self._send(table, _client(step.client), request, step.fate)
+            self._find_out(table, _client(step.client), attempt, step.fate)
+
+    def _find_out(self, table: Driven, client: str, attempt: m.AttemptId, fate: Fate) -> None:
+        if table.known and "attempt-outcome" in self.terms.profiles:
+            self._send(table, client, m.AttemptOutcome(table=table.handle.reference, attempt=attempt), fate)
 
     @_do.register
     def _read(self, step: steps.Read) -> None:

@@ -23,7 +23,7 @@ STEPS: Final = 16
 
 _tables = strategies.sampled_from((0, 0, 0, 1))
 _clients = strategies.integers(0, CLIENTS - 1)
-_fates = strategies.sampled_from((Fate.ANSWERED, Fate.ANSWERED, Fate.ANSWERED, Fate.LOST, Fate.DELAYED))
+_fates = strategies.sampled_from((Fate.ANSWERED, Fate.ANSWERED, Fate.LOST, Fate.DELAYED))
 _answered_or_lost = strategies.sampled_from((Fate.ANSWERED, Fate.ANSWERED, Fate.LOST))
 _which = strategies.sampled_from((0, 0, 0, 1, 1, 2, 3, 4))
 _often = strategies.sampled_from((False, True, True))
@@ -42,7 +42,9 @@ STRATEGIES: Final[dict[type[steps.Step], dict[str, strategies.SearchStrategy[Any
     steps.Create: {
         "table": _tables, "client": _clients, "fate": _fates, "limit": _limits, "by_subject": _seldom,
     },
-    steps.Resend: {"table": _tables, "client": _clients, "which": _which, "unsettled": _often, "fate": _fates},
+    steps.Resend: {
+        "table": _tables, "client": _clients, "which": _which, "unsettled": _often, "resolved": _seldom, "fate": _fates,
+    },
     steps.Deliver: {"which": _which, "given_up": strategies.booleans()},
     steps.Resolve: {
         "table": _tables, "client": _clients, "which": _which, "unsettled": _often, "fate": _answered_or_lost,

@@ -58,6 +58,8 @@ class Resend(_OnTable, frozen=True, kw_only=True):
     """Counted from the last one."""
     unsettled: bool = False
     """Only among those that are not known to have landed, if there are any."""
+    resolved: bool = False
+    """Whether somebody asks what became of it first, as careful clients do, and it is sent all the same."""
     fate: Fate = Fate.ANSWERED
 
 
