@@ -12,7 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from conformance.checks.backfill_ordering import CONTENT, DONE, ORDER, RATIFIED_ONLY, TRACKED, UNPUBLISHED, same_content
+from conformance.checks.backfill_ordering import (
+    CONTENT,
+    DONE,
+    ORDER,
+    RATIFIED_ONLY,
+    TRACKED,
+    UNPUBLISHED,
+    complete,
+    same_content,
+    tracked,
+)
 from conformance.checks.registry import Family, check
 from conformance.interface.messages import (
     BackfillToVersion,
@@ -79,6 +89,45 @@ def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
     for each in landed:
         assert isinstance(each.request, Commit)
         same_content(s, table, each, seen.get(each.request.version, ""))
+
+
+@check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, ways=UNPUBLISHED)
+def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) -> None:
+    """Of four commits the second cannot be published, because another file stands in its place. Nothing after it is
+    published, and all of it stays listed; once the file is gone, everything is published."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(4)]
+    with blocked(s, table, 2) as foreign:
+        told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
+        files = glance(s, table)
+        listed = reads.ask(s, table)
+    if files.get(hands.published_name(2)) == foreign:
+        later = [version for version in (3, 4) if hands.published_name(version) in files]
+        s.require(not later, *ORDER, told=(told, landed[1]), table=table, version=3,
+                  expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
+        lost = [version for version in (2, 3, 4) if version not in listed.commits]
+        s.require(not lost, *TRACKED, told=(listed.told, told), table=table, version=lost[0] if lost else None,
+                  expected="versions 2 to 4 are ratified and not published: they are listed",
+                  observed=f"listed are {list(listed.order)}")  # fmt: skip
+    done = s.backfill(table, 4)
+    complete(s, table, done)
+
+
+@check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, ways=UNPUBLISHED)
+def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
+    """A client copied version 1 to its place, byte for byte, and nobody told the owner. A backfill finds the file there
+    and goes on after it: versions 2 and 3 are published as well."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(3)]
+    first = landed[0].request
+    assert isinstance(first, Commit)
+    staged = glance(s, table).get(f"{hands.STAGING[s.dialect]}/{hands.staged_name(1, first.attempt)}")
+    content = proposals.content(first.actions or ()) if staged is None else staged
+    hands.plant(s, table, hands.published_name(1), content, if_absent=True, client="helpful publisher")
+    tracked(s, table)
+    seen = complete(s, table, s.backfill(table, 3))
+    same_content(s, table, landed[0], seen.get(1, ""))
+    s.land(table)
 
 
 @check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, ways=UNPUBLISHED)

@@ -195,7 +195,7 @@ def a_loser_that_wanted_another_feature_changes_nothing(s: Scenario) -> None:
 def creators_of_different_tables_are_in_nobodys_way(s: Scenario) -> None:
     """Three creators make three tables at the same time. All succeed, each table has its own version 0, and what is
     committed to one is not in another."""
-    names = ("orders", "order", "orders 2")
+    names = ("orders", "order", "orders2")
     sent = [s.delay(f"creator of {name}", s.creation(name)) for name in names]
     for name, delayed in reversed(list(zip(names, sent, strict=True))):
         told = s.deliver(delayed)

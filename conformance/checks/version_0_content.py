@@ -63,7 +63,7 @@ def an_owner_makes_tables(s: Scenario) -> None:
     """A subject that declares to create tables makes one for a name that nobody has. Policies of its own may refuse
     some names, not all."""
     for number in range(TRIES):
-        name = f"orders {number}"
+        name = f"orders{number}"
         told = s.ask("creator", s.creation(name))
         if not isinstance(told.answer, Rejected):
             break
@@ -81,7 +81,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
         s.require(seen.latest == 0, "PROFILE-VERSION0-02", told=(seen.told,), table=table, version=0,
                   expected="the table has version 0, and its owner made it: 0 is the latest version",
                   observed=f"the latest version is told as {seen.told.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
-        s.land(s.create(f"other of {reader}"))
+        s.land(s.create(f"other-{reader}"))
     s.land(table)
 
 

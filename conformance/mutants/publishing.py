@@ -32,6 +32,32 @@ class BackfillsTheNewestFirst(ModelOwner):
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
+class FailedPublicationIsSkipped(ModelOwner):
+    """A commit that cannot be published now is left for later, and the next one is published."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        failure: NotPublished | None = None
+        for each in [waiting for waiting in sorted(table.unbackfilled) if waiting <= version]:
+            try:
+                self._publish(table, each)
+            except NotPublished as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        super()._backfill(table, version)
+
+
+@mutant("MC-BACKFILL-05")
+class FileExistsIsAFailure(ModelOwner):
+    """A published file that is there already makes the backfill fail for ever, although it is the very commit."""
+
+    def _publish(self, table: OwnedTable, version: int) -> None:
+        if self.storage.read(self._path(table, version)) is not None:
+            raise NotPublished(f"version {version} of {table.name} exists")
+        super()._publish(table, version)
+
+
+@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
 class OwnBackfillLeavesHoles(ModelOwner):
     """Publishing by itself, the owner skips the commits of writers that it thinks publish their own."""
 
