@@ -35,7 +35,7 @@ def check(table: TableColumns, findings: Findings) -> None:
             told = table.contents.get((version, field))
             if told is not None and _differs(findings, version, field, told, _of(kept, field), None):
                 break
-    for index, attempt in enumerate(table.log):
+    for index, attempt in enumerate(table.log if table.missing is None else ()):
         if attempt != NO_ATTEMPT and attempt in table.proposed:
             _check_proposal(table, findings, table.base + index, table.proposed[attempt])
 

@@ -91,6 +91,17 @@ class LogChecker:
         return "nothing" if attempt == NO_ATTEMPT else f"attempt {self.table.attempt_names[attempt]}"
 
     def _report_gap(self, missing: int) -> None:
+        rows = self.table.ratified
+        ratified = next((rows.id[row] for row, version in enumerate(rows.version) if version == missing), None)
+        if ratified is not None:
+            self.findings.add(
+                Rule.COMMIT_FORGOTTEN,
+                missing,
+                f"Version {missing} was ratified: {{first}}. But the final log, that is what is published and what the "
+                f"owner lists, has versions after {missing} and not that one.",
+                ratified,
+            )
+            return
         known = self.table.identities.get(missing)
         told = (
             (f" {{first}} was told of it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None

@@ -12,6 +12,7 @@ from conformance.history import digests
 from conformance.interface.messages import BackfillToVersion, Commit, Done
 from conformance.scenario import hands, reads
 from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario.words import difference
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
 DONE = ("MC-BACKFILL-05", "CM-PUBLISH-06")
@@ -65,7 +66,7 @@ def same_content(s: Scenario, table: TableHandle, landed: Told, published: str, 
     if staged is not None:
         s.require(published == staged, *CONTENT, told=(landed,), table=table, version=proposal.version,
                   expected=f"version {proposal.version} is published with exactly the bytes of its staged file",
-                  observed=f"staged were {staged[:200]!r}, published are {published[:200]!r}")  # fmt: skip
+                  observed=difference("staged", staged, "published", published))  # fmt: skip
     same = digests.of_actions(proposal.actions or ()) == _actions(published)
     s.require(same, *CONTENT, told=(landed,), table=table, version=proposal.version,
               expected=f"version {proposal.version} is published with the actions that were ratified",

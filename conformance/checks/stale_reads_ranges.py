@@ -13,6 +13,7 @@ from conformance.checks.registry import Family, check
 from conformance.checks.stale_reads import FRESH, fresh, land
 from conformance.scenario import reads
 from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario.words import range_in_words
 
 RANGE = ("MC-GET-01", "CM-GET-03")
 Range = tuple[int | None, int | None]
@@ -47,7 +48,7 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
         now = s.published(table)
         missing = [version for version in missing if version not in now]
     s.require(not missing, *RANGE, told=(seen.told, *because), table=table, version=missing[0] if missing else None,
-              expected=f"asked for versions {start} to {end}: those of {wanted} that are not published are listed",
+              expected=f"asked for {range_in_words(start, end)}: those of {wanted} that are not published are listed",
               observed=f"listed are {list(seen.order)}; {missing} are nowhere")  # fmt: skip
     well_formed(s, table, seen, asked, *because)
     fresh(s, table, seen, *because)

@@ -49,3 +49,6 @@ OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.RATIFIED_ELSEWHERE: ("PROFILE-CLIENT-02",),
 }
 """The same for a client under test, whose owner is the kit's own and does nothing wrong."""
+
+OF_RESTARTS: Final = frozenset({Rule.RATIFIED_BUT_LOST, Rule.COMMIT_FORGOTTEN})
+"""What a subject that was started again has forgotten breaks its promise of durability first of all."""

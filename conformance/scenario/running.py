@@ -11,7 +11,7 @@ from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, Verdict, Violation
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.rules import OF_CLIENTS, REQUIREMENTS
+from conformance.scenario.rules import OF_CLIENTS, OF_RESTARTS, REQUIREMENTS
 from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated
 
 
@@ -95,7 +95,10 @@ def _named(found: Found, scenario: Scenario) -> Violation | None:
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
     if found.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(found, scenario):
         return None
-    held = tuple(each for each in named[found.rule] if applies(each, scenario.identity, scenario.variant))
+    broken = named[found.rule]
+    if scenario.mortal and found.rule in OF_RESTARTS:
+        broken = ("PROFILE-DURABLE-01", *broken)
+    held = tuple(each for each in broken if applies(each, scenario.identity, scenario.variant))
     if not held:
         return None
     return Violation(

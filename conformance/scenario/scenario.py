@@ -109,10 +109,10 @@ class Scenario:
         self.variant = variant
         self.dialect = variant.dialect
         self.way = variant.way
-        self.random = Random(f"{seed}/{name}")
+        self.random = Random(f"{seed}/{name}/{salt}")
         self.name = name
         self.salt = salt
-        """Makes the names of tables unique where a subject remembers those of earlier runs."""
+        """Makes the names of tables, and attempts, unique where a subject remembers those of earlier runs."""
         self.tables: list[TableHandle] = []
         self.mortal = False
         """Whether the subject was told to die: it is started again before its final log is asked for."""

@@ -51,3 +51,22 @@ def _latest(version: int | None) -> str:
 
 def _versions(entries: Iterable[m.CommitEntry]) -> str:
     return ", ".join(str(entry.version) for entry in entries) or "none"
+
+
+def range_in_words(start: int | None, end: int | None) -> str:
+    """What a request for commits asked for."""
+    first = "the first version" if start is None else f"version {start}"
+    return f"{first} to {'the latest' if end is None else end}"
+
+
+def difference(one: str, first: str, other: str, second: str) -> str:
+    """Where two contents part, and how long they are."""
+    sizes = f"{one} are {len(first.encode())} bytes, {other} {len(second.encode())}"
+    at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    if first == second:
+        return f"{sizes}, the same"
+    return f"{sizes}; from character {at} on, {one}: {_from(first, at)}, {other}: {_from(second, at)}"
+
+
+def _from(text: str, at: int) -> str:
+    return repr(text[at : at + 60]) if at < len(text) else "nothing more"

@@ -30,7 +30,7 @@ from conformance.history.events import Event
 from conformance.history.operations import Operation, operations
 from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.perturbation import perturb
-from spec_tests.conformance.simulation import simulate
+from spec_tests.conformance.simulated_histories import simulate
 
 BATCH = 1000
 

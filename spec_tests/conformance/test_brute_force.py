@@ -20,7 +20,7 @@ from conformance.history.operations import operations
 from spec_tests.conformance import prove
 from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.drafts import Draft, Looked, Version
-from spec_tests.conformance.simulation import simulate
+from spec_tests.conformance.simulated_histories import simulate
 
 SLICE = 3000
 SEED = 1

@@ -33,7 +33,7 @@ from conformance.history.operations import Item, Operation, operations
 from conformance.history.reading import read, read_events
 from conformance.history.writing import HistoryWriter, write_events
 from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
-from spec_tests.conformance.simulation import simulate
+from spec_tests.conformance.simulated_histories import simulate
 
 HEADER = Header(
     schema=1, clock=Clock(unit="tick"), subject=Subject(name="somebody", version="1"), dialect="catalogManaged"
