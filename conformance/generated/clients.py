@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from threading import Event, Timer
 from typing import Final
 
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
-from conformance.scenario import proposals
-from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario import ownership, proposals
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 
 COMMITS: Final = 6
 """Of a writer, if it loses every other race."""
@@ -24,6 +24,8 @@ READS: Final = 14
 BACKFILLS: Final = 5
 SILENT: Final = 3
 """Requests in a row without an answer, after which a client gives up: nobody is there."""
+RESTART_WITHIN: Final = 30.0
+"""Seconds."""
 KILL_WITHIN: Final = 0.004
 """Seconds after a request was sent in which its process is killed: in the middle of it, or just before or after."""
 
@@ -34,8 +36,12 @@ class Shared:
 
     s: Scenario
     table: TableHandle
-    stop: Event
+    stop: Event = field(default_factory=Event)
     """Somebody found something: there is no need to go on."""
+    down: Event = field(default_factory=Event)
+    """The subject was told to die, and is not told to start again yet."""
+    up: Event = field(default_factory=Event)
+    """It was started again."""
 
     def resolvable(self) -> bool:
         return "attempt-outcome" in self.s.identity.profiles
@@ -58,8 +64,24 @@ class Client:
 
     def ask(self, request: m.Request) -> m.Answer:
         answer = self.s.ask(self.name, request, self.shared.table).answer
-        self._silent = self._silent + 1 if isinstance(answer, m.Unknown) else 0
+        if isinstance(answer, m.Unknown):
+            self._unanswered()
+        else:
+            self._silent = 0
         return answer
+
+    def look(self) -> None:
+        """At the files."""
+        try:
+            self.s.observe(self.shared.table, self.name)
+        except Inconclusive:
+            self._unanswered()
+
+    def _unanswered(self) -> None:
+        if self.shared.down.is_set():
+            self.shared.up.wait(RESTART_WITHIN)
+        else:
+            self._silent += 1
 
     def attempt(self) -> m.AttemptId:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
@@ -134,7 +156,7 @@ class Reader(Client):
                 return
             match self.random.randrange(4):
                 case 0:
-                    self.s.observe(self.shared.table, self.name)
+                    self.look()
                 case 1 if "discovery" in self.s.identity.profiles:
                     self.ask(m.LoadTable(name=self.s.physical(self.shared.table.name)))
                 case 2:
@@ -153,7 +175,22 @@ class Publisher(Client):
             self.read()
             behind = self.random.randrange(2)
             self.ask(m.BackfillToVersion(table=self.shared.table.reference, version=max(0, self.next - 1 - behind)))
-            self.s.observe(self.shared.table, self.name)
+            self.look()
+
+
+class Operator(Client):
+    """Lets the whole subject die once, in the middle of everything, and starts it again."""
+
+    def run(self) -> None:
+        for _ in range(self.random.randrange(2, READS)):
+            self.read()
+        self.shared.down.set()
+        try:
+            ownership.crash(self.s)
+            ownership.restart(self.s)
+        finally:
+            self.shared.up.set()
+            self.shared.down.clear()
 
 
 class Creator(Client):

@@ -21,7 +21,7 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.subject import AdapterError, Subject
 from conformance.checks.registry import Check, Variant, applies
 from conformance.generated import shrinking
-from conformance.generated.clients import Client, Creator, Publisher, Reader, Shared, Writer
+from conformance.generated.clients import Client, Creator, Operator, Publisher, Reader, Shared, Writer
 from conformance.interface import messages as m
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.running import finish
@@ -158,26 +158,28 @@ class Round:
     def __init__(self, s: Scenario, seed: int) -> None:
         self.s = s
         self.seed = seed
-        self.shared = Shared(s=s, table=TableHandle(name="orders", reference="", versions=0), stop=Event())
+        self.shared = Shared(s=s, table=TableHandle(name="orders", reference="", versions=0))
 
     def run(self, creators: int, writers: int, *, kills: bool) -> None:
         self._create(creators)
-        subject = self.s.subject if kills and self._survives() else None
-        assert subject is None or isinstance(subject, StdioSubject)
+        subject = self._mortal() if kills else None
+        one_by_one = subject is not None and self.s.identity.shared_state
         crew: list[Client] = [
-            Writer(self.shared, f"client {number}", self.seed, killed=subject if number else None)
+            Writer(self.shared, f"client {number}", self.seed, killed=subject if one_by_one and number else None)
             for number in range(writers)
         ]
         crew += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
+        if subject is not None and not one_by_one:
+            crew.append(Operator(self.shared, "operator", self.seed))
         _Crew(crew, self.shared.stop).run()
         self.s.get_commits(self.shared.table, client="reader")
         self.s.observe(self.shared.table)
 
-    def _survives(self) -> bool:
-        """Whether a client's process can be killed, and the others go on."""
-        identity = self.s.identity
-        durable = identity.shared_state and "durable-restart" in identity.profiles
-        return durable and isinstance(self.s.subject, StdioSubject)
+    def _mortal(self) -> StdioSubject:
+        """The subject, if its processes are the kit's to kill: that of one client, or, where all use one, that one."""
+        if isinstance(self.s.subject, StdioSubject):
+            return self.s.subject
+        raise Inconclusive("its processes are not the kit's to kill")
 
     def _create(self, creators: int) -> None:
         crew = [

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import Here, open_subject
 from conformance.adapters.subject import Subject
@@ -74,10 +75,26 @@ def test_what_was_found_can_be_looked_for_again(unlocked: Subject) -> None:
     assert again.verdict is Verdict.FAILED
 
 
-def test_an_owner_with_one_process_is_raced_too_and_nobody_kills_it() -> None:
+def test_an_owner_with_one_process_dies_as_a_whole_and_goes_on() -> None:
     with opened("model") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1)
         assert (result.verdict, result.reason) == (Verdict.PASSED, "")
+
+
+def test_an_owner_that_loses_in_a_crash_what_it_ratified_is_found() -> None:
+    """Only now and then: what was ratified since the last save."""
+    with opened("mutant:saves-when-it-ends-in-order") as subject:
+        result = run_case(KILLED, STAGED, subject, seed=1, count=ROUNDS_TO_RACE)
+        assert result.verdict is Verdict.FAILED
+        assert result.history is not None
+
+
+def test_an_owner_at_a_url_is_not_the_kits_to_kill() -> None:
+    with HttpServer(InProcess(ModelOwner()).ask) as server, opened(server.url) as subject:
+        assert run_case(AT_ONCE, STAGED, subject, seed=1).verdict is Verdict.PASSED
+        result = run_case(KILLED, STAGED, subject, seed=1)
+        assert result.verdict is Verdict.INCONCLUSIVE
+        assert "kill" in result.reason
 
 
 def test_the_reference_goes_on_when_its_clients_are_killed() -> None:
