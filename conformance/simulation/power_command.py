@@ -1,0 +1,81 @@
+"""`power`: cut the reference's power at every effect, and print what was explored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+from typing import Any, Final
+
+import msgspec
+
+from conformance.command.output import counted, show, show_json
+from conformance.simulation.power import Result, Violation, explore
+from conformance.simulation.power_scopes import FOLDING, Scope, scopes
+
+QUICK: Final = 8
+"""Disks that are tried of each cut, unless it has fewer."""
+THOROUGH: Final = 400
+
+
+def add(commands: Any) -> None:
+    """Add the command to those of the program."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "power", help="cut the power at every effect; exit code 0 nothing lost, 1 violation, 2 wrong call"
+    )
+    parser.add_argument("scope", nargs="*", help="beginnings of the names of scopes, such as commit/catalogManaged")
+    parser.add_argument("--thorough", action="store_true", help=f"{THOROUGH} disks of each cut instead of {QUICK}")
+    parser.add_argument("--seed", type=int, default=1, help="decides which disks are tried where there are more")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from conformance.adapters.reference.simulated import SimulatedReference
+
+    known = list(scopes(SimulatedReference.storage))
+    chosen = [scope for scope in known if not options.scope or scope.name.startswith(tuple(options.scope))]
+    if not chosen:
+        print(f"no scope begins so; there are {', '.join(scope.name for scope in known)}", file=sys.stderr)
+        return 2
+    results = []
+    started = time.perf_counter()
+    for scope in chosen:
+        with SimulatedReference(folding=scope.operation == FOLDING) as host:
+            result = explore(host, scope, states_per_cut=THOROUGH if options.thorough else QUICK, seed=options.seed)
+        results.append(result)
+        if not options.json:
+            _tell(scope, result)
+    states = sum(result.states for result in results)
+    violations = sum(len(result.violations) for result in results)
+    if options.json:
+        show_json({"seed": options.seed, "states": states, "scopes": [_as_json(result) for result in results]})
+    else:
+        cuts = sum(result.cuts for result in results)
+        show(
+            f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut, "
+            f"{counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s"
+        )
+    return 1 if violations else 0
+
+
+def _tell(scope: Scope, result: Result) -> None:
+    show(
+        f"{scope.name:<32} {result.effects:>4} effects  {result.cuts:>4} cuts ({result.exhausted} exhausted)  "
+        f"{result.states:>7,} distinct states  {result.judged:>5,} judged  "
+        f"{counted(len(result.violations), 'violation')}"
+    )
+    for violation in result.violations:
+        _tell_violation(violation)
+
+
+def _tell_violation(violation: Violation) -> None:
+    show(f"  {violation.problem}")
+    show(f"  the power went {violation.effect}, effect {violation.at} of the script; what had been asked:")
+    for fact in violation.facts:
+        show(f"    {fact}")
+
+
+def _as_json(result: Result) -> Any:
+    return msgspec.to_builtins(asdict(result))

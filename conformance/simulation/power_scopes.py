@@ -1,0 +1,191 @@
+"""What an owner does while the power goes: short scripts, each about one operation, for every dialect and way.
+
+A script's setup is long over when the power goes: everything of it is durable. Its attempts are the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from conformance.interface import messages as m
+from conformance.scenario import proposals
+
+Ask = Callable[[m.Request], m.Answer]
+
+TABLE: Final = "orders"
+DIALECTS: Final = ("managedCommit", "catalogManaged")
+WAYS: Final = (
+    ("managedCommit", "staged"), ("managedCommit", "direct"),
+    ("catalogManaged", "staged"), ("catalogManaged", "inline"), ("catalogManaged", "direct"),
+)  # fmt: skip
+FOLDING: Final = "fold"
+"""The operation during which the database moves its write-ahead log into itself after every commit."""
+
+
+def attempt(number: int) -> str:
+    """A lower-case uuid. Versions use theirs as numbers; whatever is no version, some from 900 on."""
+    return str(UUID(int=(0xA << 124) | (4 << 76) | (2 << 62) | number))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One operation, on a table of one dialect and way."""
+
+    operation: str
+    dialect: str
+    way: str
+    setup: Callable[[Scope, Ask], None]
+    script: Callable[[Scope, Ask], None]
+    path: str | None = None
+    """Of a table that was there before its owner."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}/{self.dialect}/{self.way}"
+
+    @property
+    def versions_before(self) -> int:
+        """So many versions stood in the log before anybody asked the owner."""
+        return FILESYSTEM_VERSIONS if self.path is not None else 0
+
+    def made(self) -> m.CreateTable | m.TakeOver:
+        """The request that makes the owner the table's."""
+        if self.path is not None:
+            return m.TakeOver(
+                path=self.path,
+                name=TABLE,
+                feature=self.dialect,
+                way=self.way,
+                version=self.versions_before,
+                attempt=attempt(self.versions_before),
+                actions=_all_actions(self.dialect, self.versions_before),
+            )
+        return m.CreateTable(
+            name=TABLE, feature=self.dialect, way=self.way, attempt=attempt(0), actions=_all_actions(self.dialect, 0)
+        )
+
+
+FILESYSTEM_VERSIONS: Final = 2
+
+
+def _time(version: int) -> int:
+    return proposals.BASE_TIME + version
+
+
+def _all_actions(dialect: str | None, version: int) -> tuple[str, ...]:
+    return proposals.version_0(dialect, attempt(version), TABLE, timestamp=_time(version))
+
+
+def append(table: str, version: int, own: str | None = None) -> m.Commit:
+    own = own or attempt(version)
+    return m.Commit(table=table, version=version, attempt=own, actions=proposals.append(own, _time(version)))
+
+
+class Unfit(Exception):  # noqa: N818  # about the subject, not about this code
+    """The subject refuses, with its power on, what the scope is about."""
+
+
+def _must(ask: Ask, request: m.Request, kind: type[m.Answer]) -> m.Answer:
+    told = ask(request)
+    if not isinstance(told, kind):
+        raise Unfit(f"`{request.__struct_config__.tag}` was answered by {told}; with the power on it must succeed")
+    return told
+
+
+def _make(scope: Scope, ask: Ask) -> str:
+    told = _must(ask, scope.made(), m.Ratified)
+    assert isinstance(told, m.Ratified)
+    if told.table is None:
+        raise Unfit("the answer to the creation names no table")
+    return told.table
+
+
+def _table(ask: Ask) -> str:
+    told = _must(ask, m.LoadTable(name=TABLE), m.Table)
+    assert isinstance(told, m.Table)
+    return told.table
+
+
+def _made_with(versions: int) -> Callable[[Scope, Ask], None]:
+    """A table with so many versions after the first."""
+
+    def setup(scope: Scope, ask: Ask) -> None:
+        table = _make(scope, ask)
+        for version in range(1, versions + 1):
+            _must(ask, append(table, version), m.Ratified)
+
+    return setup
+
+
+def _nothing(_: Scope, __: Ask) -> None:
+    """The host is started, and nobody asked anything."""
+
+
+def _filesystem_table(scope: Scope, ask: Ask) -> None:
+    assert scope.path is not None
+    for version in range(scope.versions_before):
+        actions = proposals.append(attempt(version), _time(version)) if version else _all_actions(None, 0)
+        name = f"{version:020}.json"
+        _must(ask, m.Plant(table=scope.path, file=name, content=proposals.content(actions)), m.Done)
+
+
+def _create(scope: Scope, ask: Ask) -> None:
+    _make(scope, ask)
+
+
+def _commit(_: Scope, ask: Ask) -> None:
+    table = _table(ask)
+    for version in (2, 3):
+        _must(ask, append(table, version), m.Ratified)
+
+
+def _fold(_: Scope, ask: Ask) -> None:
+    table = _table(ask)
+    for version in (2, 3, 4):
+        _must(ask, append(table, version), m.Ratified)
+
+
+def _backfill(_: Scope, ask: Ask) -> None:
+    table = _table(ask)
+    _must(ask, m.BackfillToVersion(table=table, version=1), m.Done)
+    _must(ask, m.BackfillToVersion(table=table, version=3), m.Done)
+
+
+def _hand_back(_: Scope, ask: Ask) -> None:
+    request = m.HandBack(table=_table(ask), version=3, attempt=attempt(3), actions=_all_actions(None, 3))
+    _must(ask, request, m.Ratified)
+
+
+def _drop(_: Scope, ask: Ask) -> None:
+    _must(ask, m.DropTable(table=_table(ask)), m.Done)
+
+
+def _resolve(_: Scope, ask: Ask) -> None:
+    """Somebody resolves an attempt; then it arrives after all, and another one lands."""
+    table, late = _table(ask), attempt(900)
+    _must(ask, m.AttemptOutcome(table=table, attempt=late), m.NotLanded)
+    ask(append(table, 2, late))
+    _must(ask, append(table, 2), m.Ratified)
+
+
+def scopes(storage: str) -> Iterator[Scope]:
+    """All of them. `storage`: the folder below which filesystem tables may be."""
+    for dialect in DIALECTS:
+        yield Scope(operation="create", dialect=dialect, way="staged", setup=_nothing, script=_create)
+    for dialect, way in WAYS:
+        yield Scope(operation="commit", dialect=dialect, way=way, setup=_made_with(1), script=_commit)
+    for dialect, way in WAYS:
+        if way != "direct":
+            yield Scope(operation="backfill", dialect=dialect, way=way, setup=_made_with(3), script=_backfill)
+    for dialect in DIALECTS:
+        place = f"{storage}/imports"
+        yield Scope(
+            operation="take-over", dialect=dialect, way="staged", setup=_filesystem_table, script=_create, path=place
+        )
+        yield Scope(operation="hand-back", dialect=dialect, way="staged", setup=_made_with(2), script=_hand_back)
+        yield Scope(operation="drop", dialect=dialect, way="staged", setup=_made_with(2), script=_drop)
+        yield Scope(operation="resolve", dialect=dialect, way="staged", setup=_made_with(1), script=_resolve)
+    yield Scope(operation=FOLDING, dialect="catalogManaged", way="inline", setup=_made_with(1), script=_fold)

@@ -1,0 +1,72 @@
+"""The reference loses nothing to a power cut at any effect; an owner that leaves out one fsync does, and is found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from conformance.adapters.reference.simulated import SimulatedReference
+from conformance.adapters.reference.simulated_variants import VARIANTS, PowerVariant
+from conformance.requirements.catalogue import load
+from conformance.simulation.__main__ import main
+from conformance.simulation.power import Result, explore
+from conformance.simulation.power_scopes import FOLDING, Scope, scopes
+
+SCOPES = {scope.name: scope for scope in scopes(SimulatedReference.storage)}
+
+
+def cut(scope: Scope, host: SimulatedReference, states_per_cut: int) -> Result:
+    with host:
+        return explore(host, scope, states_per_cut=states_per_cut, seed=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["commit/catalogManaged/staged", "commit/managedCommit/direct", "take-over/managedCommit/staged"]
+)
+def test_the_reference_loses_nothing(name: str) -> None:
+    result = cut(SCOPES[name], SimulatedReference(), 4)
+    assert result.violations == []
+    assert result.cuts > 20
+    assert result.states > result.cuts // 2
+    assert 0 < result.judged <= result.starts
+
+
+def test_nor_does_it_while_the_ledger_folds_its_write_ahead_log() -> None:
+    scope = next(scope for scope in SCOPES.values() if scope.operation == FOLDING)
+    result = cut(scope, SimulatedReference(folding=True), 4)
+    without = cut(scope, SimulatedReference(), 1)
+    assert result.violations == []
+    assert result.effects > without.effects, "the database is written and synced too"
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_one_step_of_durability_less_is_found(variant: PowerVariant) -> None:
+    result = cut(SCOPES[variant.scope], variant.start(), 8)
+    assert len(result.violations) == 1, variant.name
+    assert result.violations[0].scope == variant.scope
+    assert result.violations[0].facts
+
+
+def test_every_variant_breaks_a_requirement_of_the_catalogue() -> None:
+    known = {requirement.id for requirement in load().requirements}
+    assert {variant.requirement for variant in VARIANTS} <= known
+    assert len({variant.name for variant in VARIANTS}) == len(VARIANTS)
+
+
+def test_the_command_prints_what_was_explored(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["power", "commit/catalogManaged/inline", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [scope["scope"] for scope in told["scopes"]] == ["commit/catalogManaged/inline"]
+    assert told["states"] == told["scopes"][0]["states"] > 10
+    assert told["scopes"][0]["violations"] == []
+    assert main(["power", "no-such-scope"]) == 2
+    assert "commit/catalogManaged/inline" in capsys.readouterr().err
+
+
+def test_the_same_seed_cuts_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    told = []
+    for _ in range(2):
+        main(["power", "resolve/managedCommit", "--seed", "3", "--json"])
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
