@@ -305,6 +305,8 @@ class _Run:
         without = verdicts.profiles_without_verdict(cases, state.identity)
         if without and state.code is ExitCode.CONFORMANT:
             state.problems.append(verdicts.without_verdict_in_words(without))
+        if state.code is ExitCode.CONFORMANT and not state.problems:
+            state.problems += verdicts.too_little(cases)
         if state.smoke and not verdicts.failing(cases):
             state.problems.append(f"no case failed, but the first requests did: {state.smoke}")
         stale = known_failures.stale(options.known, cases, state.everything)

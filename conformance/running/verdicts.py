@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from conformance.adapters.subject import GONE
 from conformance.checks.registry import OTHER_DIALECT
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
@@ -12,6 +14,8 @@ from conformance.results import CaseResult, RequirementResult, RequirementVerdic
 
 JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
 _LIMIT_OF_NAMES: Final = 3
+_NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
+"""What adapters say in the place of an answer that did not come."""
 
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
@@ -111,3 +115,20 @@ def without_verdict_in_words(profiles: Sequence[str]) -> str:
         f"no case of the declared profile{'' if one else 's'} {', '.join(profiles)} came to a verdict: the subject "
         "refused or did not answer"
     )
+
+
+def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
+    """Why what was tried is not enough to call a subject conformant, in words; nothing if it is enough.
+
+    A subject may refuse much, and is judged by the rest. But where it refuses more than it does, the few cases that
+    passed prove nothing of what it does; and where it died or fell silent, nobody knows what it did."""
+    judged = sum(case.verdict in JUDGED for case in cases)
+    open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE]
+    silent = [case for case in open_ if _NO_ANSWER.search(case.reason)]
+    found = []
+    if silent:
+        number = "1 case" if len(silent) == 1 else f"{len(silent)} cases"
+        found.append(f"{number} ended because no answer came; the first is {silent[0].case}: {silent[0].reason}")
+    if judged and len(open_) > judged:
+        found.append(f"only {judged} of {judged + len(open_)} cases came to a verdict, fewer than half")
+    return tuple(found)

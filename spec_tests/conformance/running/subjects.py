@@ -35,6 +35,26 @@ class _Armed(ModelOwner):
         return super().create_table(client, request)
 
 
+class DoesLittle(ModelOwner):
+    """Refuses every commit but the first of a table, and promises nothing beyond that."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        profiles = ("core", "version-0-by-owner", "staged", "inline", "direct-publish")
+        return msgspec.structs.replace(super().hello(client, request), profiles=profiles, promises=(), crash_points=())
+
+    def commit(self, client: str, request: m.Commit) -> Any:
+        return super().commit(client, request) if request.version == 1 else m.Rejected(reason="one is enough")
+
+
+class DyingSometimes(ModelOwner):
+    """Its process ends when it is asked for versions in the wrong order; a new one goes on as if nothing had been."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> Any:
+        if (request.start or 0) > (0 if request.end is None else request.end) > 0:
+            os._exit(7)
+        return super().get_commits(client, request)
+
+
 class Hanging(_Armed):
     """Never answers a commit."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 
@@ -10,10 +11,10 @@ import pytest
 from conformance import reports
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import all_checks
+from conformance.checks.registry import Family, all_checks
 from conformance.interface.messages import Hello, Identity
 from conformance.models.owner import ModelOwner
-from conformance.results import CaseResult, KnownFailure, RequirementVerdict, RunResult, Verdict
+from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerdict, RunResult, Verdict
 from conformance.running import execution
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
@@ -211,6 +212,23 @@ def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
     died = [case for case in result.cases if "SIGKILL" in case.reason]
     assert len(died) == execution.MISHAPS
     assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
+
+
+def test_a_subject_that_does_little_proves_little() -> None:
+    """What it does is right, and nobody may accuse it; that is not enough to call it conformant."""
+    result = run(f"{OURS}:DoesLittle", selection=Selection(family=(Family.STALE_READS,), layer=(Layer.EXAMPLE,)))
+    assert not [case for case in result.cases if case.verdict is Verdict.FAILED]
+    assert any(case.verdict is Verdict.PASSED for case in result.cases)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert "fewer than half" in result.stopped
+
+
+def test_a_subject_whose_process_dies_of_one_request_is_not_conformant() -> None:
+    served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
+    result = run(served, selection=Selection(check=("unusual-requests-are-answered", ONE.name)))
+    assert any(case.verdict is Verdict.PASSED for case in result.cases)
+    assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
+    assert "exit code 7" in result.stopped
 
 
 def test_a_subject_that_changes_its_mind_is_found_out_when_it_is_opened_again() -> None:

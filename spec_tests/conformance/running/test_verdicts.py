@@ -119,3 +119,34 @@ def test_a_profile_that_no_case_was_about_is_not_missed() -> None:
     """A selection leaves most of them out."""
     skipped = case("limits/a[x/y]", Verdict.SKIPPED, requirements=(MUST,))
     assert verdicts.profiles_without_verdict([skipped, case(requirements=(OTHER_MUST,))], RETRY) == ()
+
+
+def opened(reason: str = "it refused", name: str = "limits/a[x/y]") -> CaseResult:
+    return case(name, Verdict.INCONCLUSIVE, reason=reason)
+
+
+def test_a_run_of_which_most_came_to_no_verdict_is_too_little() -> None:
+    assert verdicts.too_little([case(), opened(), opened()]) == (
+        "only 1 of 3 cases came to a verdict, fewer than half",
+    )
+    assert verdicts.too_little([case(), opened()]) == ()
+    assert verdicts.too_little([case(), case("limits/b[x/y]", Verdict.FAILED, (MUST,)), opened(), opened()]) == ()
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "operation 3: the outcome stayed unknown: gone: it ended with exit code 7",
+        "operation 3: the outcome stayed unknown: no answer within 5 s",
+        "operation 3: the outcome stayed unknown: HTTP status 503: b''",
+    ],
+)
+def test_a_case_to_which_no_answer_came_is_not_passed_over(reason: str) -> None:
+    (problem,) = verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)])
+    assert reason in problem
+    assert "1 case ended because no answer came" in problem
+
+
+def test_a_subject_that_says_itself_that_it_does_not_know_is_judged_by_the_rest() -> None:
+    reason = "operation 3: the outcome stayed unknown: my database was slow"
+    assert verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)]) == ()
