@@ -10,9 +10,10 @@ from conformance.adapters.subject import GONE
 from conformance.checks.registry import OTHER_DIALECT
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, Verdict, Violation
+from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 
 JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
+FAILED_OTHERWISE: Final = "a case that is evidence for it failed for another reason"
 _LIMIT_OF_NAMES: Final = 3
 _NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
 """What adapters say in the place of an answer that did not come."""
@@ -69,7 +70,10 @@ def _verdict(
         return RequirementVerdict.VIOLATED, ""
     if against and requirement.level is Level.SHOULD:
         return RequirementVerdict.WARNED, ""
-    if any(case.verdict is Verdict.PASSED for case in evidence):
+    passed = any(case.verdict is Verdict.PASSED for case in evidence)
+    if passed and any(_ended_early(case) for case in evidence):
+        return RequirementVerdict.INCONCLUSIVE, FAILED_OTHERWISE
+    if passed:
         return RequirementVerdict.HELD, ""
     if evidence:
         reasons = dict.fromkeys(case.reason or "it failed for another reason" for case in evidence)
@@ -80,6 +84,12 @@ def _verdict(
     if requirement.untestable:
         return RequirementVerdict.NOT_CHECKED, f"nothing that can be observed shows it: {requirement.untestable}"
     return RequirementVerdict.NOT_CHECKED, "no case of this run is evidence"
+
+
+def _ended_early(case: CaseResult) -> bool:
+    """Whether it is an example that failed: nobody knows what its rest would have shown of the requirements that no
+    violation names. A generated case tries much more than one requirement, and other cases of it try the same."""
+    return case.verdict is Verdict.FAILED and case.layer is Layer.EXAMPLE
 
 
 def not_applicable(requirement: Requirement, identity: Identity) -> str:

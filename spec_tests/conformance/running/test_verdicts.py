@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from conformance.interface.messages import Identity
 from conformance.requirements import load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, Verdict, Violation
+from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.running import verdicts
 from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity
 
@@ -43,15 +44,30 @@ def test_a_violation_counts_for_a_requirement_that_its_check_did_not_name() -> N
 def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     assert verdict_of(OTHER_MUST, failed).verdict is RequirementVerdict.INCONCLUSIVE
+
+
+def test_a_requirement_is_not_held_while_an_example_of_it_failed_for_another_reason() -> None:
+    failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     passed = case("limits/b[x/y]", requirements=(OTHER_MUST,))
-    assert verdict_of(OTHER_MUST, failed, passed).verdict is RequirementVerdict.HELD
+    found = verdict_of(OTHER_MUST, failed, passed)
+    assert (found.verdict, found.note) == (RequirementVerdict.INCONCLUSIVE, verdicts.FAILED_OTHERWISE)
+    assert verdict_of(OTHER_MUST, passed).verdict is RequirementVerdict.HELD
+
+
+@pytest.mark.parametrize("layer", [Layer.MODEL, Layer.PROCESSES, Layer.SIMULATION])
+def test_a_generated_case_that_failed_for_another_reason_takes_nothing_away(layer: Layer) -> None:
+    failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
+    failed = msgspec.structs.replace(failed, layer=layer)
+    assert verdict_of(OTHER_MUST, failed, case(requirements=(OTHER_MUST,))).verdict is RequirementVerdict.HELD
 
 
 def test_advice_that_is_not_followed_is_a_warning_and_a_permission_is_never_violated() -> None:
     broken = case("limits/a[x/y]", Verdict.FAILED, (SHOULD, MAY), requirements=(SHOULD, MAY))
     assert verdict_of(SHOULD, broken).verdict is RequirementVerdict.WARNED
     assert verdict_of(MAY, broken).verdict is RequirementVerdict.INCONCLUSIVE
-    assert verdict_of(MAY, broken, case(requirements=(MAY,))).verdict is RequirementVerdict.HELD
+    elsewhere = case(requirements=(MAY,))
+    assert verdict_of(MAY, broken, elsewhere).verdict is RequirementVerdict.INCONCLUSIVE
+    assert verdict_of(MAY, elsewhere).verdict is RequirementVerdict.HELD
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.NOT_RUN])
