@@ -10,18 +10,21 @@ import typer
 from conformance.adapters.named import FORMS
 from conformance.checks.registry import Family, all_checks
 from conformance.command.options import JsonOption
-from conformance.command.output import show, show_json, show_rows
+from conformance.command.output import say, show, show_json, show_rows
 from conformance.mutants.registry import all_mutants
 from conformance.requirements.catalogue import load
 from conformance.results import Layer
 from conformance.running.errors import UnusableError
 from conformance.running.profiles import PROFILES
+from conformance.running.selection import requirements_named
 
 _EPILOG: Final = """Examples:
 
 delta-commit-conformance list
 
 delta-commit-conformance list checks --json
+
+delta-commit-conformance list mutants --requirement MC-BACKFILL-01
 
 delta-commit-conformance list requirements | grep BACKFILL"""
 
@@ -34,20 +37,38 @@ def list_(
     what: Annotated[
         str, typer.Argument(metavar="WHAT", help="checks, requirements, families, profiles, mutants or subjects.")
     ] = "checks",
+    requirement: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--requirement", metavar="ID", help="Only checks, mutants or requirements that are about it; `*`."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """List what the kit has: checks, requirements, families, profiles, mutants, or the forms of a subject's name."""
     if what not in _LISTS:
         raise UnusableError(f"there is no list of {what!r}; there are {', '.join(_LISTS)}")
+    if requirement and what not in _ABOUT:
+        raise UnusableError(f"--requirement belongs to {', '.join(_ABOUT)}; {what} are about no single requirement")
     if what == "subjects" and not json:
         show(FORMS)
         return
     rows = _LISTS[what]()
+    if requirement:
+        wanted = set(requirements_named(requirement))
+        rows = [row for row in rows if not wanted.isdisjoint(_words(row[_ABOUT[what]]))]
     if json:
         show_json(rows)
         return
+    if not rows:
+        say(f"no {what.removesuffix('s')} is about {', '.join(requirement or ())}")
+        return
     wide = next(reversed(rows[0]))
     show_rows([{name: _text(value) for name, value in row.items()} for row in rows], wide=wide)
+
+
+def _words(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def _text(value: Any) -> str:
@@ -129,6 +150,9 @@ def _mutants() -> list[dict[str, Any]]:
 def _subjects() -> list[dict[str, Any]]:
     return [{"form": line.strip()} for line in FORMS.splitlines() if line.strip()]
 
+
+_ABOUT: Final = {"checks": "requirements", "mutants": "violates", "requirements": "requirement"}
+"""By list that can be narrowed to requirements: the column that names them."""
 
 _LISTS: Final[dict[str, Callable[[], list[dict[str, Any]]]]] = {
     "checks": _checks,

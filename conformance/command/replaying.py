@@ -14,6 +14,7 @@ from conformance.command.running import interruptible
 from conformance.command.summary import show_result
 from conformance.reports import read_finding, to_json
 from conformance.running.durations import seconds
+from conformance.running.errors import UnusableError
 from conformance.running.execution import execute
 from conformance.running.replay import options_of, remarks, replay_code
 
@@ -21,7 +22,7 @@ _EPILOG: Final = """Examples:
 
 delta-commit-conformance replay report/findings/some-case/finding.json
 
-delta-commit-conformance replay finding.json --subject 'stdio:./my-owner --debug'"""
+delta-commit-conformance replay finding.json 'stdio:./my-owner --debug'"""
 
 
 def register(application: typer.Typer) -> None:
@@ -30,9 +31,11 @@ def register(application: typer.Typer) -> None:
 
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FINDING.json", help="Of a bundle that `run --report` wrote.")],
-    subject: Annotated[
-        str | None, typer.Option("--subject", metavar="SUBJECT", help="Another one than that of the finding.")
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBJECT]", help="Another one than that of the finding.", show_default=False),
     ] = None,
+    subject: Annotated[str | None, typer.Option("--subject", metavar="SUBJECT", help="The same, by name.")] = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
@@ -40,6 +43,9 @@ def replay(
 
     Exit code 0: it passes now; 1: it still fails; 2: the file, or the subject, cannot be used; 3: no verdict.
     """
+    if other is not None and subject is not None and other != subject:
+        raise UnusableError(f"two subjects were named, {other} and --subject {subject}; choose one")
+    subject = subject or other
     finding = read_finding(file)
     for remark in remarks(finding, subject):
         say(f"note: {remark}")

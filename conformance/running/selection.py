@@ -78,16 +78,24 @@ def select(
             for name in [each.case(Variant(dialect=d, way=w)) for d in each.dialects for w in each.ways]
         ):
             raise UnusableError(_unknown("check", pattern, [each.name for each in checks]))
-    known = [each.id for each in load().requirements]
-    for pattern in requirement:
-        if not any(matches(pattern, name) for name in known):
-            raise UnusableError(_unknown("requirement", pattern, known))
     return Selection(
         check=tuple(check),
-        requirement=tuple(name for pattern in requirement for name in known if matches(pattern, name)),
+        requirement=requirements_named(requirement),
         family=tuple(_member("family", Family, value) for value in family),
         layer=tuple(_member("layer", Layer, value) for value in layer),
     )
+
+
+def requirements_named(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The ids that the patterns name. Raises `UnusableError` for a pattern that names none."""
+    known = [each.id for each in load().requirements]
+    found: list[str] = []
+    for pattern in patterns:
+        named_ = [name for name in known if matches(pattern, name)]
+        if not named_:
+            raise UnusableError(_unknown("requirement", pattern, known))
+        found += named_
+    return tuple(found)
 
 
 def _member(what: str, kind: type[_Member], value: str) -> _Member:

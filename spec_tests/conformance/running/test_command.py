@@ -206,6 +206,10 @@ def test_a_finding_is_replayed_on_its_subject_and_on_another(tmp_path: Path) -> 
         other = command("replay", finding, "--subject", "model")
         assert other.exit_code == ExitCode.CONFORMANT, other.stdout
         assert "this is model" in other.stderr
+        by_place = command("replay", finding, "model")
+        assert (by_place.exit_code, "this is model" in by_place.stderr) == (ExitCode.CONFORMANT, True)
+        two = command("replay", finding, "model", "--subject", "reference")
+        assert (two.exit_code, "choose one" in two.stderr) == (ExitCode.USAGE, True)
         refusing = command("replay", finding, "--subject", f"{OURS}:Refusing")
         assert refusing.exit_code == ExitCode.INCOMPLETE
         history = command("replay", finding.with_name("history.jsonl"))
@@ -276,6 +280,24 @@ def test_everything_that_the_kit_has_is_listed(what: str) -> None:
     rows = json.loads(as_json.stdout)
     assert len(rows) >= 3
     assert len(plain.stdout.strip().splitlines()) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("what", "column"), [("mutants", "violates"), ("checks", "requirements"), ("requirements", "requirement")]
+)
+def test_a_list_is_narrowed_to_what_is_about_a_requirement(what: str, column: str) -> None:
+    everything = json.loads(command("list", what, "--json").stdout)
+    rows = json.loads(command("list", what, "--requirement", "MC-COMMIT-02", "--json").stdout)
+    assert rows
+    assert rows == [row for row in everything if "MC-COMMIT-02" in row[column]]
+    assert len(command("list", what, "--requirement", "MC-COMMIT-02").stdout.splitlines()) == len(rows)
+
+
+def test_a_list_that_is_about_no_requirement_is_not_narrowed_to_one() -> None:
+    told = command("list", "families", "--requirement", "MC-COMMIT-02")
+    assert (told.exit_code, "--requirement belongs to" in told.stderr) == (ExitCode.USAGE, True)
+    unknown = command("list", "mutants", "--requirement", "MC-0")
+    assert (unknown.exit_code, "no requirement is called" in unknown.stderr) == (ExitCode.USAGE, True)
 
 
 def test_a_list_that_nobody_reads_to_its_end_is_no_error() -> None:
