@@ -72,7 +72,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 EXIT_MEANINGS: Final = {
     0: "nothing that was checked is violated",
-    1: "a requirement is violated, or a known failure is no longer true",
+    1: "a requirement is violated",
     2: "no verdict: the call, the adapter or the selection is wrong",
     3: "incomplete: not everything was judged",
 }
@@ -162,11 +162,20 @@ def summarise(result: RunResult) -> Summary:
         verdict=verdict,
         sentence=f"{verdict.capitalize()}: {why}{', '.join(numbers)}.",
         short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
-        exit_meaning=f"exit code {result.exit_code}: {EXIT_MEANINGS.get(result.exit_code, 'not one of this kit')}",
+        exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, cases)}",
         requirements={each: requirements[each] for each in RequirementVerdict},
         cases={each: cases[each] for each in Standing},
         subject=one_line(f"{result.subject.name} {result.subject.version}"),
     )
+
+
+def _exit_meaning(result: RunResult, cases: Counter[Standing]) -> str:
+    """Known failures are spoken of only where there is a list of them, and it is wrong."""
+    meaning = EXIT_MEANINGS.get(result.exit_code, "not one of this kit")
+    if result.exit_code != 1 or not result.stale:
+        return meaning
+    stale = "a known failure is no longer true"
+    return f"{meaning}, and {stale}" if cases[Standing.FAILED] else stale
 
 
 def _verdict(
