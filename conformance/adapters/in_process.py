@@ -53,11 +53,12 @@ class InProcess:
         except Exception as error:  # noqa: BLE001  # whatever a subject raises, it has not answered
             return Unknown(reason=f"{RAISED}: {type(error).__name__}: {error}")
         if not isinstance(answer, _ANSWERS):
-            raise AdapterError(f"`{name}` returned {answer!r}; it must be an answer of the interface")
+            says = "it must be an answer of the interface"
+            raise AdapterError(f"`{name}` returned {answer!r}; {says}", repr(answer), says)
         try:
             checked: Answer = msgspec.convert(msgspec.to_builtins(answer), type(answer))
         except msgspec.ValidationError as error:
-            raise AdapterError(f"`{name}` returned {answer!r}: {error}") from error
+            raise AdapterError(f"`{name}` returned {answer!r}: {error}", repr(answer), str(error)) from error
         return checked
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -25,9 +26,15 @@ from conformance.adapters.subject import AdapterError, gone
 from conformance.interface.messages import Answer, Call, Request, Unknown
 
 CHUNK: Final = 2**16
-KEPT: Final = 2**14
-"""Bytes of the standard error that are kept: the last ones."""
+KEPT: Final = 2**18
+"""Bytes of the standard error that are kept: the last ones. Some runtimes write a stack for every thread."""
 LAST_LINES: Final = 6
+HEADLINE: Final = re.compile(
+    r"panic: |fatal error: |Traceback |Exception in thread |Unhandled |Caused by: |thread '|"
+    r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b"
+)
+"""How a line begins that says why a program dies: many languages write it above a stack that is longer than what is
+shown."""
 LOOK: Final = 0.2
 """Seconds of silence after which it is looked whether the process is there."""
 ENDING: Final = 1.0
@@ -62,7 +69,7 @@ class Process:
         os.set_blocking(self._input.fileno(), False)
         self._numbers = count(1)
         self._state = threading.Lock()
-        self._waiting: dict[int, tuple[Call, SimpleQueue[Answer | None]]] = {}
+        self._waiting: dict[int, tuple[Call, SimpleQueue[Answer | AdapterError | None]]] = {}
         self._given_up: set[int] = set()
         self._problem: str | None = None
         """Why it is not to be believed any more: an `AdapterError`."""
@@ -96,9 +103,9 @@ class Process:
 
     def ask(self, client: str, request: Request, timeout: float) -> Answer:
         """The answer; `Unknown` if it does not come in `timeout` seconds, or the process is no more. Raises
-        `AdapterError`, then and from then on, if what came was no reply."""
+        `AdapterError` if what came was no answer; then and from then on, if it was not even a reply."""
         deadline = time.monotonic() + timeout
-        heard: SimpleQueue[Answer | None] = SimpleQueue()
+        heard: SimpleQueue[Answer | AdapterError | None] = SimpleQueue()
         with self._state:
             if self._problem is not None:
                 raise AdapterError(self._problem)
@@ -115,6 +122,8 @@ class Process:
                     self._given_up.add(call.id)
                     return Unknown(reason=f"no answer within {timeout:g} s{self._half_a_line()}")
             answer = heard.get()  # it came at the last moment
+        if isinstance(answer, AdapterError):
+            raise AdapterError(f"{answer.problem} (asked: {wire.asked(call)})", answer.came, answer.says) from answer
         if answer is not None:
             return wire.checked(call, answer, self.name)
         if self._problem is not None:
@@ -178,8 +187,17 @@ class Process:
         try:
             reply = wire.reply_of(line, where)
         except AdapterError as error:
+            with self._state:
+                _, heard = self._waiting.pop(wire.answered_by(line) or 0, (None, None))
+            if heard is not None:  # one wrong answer; the process can be asked other things
+                heard.put(error)
+                return
+            if wire.meant_as_reply(line):
+                raise
             raise AdapterError(
-                f"{error.problem}. Every line there is one reply; all else belongs on the standard error"
+                f"{error.problem}. Every line there is one reply; all else belongs on the standard error",
+                error.came,
+                f"{error.says}; every line of the standard output is one reply, all else belongs on the standard error",
             ) from error
         with self._state:
             call, heard = self._waiting.pop(reply.id, (None, None))
@@ -213,9 +231,14 @@ class Process:
                 return
 
     def last_words(self) -> str:
-        """The last lines of its standard error, as the rest of a sentence."""
-        lines = bytes(self._last_words).decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-        found = [wire.printable(line)[: wire.SHOWN] for line in lines if line.strip()]
+        """The last lines of its standard error, and the one that says why it died, as the rest of a sentence."""
+        lines = [line for line in bytes(self._last_words).decode("utf-8", "replace").splitlines() if line.strip()]
+        shown = lines[-LAST_LINES:]
+        headlines = [number for number, line in enumerate(lines) if HEADLINE.match(line)]
+        if headlines and headlines[-1] < len(lines) - LAST_LINES:
+            half = LAST_LINES // 2
+            shown = [*lines[headlines[-1] :][:half], "...", *lines[-half:]]
+        found = [wire.printable(line)[: wire.SHOWN] for line in shown]
         return f"; the end of its standard error: {' | '.join(found)}" if found else "; its standard error is empty"
 
     # Ending

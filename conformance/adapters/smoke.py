@@ -23,7 +23,7 @@ from conformance.adapters.in_process import RAISED
 from conformance.adapters.smoke_client import ReadableTable
 from conformance.adapters.smoke_identity import contradictions
 from conformance.adapters.smoke_log import Log
-from conformance.adapters.subject import Subject
+from conformance.adapters.subject import AdapterError, Subject
 from conformance.interface import messages as m
 from conformance.interface.answers import name_of
 from conformance.scenario import proposals
@@ -70,7 +70,8 @@ class Step:
     def __str__(self) -> str:
         if not self.says:
             return f"{self.outcome:<8} {self.name}"
-        facts = [f"asked: {self.asked}", f"came: {self.came}"] if self.asked else []
+        facts = [f"asked: {self.asked}"] if self.asked else []
+        facts += [f"came: {self.came}"] if self.came else []
         where = [f"see: {self.see}"] if self.see else []
         return "\n           ".join([f"{self.outcome:<8} {self.name}: {self.says}", *facts, *where])
 
@@ -113,7 +114,7 @@ class SmokeReport:
 
 def smoke(subject: Subject, host: ClientHost | None = None) -> SmokeReport:
     """Ask the first questions. What the subject does beyond that is not looked at. `host`: where a client under test
-    finds the kit's own owner. Raises `AdapterError` if it does not speak the interface at all."""
+    finds the kit's own owner. Never raises: answers that mean nothing are steps of the report, too."""
     return _Smoke(subject, host).run()
 
 
@@ -149,6 +150,8 @@ class _Smoke:
         self.salt = uuid.uuid4().hex[:8]
         self.request: m.Request | None = None
         self.answer: m.Answer | None = None
+        self.unreadable: set[str] = set()
+        """What was wrong with answers that are none."""
 
     def run(self) -> SmokeReport:
         if self._step("hello, again", self._hello) and self._step("who it says it is", self._identity):
@@ -166,22 +169,33 @@ class _Smoke:
         try:
             action()
         except _StepFailedError as failed:
-            self.steps.append(
-                Step(
-                    name=name, outcome=failed.outcome, says=failed.says, see=f"{PAGE}#{failed.see}",
-                    asked="" if self.request is None else wire.shown(wire.encode(self.request)),
-                    came="" if self.answer is None else wire.shown(wire.encode(self.answer)),
-                )
-            )  # fmt: skip
-            return False
-        self.steps.append(Step(name=name, outcome=Outcome.OK))
-        return True
+            came = "" if self.answer is None else wire.shown(wire.encode(self.answer))
+            self._failed(name, failed.outcome, failed.says, came, failed.see)
+        except AdapterError as error:
+            self._unreadable(name, error)
+        else:
+            self.steps.append(Step(name=name, outcome=Outcome.OK))
+            return True
+        return False
+
+    def _failed(self, name: str, outcome: Outcome, says: str, came: str, see: str) -> None:
+        asked = "" if self.request is None else wire.shown(wire.encode(self.request))
+        self.steps.append(Step(name=name, outcome=outcome, says=says, asked=asked, came=came, see=f"{PAGE}#{see}"))
+
+    def _unreadable(self, name: str, error: AdapterError) -> None:
+        """What came is no answer. The next steps are tried all the same: other operations may be understood."""
+        if error.problem in self.unreadable:  # so says a transport that asks no more
+            self._skip(name, "nothing can be asked any more: see the `adapter` step above")
+            return
+        self.unreadable.add(error.problem)
+        see = "hello" if self.request is None else name_of(self.request)
+        self._failed(name, Outcome.ADAPTER, error.says or error.problem, error.came, see)
 
     def _skip(self, name: str, because: str) -> None:
         self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
 
     def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
-        self.request = request
+        self.request, self.answer = request, None
         self.answer = self.subject.ask(client, request)
         return self.answer
 

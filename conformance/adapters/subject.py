@@ -20,14 +20,17 @@ GONE: Final = "gone"
 
 class AdapterError(Exception):
     """The subject does not speak the interface: no answer of it means anything. `problem` says what it did, with the
-    text that it sent, and what the interface asks for."""
+    text that it sent, and what the interface asks for. If it is one answer that is wrong: `came` is that answer, as it
+    is shown, and `says` what the interface asks for."""
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, came: str = "", says: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
+        self.came = came
+        self.says = says
 
-    def __reduce__(self) -> tuple[type[AdapterError], tuple[str]]:
-        return type(self), (self.problem,)
+    def __reduce__(self) -> tuple[type[AdapterError], tuple[str, str, str]]:
+        return type(self), (self.problem, self.came, self.says)
 
 
 class Died(Exception):  # noqa: N818  # it did what it was told to

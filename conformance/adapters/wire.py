@@ -16,7 +16,7 @@ import msgspec
 
 from conformance.adapters.subject import AdapterError
 from conformance.interface.answers import answers_to, belongs, name_of
-from conformance.interface.messages import Answer, Call, Identity, Reply
+from conformance.interface.messages import Answer, Call, Identity, Reply, Request
 
 DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
 """The environment variable that names a folder of the subject's own. It is empty at first, and survives restarts."""
@@ -29,11 +29,13 @@ SHOWN: Final = 300
 
 EXAMPLE: Final = '{"id": 7, "answer": {"outcome": "done"}}'
 
+MISSING: Final = ". Write it even if its value is 0, false or empty (in Go, `omitempty` drops such a field)"
+
 _T = TypeVar("_T")
 _FIELD: Final = re.compile(r"unknown field `(?P<field>.*)` - at `\$(?P<path>[^`]*)`")
 
 
-def encode(message: Call | Reply | Answer) -> bytes:
+def encode(message: Call | Reply | Request | Answer) -> bytes:
     """One line of JSON, without the line feed."""
     try:
         return msgspec.json.encode(message)
@@ -81,11 +83,41 @@ def reply_of(text: bytes, where: str) -> Reply:
     try:
         return decode(text, Reply)
     except msgspec.ValidationError as error:
-        raise AdapterError(f"{where} {shown(text)}, which is no reply: {_explained(error, text)}") from error
+        says = _explained(error, text)
+        raise AdapterError(f"{where} {shown(text)}, which is no reply: {says}", shown(text), says) from error
     except msgspec.DecodeError as error:
+        # Where it stops to be JSON is worth knowing only if it was meant to be.
+        where_it_stops = f" ({error})" if text.lstrip()[:1] in (b"{", b"[") else ""
+        says = f"a reply is one JSON object, such as {EXAMPLE}"
         raise AdapterError(
-            f"{where} {shown(text)}, which is not JSON ({error}). A reply is one JSON object, such as {EXAMPLE}"
+            f"{where} {shown(text)}, which is not JSON{where_it_stops}; {says}", shown(text), says
         ) from error
+
+
+class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply, whatever its answer."""
+
+    id: int
+    answer: dict[str, Any]
+
+
+def answered_by(text: bytes) -> int | None:
+    """The call that a reply belongs to, though its answer may be none of the interface; None: it is no reply at all."""
+    try:
+        return decode(text, _Envelope).id
+    except msgspec.DecodeError:
+        return None
+
+
+def meant_as_reply(text: bytes) -> bool:
+    """Whether a line is a reply that went wrong, rather than something else that was printed."""
+    try:
+        found: Any = json.loads(text)
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return isinstance(found, dict) and not found.keys().isdisjoint({"id", "answer", "outcome"})
 
 
 def _explained(error: msgspec.ValidationError, text: bytes) -> str:
@@ -110,7 +142,8 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
     fields = [each.name for each in msgspec.structs.fields(kind)]
     if unknown is not None and unknown["path"] == ".answer":
         return f"{said}{near(unknown['field'], fields)}. The fields of `{name_of(kind)}` are {', '.join(fields)}"
-    return f"{said}. The schema of `{kind.__name__}` says more: python -m conformance.interface"
+    missing = MISSING if "missing required field" in said else ""
+    return f"{said}{missing}. The schema of `{kind.__name__}` says more: python -m conformance.interface"
 
 
 def near(word: str, known: Iterable[str]) -> str:
@@ -125,10 +158,11 @@ def checked(call: Call, answer: Answer, subject: str) -> Answer:
     if not belongs(request, answer):
         kinds = ", ".join(f"`{name_of(kind)}`" for kind in answers_to(type(request)))
         text = shown(encode(answer))
-        raise AdapterError(
-            f"{subject}: {asked(call)}, was answered by {text}. The answers to `{name_of(request)}` are {kinds}. "
+        says = (
+            f"The answers to `{name_of(request)}` are {kinds}. "
             f'If that answer belongs to another call, give back the "id" of the call'
         )
+        raise AdapterError(f"{subject}: {asked(call)}, was answered by {text}. {says}", text, says)
     return answer
 
 

@@ -68,6 +68,11 @@ def misbehave(number: int) -> None:
         case "death":
             print("Traceback (most recent call last):", "KeyError: 'orders'", sep="\n", file=sys.stderr)
             sys.exit(7)
+        case "panic":
+            stack = [f"main.step{depth}(...)\n\t/owner/main.go:{depth}" for depth in range(40)]
+            print("panic: no such folder", "", "goroutine 1 [running]:", *stack, sep="\n", file=sys.stderr)
+            print("exit status 2", file=sys.stderr)
+            sys.exit(2)
         case "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         case "no JSON":
@@ -78,6 +83,8 @@ def misbehave(number: int) -> None:
             write('{"outcome": "not_found"}\n')
         case "unknown outcome":
             reply(number, {"outcome": "not-found"})
+        case "a line of a log":
+            write('{"level": "info", "msg": "asked"}\n')
         case "missing field":
             reply(number, {"outcome": "commits", "latest": 1})
         case "misspelt field":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ SHORT = 1.5
 
 
 def problem(thing: str, directory: Path) -> str:
-    """Of a subject that answers `hello`, and then what cannot be an answer."""
+    """Of a subject that answers `hello`, and then what cannot be a reply."""
     with StdioSubject(command(thing), timeout=LONG, directory=directory) as subject:
         with pytest.raises(AdapterError) as raised:
             for _ in range(2):
@@ -32,17 +33,45 @@ def problem(thing: str, directory: Path) -> str:
     return raised.value.problem
 
 
-NO_REPLIES = {
-    "no JSON": ("`version 1 is ratified`, which is not JSON", "all else belongs on the standard error"),
-    "a list": ("`[]`, which is no reply", 'such as {"id": 7, "answer": {"outcome": "done"}}'),
-    "no envelope": ('The outcome belongs into the field "answer"',),
+WRONG_ANSWERS = {
     "unknown outcome": ("Invalid value 'not-found'", "did you mean 'not_found'", "The outcomes are identity, table"),
-    "missing field": ("Object missing required field `commits`", "python -m conformance.interface"),
+    "missing field": (
+        "Object missing required field `commits`",
+        "Write it even if its value is 0, false or empty",
+        "python -m conformance.interface",
+    ),
     "misspelt field": (
         "unknown field `lastest`",
         "did you mean 'latest'",
         "The fields of `commits` are commits, latest",
     ),
+}
+
+
+@pytest.mark.parametrize(("thing", "words"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
+def test_a_wrong_answer_is_told_with_its_question_and_others_can_still_be_asked(
+    thing: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with StdioSubject(command(thing), timeout=LONG, directory=tmp_path) as subject:
+        with pytest.raises(AdapterError) as raised:
+            subject.ask("a", m.GetCommits(table="orders"))
+        assert subject.ask("a", m.DropTable(table="orders")) == m.Rejected(reason="a")
+    error = raised.value
+    for each in words:
+        assert each in error.says
+        assert each in error.problem
+    assert '"op":"get_commits"' in error.problem
+    assert error.came.startswith('`{"id": 2, "answer": {"outcome":')
+    assert "standard error" not in error.problem
+    copied = copy.copy(error)  # as it goes from process to process
+    assert (copied.problem, copied.came, copied.says) == (error.problem, error.came, error.says)
+
+
+NO_REPLIES = {
+    "no JSON": ("`version 1 is ratified`, which is not JSON; a reply", "all else belongs on the standard error"),
+    "a list": ("`[]`, which is no reply", 'such as {"id": 7, "answer": {"outcome": "done"}}'),
+    "no envelope": ('The outcome belongs into the field "answer"',),
+    "a line of a log": ("which is no reply", "all else belongs on the standard error"),
     "nested too deeply": ("which is no",),
     "no UTF-8": ("which is not JSON",),
     "wrong id": ("a reply to call 1002, which was not asked or has been answered", "wait for their replies: 2"),
@@ -85,6 +114,8 @@ def test_no_answer_in_time_is_unknown(thing: str, tmp_path: Path) -> None:
 
 DEATHS = {
     "death": "it ended with exit code 7; the end of its standard error: Traceback (most recent call last): | KeyError",
+    "panic": "it ended with exit code 2; the end of its standard error: panic: no such folder | goroutine 1 [running]: "
+    "| main.step0(...) | ... | main.step39(...) | /owner/main.go:39 | exit status 2",
     "crash": "it was ended by SIGKILL; its standard error is empty",
     "closed output": "it closed its standard output, and went on",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
 from conformance.scenario.adversary import ClientHost
+from spec_tests.conformance.adapters.test_stdio import command
 
 GOOD = ModelOwner().hello("kit", m.Hello())
 
@@ -119,6 +121,32 @@ def test_a_broken_adapter_is_told_what_came_and_what_the_interface_asks_for(
     assert not report.ok
     assert words in report.adapter
     assert "the adapter is broken" in str(report)
+
+
+def test_an_answer_that_is_none_is_a_step_and_what_does_not_depend_on_it_is_still_tried() -> None:
+    class Unreadable(ModelOwner):
+        def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> Any:
+            return {"outcome": "landed"}
+
+    report = smoke(InProcess(Unreadable()))
+    assert [step.name for step in report.steps if step.outcome is not Outcome.OK] == ["profile attempt-outcome"]
+    step = failed(report)
+    assert step.outcome is Outcome.ADAPTER
+    assert step.says == "it must be an answer of the interface"
+    assert step.asked.startswith('`{"op":"attempt_outcome"')
+    assert step.came == "{'outcome': 'landed'}"
+    assert step.see.endswith("#attempt_outcome")
+    assert report.steps[-1].name != step.name
+
+
+@pytest.mark.processes
+def test_a_subject_that_can_be_asked_no_more_is_told_once() -> None:
+    with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
+        report = smoke(subject)
+    assert failed(report).name == "a table that does not exist"
+    assert "`version 1 is ratified`, which is not JSON" in failed(report).says
+    assert {step.outcome for step in report.steps[3:]} == {Outcome.SKIPPED}
+    assert report.adapter == str(failed(report))
 
 
 WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
