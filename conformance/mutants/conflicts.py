@@ -218,3 +218,21 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.isolation is not m.Isolation.SNAPSHOT:
             super()._check_removed(request, base, removed)
+
+
+@mutant("CONFLICT-RETRY-04", side="client")
+class ChecksTheFirstWinnersOnly(ModelClient):
+    """After two lost races it takes every further winner for harmless."""
+
+    def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
+        if len(transaction.attempts) <= 2:
+            super()._check(transaction, winner)
+
+
+@mutant("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
+class TakesSilenceForSuccess(ModelClient):
+    """Where nobody tells what became of its commit it reports that it landed."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+        return not isinstance(told, m.NotLanded)

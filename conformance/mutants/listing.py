@@ -236,3 +236,22 @@ class ConflictTellsTheNextVersion(ModelOwner):
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
         return m.Conflict(latest=table.latest + 1) if isinstance(answer, m.Conflict) else answer
+
+
+# Of long tables
+
+
+@mutant("MC-GET-01", "CM-GET-03")
+class OnePageIsAll(ModelOwner):
+    """Its lists have ten commits at most; nobody is told that there are more."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, start, end)[:10]
+
+
+@mutant("LOG-05")
+class VersionsAreSortedAsText(ModelOwner):
+    """In its lists version 10 comes before version 9."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))

@@ -249,3 +249,27 @@ class OutcomesAreToldOnce(ModelOwner):
         known = request.attempt in self.told
         self.told.add(request.attempt)
         return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class OnlyTheLastAttemptsAreRemembered(ModelOwner):
+    """It remembers the last eight attempts: whoever asks later has never been heard of."""
+
+    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
+        super()._record(table, version, attempt)
+        while len(table.landed) > 8:
+            del table.landed[next(iter(table.landed))]
+        self._save(table)
+
+
+@mutant("PROFILE-OUTCOME-02")
+class OnlyTheLastTombstoneIsKept(ModelOwner):
+    """There is room for one tombstone in each table."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        table = self.tables.get(request.table)
+        if table is not None and isinstance(answer, m.NotLanded):
+            table.never = {request.attempt}
+            self._save(table)
+        return answer

@@ -22,7 +22,7 @@ from spec_tests.conformance.checks.families import checks_of, mutants_of, result
 MODULES = (
     "concurrent_writers", "concurrent_writers_order", "concurrent_writers_direct", "version_0", "version_0_content",
     "backfill_ordering", "backfill_ordering_storage", "stale_reads", "stale_reads_ranges", "content", "content_staged",
-    "interface",
+    "interface", "long_tables",
 )  # fmt: skip
 CHECKS = checks_of(MODULES)
 MUTANTS = [

@@ -15,7 +15,7 @@ from spec_tests.conformance.checks.families import checks_of, found, mutants_of,
 CHECKS = checks_of(
     (
         "replays", "replays_outcomes", "ownership", "ownership_back", "ownership_crashes", "lifecycle", "limits",
-        "restarts", "restarts_crashes", "policy", "timestamps_owner",
+        "restarts", "restarts_crashes", "policy", "timestamps_owner", "long_tables",
     )
 )  # fmt: skip
 MUTANTS = [

@@ -21,7 +21,7 @@ from spec_tests.conformance.checks import clients
 from spec_tests.conformance.checks.families import checks_of, mutants_of
 
 CHECKS: Final = checks_of(
-    ("writing", "writing_whole", "writing_answers", "conflicts", "conflicts_isolation", "timestamps",
+    ("writing", "writing_whole", "writing_answers", "writing_losses", "conflicts", "conflicts_isolation", "timestamps",
      "publishing_of_clients", "ownership_of_clients")
 )  # fmt: skip
 BAD: Final = mutants_of(("writers", "conflicts", "timestamps", "ownership_of_clients"))
