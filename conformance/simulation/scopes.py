@@ -10,7 +10,8 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -57,26 +58,41 @@ class Start:
     """The table before the clients begin."""
 
     table: str
-    told: tuple[tuple[m.Request, m.Answer], ...]
-    identity: m.Identity
+    """What the subject calls it; a path, or nothing, where there is none yet."""
     dialect: str
     way: str
+    identity: m.Identity
+    told: tuple[tuple[m.Request, m.Answer], ...] = ()
+    """What was asked to get there."""
+    versions: int = 0
+    before: int = 0
+    """So many versions are older than the history."""
 
 
 Requests = Callable[[Start], Mapping[str, tuple[m.Request, ...]]]
 
 
+class Place(Enum):
+    """What there is before the clients begin."""
+
+    TABLE = "a table of the owner"
+    NOTHING = "no table"
+    FILESYSTEM = "a filesystem table"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """`commits`: so many are ratified and unpublished when the clients begin. `requests`: what each client asks."""
+    """A few clients and their requests, on one table."""
 
     name: str
+    title: str
     dialect: str
     way: str
     requests: Requests
+    """What each client asks, one request after the other."""
+    place: Place = Place.TABLE
     commits: int = 0
-    backfill: str = "request"
-    title: str = ""
+    """So many after version 0 are ratified and unpublished when the clients begin."""
 
     @property
     def id(self) -> str:
@@ -103,44 +119,56 @@ def attempt(number: int) -> m.AttemptId:
     return str(uuid.UUID(int=number, version=4))
 
 
+def timestamp(version: int) -> int:
+    return proposals.BASE_TIME + version * 1000
+
+
 def proposal(start: Start, version: int, number: int) -> m.Commit:
     """A commit that adds one file; `number` makes it the attempt that it is."""
     own = attempt(number)
-    actions = proposals.append(own, proposals.BASE_TIME + version * 1000)
-    return m.Commit(table=start.table, version=version, attempt=own, actions=actions)
+    return m.Commit(table=start.table, version=version, attempt=own, actions=proposals.append(own, timestamp(version)))
+
+
+def creation(start: Start, number: int, *, name: str = TABLE, path: str | None = None) -> m.CreateTable:
+    actions = proposals.version_0(start.dialect, attempt(number), attempt(number + 50), timestamp=timestamp(0))
+    return m.CreateTable(
+        name=name, feature=start.dialect, way=start.way, attempt=attempt(number), actions=actions, path=path
+    )
+
+
+def file_of(version: int) -> str:
+    return f"{version:020}.json"
 
 
 def prepare(scope: Scope, host: Host) -> Start:
-    """Make the table that every run of the scope starts from."""
+    """Make what every run of the scope starts from."""
 
     def make(subject: Asked) -> Start:
+        identity = subject.identity
+        empty = Start(table="", dialect=scope.dialect, way=scope.way, identity=identity)
         told: list[tuple[m.Request, m.Answer]] = []
 
         def ask(request: m.Request) -> m.Answer:
             answer = subject.ask("setup", request)
+            assert isinstance(answer, m.Ratified | m.Done), f"{scope.id} cannot start: {answer}"
             told.append((request, answer))
-            assert isinstance(answer, m.Ratified), f"{scope.id} cannot start: {request} was answered by {answer}"
             return answer
 
-        first = attempt(1)
-        actions = proposals.version_0(scope.dialect, first, attempt(2), timestamp=proposals.BASE_TIME)
-        made = ask(
-            m.CreateTable(
-                name=TABLE,
-                feature=scope.dialect,
-                way=scope.way,
-                attempt=first,
-                actions=actions,
-                backfill=scope.backfill,
-            )
-        )
-        assert isinstance(made, m.Ratified)
-        start = Start(table=made.table or "", told=(), identity=subject.identity, dialect=scope.dialect, way=scope.way)
-        for version in range(1, scope.commits + 1):
-            ask(proposal(start, version, 100 + version))
-        return Start(
-            table=start.table, told=tuple(told), identity=subject.identity, dialect=scope.dialect, way=scope.way
-        )
+        match scope.place:
+            case Place.NOTHING:
+                return empty
+            case Place.FILESYSTEM:
+                path = f"{identity.storage}/{TABLE}"
+                content = proposals.content(proposals.version_0(None, attempt(1), attempt(2)))
+                ask(m.Plant(table=path, file=file_of(0), content=content, if_absent=True))
+                return replace(empty, table=path, versions=1, before=1)
+            case Place.TABLE:
+                made = ask(creation(empty, 1))
+                assert isinstance(made, m.Ratified)
+                start = replace(empty, table=made.table or "", versions=1 + scope.commits)
+                for version in range(1, scope.commits + 1):
+                    ask(proposal(start, version, 100 + version))
+                return replace(start, told=tuple(told))
 
     found: Start = host.prepare(make)
     return found
@@ -151,9 +179,10 @@ class ScopeRun:
 
     def __init__(self, scope: Scope, host: Host, start: Start) -> None:
         self._start = start
-        self._way = scope.way
+        self._scope = scope
         self._host = host
         self._answers: dict[str, list[m.Answer]] = {}
+        self._by_visibility: list[str] = []
         self._recording = Recording(
             events.Header(
                 schema=events.SCHEMA_VERSION,
@@ -174,22 +203,40 @@ class ScopeRun:
 
     def _client(self, client: str, requests: tuple[m.Request, ...]) -> Callable[[], None]:
         answers = self._answers[client] = []
-        subject, scheduler = self._subjects[client], self.scheduler
 
         def run() -> None:
             for request in requests:
-                numbers: list[int] = []
-
-                def record(request: m.Request = request, numbers: list[int] = numbers) -> None:
-                    numbers.append(self._recording.invoke(client, TABLE, request))
-
-                scheduler.invoking(record)
-                answer = subject.ask(client, request)
-                scheduler.returned()
-                self._recording.ended(numbers[0], request, answer)
+                answer = self._look(client, request) if isinstance(request, m.Observe) else self._ask(client, request)
                 answers.append(answer)
 
         return run
+
+    def _ask(self, client: str, request: m.Request) -> m.Answer:
+        """Ask, and record it. A filesystem writer has no owner to ask: what it plants is recorded as the commit that it
+        is."""
+        numbers: list[int] = []
+        planted = _meant(request) if isinstance(request, m.Plant) else None
+        recorded = planted or request
+        if planted is not None or isinstance(recorded, m.TakeOver | m.HandBack):
+            self._by_visibility.append(recorded.attempt)  # type: ignore[union-attr]
+        self.scheduler.invoking(lambda: numbers.append(self._recording.invoke(client, TABLE, recorded)))
+        answer = self._subjects[client].ask(client, request)
+        self.scheduler.returned()
+        if planted is not None:
+            answer = m.Ratified(version=planted.version) if isinstance(answer, m.Done) else m.Conflict()
+        self._recording.ended(numbers[0], recorded, answer)
+        return answer
+
+    def _look(self, client: str, request: m.Observe) -> m.Answer:
+        times: list[int] = []
+        self.scheduler.invoking(lambda: times.append(self._recording.now()))
+        answer = self._subjects[client].ask(client, request)
+        self.scheduler.returned()
+        if isinstance(answer, m.Observation):
+            names = {file.name for file in answer.files}
+            absent = [each for each in range(self._start.before, self._start.versions) if file_of(each) not in names]
+            self._recording.look(TABLE, times[0], answer.files, absent)
+        return answer
 
     def finish(self, deadlock: str | None) -> Outcome:
         """The verdict; the final log is looked at by one of the clients, after all of them."""
@@ -200,7 +247,7 @@ class ScopeRun:
         for client, answers in self._answers.items():
             problems += [f"PROFILE-CORE-03: {client} heard {each}" for each in answers if isinstance(each, m.Unknown)]
         if deadlock is None:
-            self._look()
+            self._final_log()
             problems += _judged(self._recording.text)
         return Outcome(
             answers=tuple((client, tuple(answers)) for client, answers in sorted(self._answers.items())),
@@ -208,18 +255,37 @@ class ScopeRun:
             violations=tuple(problems),
         )
 
-    def _look(self) -> None:
+    def _final_log(self) -> None:
         client, subject = next(iter(self._subjects.items()))
-        listed = subject.ask(client, m.GetCommits(table=self._start.table))
-        files = subject.ask(client, m.Observe(table=self._start.table))
+        table = self._table()
+        listed = subject.ask(client, m.GetCommits(table=table))
+        files = subject.ask(client, m.Observe(table=table))
         commits = (listed.commits or ()) if isinstance(listed, m.Commits) else ()
         found = files.files if isinstance(files, m.Observation) else ()
-        self._recording.final_log(witnesses(TABLE, found, commits, way=self._way))
+        log = witnesses(
+            TABLE, found, commits, way=self._scope.way, before=self._start.before, ownership=self._by_visibility
+        )
+        self._recording.final_log(log)
         self._recording.complete()
+
+    def _table(self) -> str:
+        """What the table is called at the end: that of whoever created it, or changed its owner."""
+        for answers in self._answers.values():
+            for answer in answers:
+                if isinstance(answer, m.Ratified) and answer.table is not None:
+                    return answer.table
+        return self._start.table
 
     def close(self) -> None:
         self.scheduler.close()
         self._host.stop()
+
+
+def _meant(plant: m.Plant) -> m.Commit:
+    """The commit that a filesystem writer makes with a file."""
+    version = int(plant.file.partition(".")[0])
+    own = proposals.attempt_of(plant.content) or plant.file
+    return m.Commit(table=plant.table, version=version, attempt=own, actions=tuple(plant.content.splitlines()))
 
 
 @lru_cache(maxsize=4096)
@@ -230,13 +296,4 @@ def _judged(history: str) -> tuple[str, ...]:
     return tuple(
         f"{next(name for name in REQUIREMENTS[each.rule] if not name.startswith(foreign))}: {each.message}"
         for each in verdict.violations
-    )
-
-
-def two_writers(dialect: str, way: str) -> Scope:
-    def requests(start: Start) -> Mapping[str, tuple[m.Request, ...]]:
-        return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),)}
-
-    return Scope(
-        name="two-writers", dialect=dialect, way=way, requests=requests, title="2 writers x 1 commit of one version"
     )

@@ -22,10 +22,12 @@ import refimpl
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.dying import Killed, Life
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
+from conformance.interface import messages as m
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
 from refimpl.environment import Environment, HostLock
 from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.log_path import LOG_FOLDER
 from refimpl.owner import ledger
 
 START_MS: Final = 1_700_000_100_000
@@ -41,7 +43,7 @@ def unchanged(environment: Environment) -> Environment:
     return environment
 
 
-class SimulatedReference:
+class SimulatedClients:
     """Processes of the reference owner on one directory in memory. A context manager: its end removes the directory."""
 
     def __init__(self, change: Change = unchanged) -> None:
@@ -125,6 +127,23 @@ class _Simulated(ReferenceOwner):
     def end(self) -> None:
         self._life.end()
 
+    # A stranger has a file system and no more; that is an effect all the same, and happens at one moment
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        self._life.tell(Kind.LIST, self._log(request.table))
+        return super().observe(client, request)
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        self._life.tell(Kind.LINK, self._log(request.table) / request.file)
+        return super().plant(client, request)
+
+    def _log(self, table: str) -> Path:
+        if "/" in table:
+            return Path(table) / LOG_FOLDER
+        assert self._process is not None
+        with self._life.unnoticed():
+            return self._process.warehouse.owner.context.place(table).location / LOG_FOLDER
+
 
 class _SimulatedProcess:
     def __init__(self, directory: Path, life: _SimulatedLife) -> None:
@@ -148,6 +167,15 @@ class _SimulatedLife(Life):
         self._name = name
         self._change = change
         self._open: list[_Connection] = []
+
+    @contextlib.contextmanager
+    def unnoticed(self) -> Iterator[None]:
+        """What the kit itself asks is no effect of a client."""
+        hook, self._hook = self._hook, unobserved
+        try:
+            yield
+        finally:
+            self._hook = hook
 
     def tell(self, kind: Kind, target: str | Path, moment: Moment = Moment.BEFORE) -> None:
         self._hook(Effect(kind=kind, target=str(target).removeprefix(self._root), moment=moment))

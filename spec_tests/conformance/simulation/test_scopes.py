@@ -6,27 +6,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.adapters.reference.simulated_clients import SimulatedReference
+from conformance.adapters.reference.simulated_clients import SimulatedClients
 from conformance.interface import messages as m
 from conformance.simulation.explore import Report, depth_first, follow
-from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare, two_writers
+from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
+from conformance.simulation.scopes_catalogue import NAMES, WAYS, scopes
 
-WAYS = [
-    ("managedCommit", "staged"),
-    ("managedCommit", "direct"),
-    ("catalogManaged", "staged"),
-    ("catalogManaged", "inline"),
-    ("catalogManaged", "direct"),
-]
+FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
+"""Scopes whose space is finished within a second; the command explores the others too."""
+
+
+def the_scope(name: str, dialect: str, way: str) -> Scope:
+    (found,) = scopes(lambda each: (each.name, each.dialect, each.way) == (name, dialect, way))
+    return found
 
 
 @pytest.fixture
-def host() -> Iterator[SimulatedReference]:
-    with SimulatedReference() as found:
+def host() -> Iterator[SimulatedClients]:
+    with SimulatedClients() as found:
         yield found
 
 
-def explored(scope: Scope, host: SimulatedReference, *, pruned: bool = True) -> tuple[list[Outcome], Report]:
+def explored(scope: Scope, host: SimulatedClients, *, pruned: bool = True) -> tuple[list[Outcome], Report]:
     start, report = prepare(scope, host), Report()
     found = list(depth_first(lambda: ScopeRun(scope, host, start), report, pruned=pruned))
     return found, report  # type: ignore[return-value]
@@ -37,8 +38,8 @@ def kinds(outcome: Outcome) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("dialect", "way"), WAYS)
-def test_of_two_writers_exactly_one_wins_in_every_schedule(host: SimulatedReference, dialect: str, way: str) -> None:
-    found, report = explored(two_writers(dialect, way), host)
+def test_of_two_writers_exactly_one_wins_in_every_schedule(host: SimulatedClients, dialect: str, way: str) -> None:
+    found, report = explored(the_scope("two-writers", dialect, way), host)
     assert report.finished
     assert [outcome.violations for outcome in found if outcome.violations] == []
     assert {tuple(sorted(told for (told,) in kinds(each).values())) for each in found} == {("Conflict", "Ratified")}
@@ -47,8 +48,29 @@ def test_of_two_writers_exactly_one_wins_in_every_schedule(host: SimulatedRefere
     }
 
 
-def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedReference) -> None:
-    scope = two_writers("catalogManaged", "inline")
+@pytest.mark.parametrize("name", FAST)
+def test_every_schedule_of_a_small_scope_is_run_and_clean(host: SimulatedClients, name: str) -> None:
+    """In one way of each dialect; the others differ in fewer effects than these."""
+    for dialect, way in (("managedCommit", "direct"), ("catalogManaged", "inline")):
+        found, report = explored(the_scope(name, dialect, way), host)
+        assert report.finished
+        assert report.schedules == len(found) > 1
+        assert [outcome.violations for outcome in found if outcome.violations] == []
+
+
+def test_every_scope_has_all_ways_of_both_dialects_and_starts(host: SimulatedClients) -> None:
+    for name in NAMES:
+        found = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
+        assert tuple((each.dialect, each.way) for each in found) == WAYS
+        start = prepare(found[0], host)
+        outcome, steps = follow(lambda: ScopeRun(found[0], host, start), [])  # noqa: B023
+        assert isinstance(outcome, Outcome)
+        assert outcome.violations == ()
+        assert {step.client for step in steps} == set(found[0].requests(start))
+
+
+def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None:
+    scope = the_scope("two-writers", "catalogManaged", "inline")
     everything, complete = explored(scope, host, pruned=False)
     found, report = explored(scope, host)
     assert {each.answers for each in found} == {each.answers for each in everything}
@@ -58,8 +80,8 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedReference) -> No
     assert report.finished
 
 
-def test_the_same_choices_give_the_same_trace_and_history(host: SimulatedReference) -> None:
-    scope = two_writers("managedCommit", "staged")
+def test_the_same_choices_give_the_same_trace_and_history(host: SimulatedClients) -> None:
+    scope = the_scope("two-writers", "managedCommit", "staged")
     start = prepare(scope, host)
     runs = [follow(lambda: ScopeRun(scope, host, start), ["bob", "alice"] * 8) for _ in range(2)]
     (one, steps), (other, same) = runs
