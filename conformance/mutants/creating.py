@@ -96,7 +96,7 @@ class NewTableHasNoVersion(ModelOwner):
         return -1 if table.latest == 0 else super()._latest(table)
 
 
-@mutant("PROFILE-VERSION0-03", bugs=("FB23",))
+@mutant("PROFILE-VERSION0-03", "PROFILE-VERSION0-04", bugs=("FB23",))
 class VersionZeroIsStaged(ModelOwner):
     """Version 0 is staged like every other commit, and waits for its publication."""
 
