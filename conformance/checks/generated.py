@@ -14,7 +14,7 @@ from conformance.results import Layer
 COMMITTING: Final = (
     "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-02", "CM-COMMIT-08", "MC-API-03", "CM-CATALOG-03", "MC-FEATURE-02",
     "CM-FEATURE-01", "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-CORE-03", "PROFILE-CORE-05", "PROFILE-CORE-06",
-    "PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DIRECT-01",
+    "PROFILE-CORE-07", "PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DIRECT-01",
 )  # fmt: skip
 READING: Final = (
     "MC-READ-06", "CM-GET-04", "MC-GET-01", "CM-GET-03", "MC-GET-02", "LOG-05", "LOG-07", "MC-FILES-06", "CM-STORE-09",
@@ -34,7 +34,7 @@ def any_sequence_of_requests(g: Generation) -> None:
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
-       *COMMITTING, layer=Layer.MODEL)  # fmt: skip
+       "CM-DISCOVER-01", *COMMITTING, *READING, "MC-FILES-08", "CM-FILES-07", layer=Layer.MODEL)  # fmt: skip
 def any_sequence_of_creations(g: Generation) -> None:
     """Tables are created by several creators at once, found, dropped and created again, with answers that are lost and
     requests that arrive late: of all creators of a table one succeeds, and what was dropped stays dropped."""
