@@ -5,9 +5,11 @@ from __future__ import annotations
 from conformance.checks.registry import Family, check
 from conformance.interface import messages as m
 from conformance.models.log_files import actions_in
+from conformance.models.reader import ModelReader
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
+from conformance.scenario.proposals import line
 from conformance.scenario.scenario import Told
 from conformance.scenario.words import in_words
 
@@ -116,6 +118,28 @@ def checkpoints_of_one_version_leave_each_other_alone(s: ClientScenario) -> None
     )  # fmt: skip
 
 
+@check(Family.MAINTENANCE, "LOG-02", side="client")
+def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
+    """A checkpoint holds what its version has beside files: the properties of the table, the last batch of each
+    application, the metadata domains."""
+    log = LogBuilder.create(s, properties={"kit.kept": "yes"})
+    log.land(file("f1"), line("txn", {"appId": "stream", "version": 5}))
+    log.land(file("f2"), line("domainMetadata", {"domain": "kit.domain", "configuration": "c", "removed": False}))
+    if s.way != "direct":
+        log.backfill(2)
+    told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
+    log.hide(*(log.commit_name(version) for version in range(3)))
+    read = ModelReader(s.owner.subject.ask).snapshot("kit", m.Snapshot(table=s.name_of(log.table), version=2))
+    wanted = log.at(2)
+    found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
+        read, m.SnapshotRead) else None  # fmt: skip
+    s.require(
+        found == (wanted.applications, wanted.domains, "yes"), "LOG-02", told=(told,),
+        expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
+        f"the property `kit.kept`", observed=f"it gives {read if found is None else found}",
+    )  # fmt: skip
+
+
 # Compactions and checksums
 
 
@@ -134,6 +158,20 @@ def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
     s.require(
         found == set(log.at(3).files), "LOG-02", told=(told,), observed=f"it gives {sorted(found)}",
         expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
+    )  # fmt: skip
+
+
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", side="client")
+def a_compaction_keeps_removals(s: ClientScenario) -> None:
+    """What a compacted commit removed may have been added before the compaction begins: the removal is kept."""
+    log = log_of(s)
+    told = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
+    log.hide(*(log.commit_name(version) for version in (2,)))
+    found = s.kit_reads(log.table, 3)
+    s.require(
+        found == set(log.at(3).files), "LOG-02", told=(told,), observed=f"it gives {sorted(found)}",
+        expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
+        f"3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
 
 

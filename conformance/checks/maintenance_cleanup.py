@@ -140,6 +140,7 @@ def compactions_that_start_before_the_cut_off_are_deleted(s: ClientScenario) -> 
     """Compactions that start at the cut-off checkpoint's version or earlier go; later ones may stay."""
     log = prepare(s)
     log.checkpoint(CUT_OFF)
+    log.checkpoint(6)
     gone = [log.compaction(0, 3), log.compaction(4, 6)]
     kept = log.compaction(5, 6)
     cleaned = clean(s, log)
@@ -153,10 +154,11 @@ def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
     """Of a catalog-managed table the checksums from before the cut-off checkpoint go, and no others."""
     log = prepare(s)
     log.checkpoint(CUT_OFF)
-    old, new = log.checksum(2), log.checksum(6)
+    old, kept = log.checksum(2), [log.checksum(version) for version in (CUT_OFF, 5, 6)]
     cleaned = clean(s, log)
     cleaned.deletes(old, "CM-CLEANUP-05", why="it is a checksum from before the cut-off checkpoint")
-    cleaned.keeps(new, "CM-CLEANUP-04", why="it is not before the cut-off checkpoint")
+    for name in kept:
+        cleaned.keeps(name, "CM-CLEANUP-04", why="it is not before the cut-off checkpoint")
 
 
 def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:

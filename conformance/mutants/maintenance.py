@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing
 from conformance.models.owner import STAGING
-from conformance.models.reader import Resolved
+from conformance.models.reader import Resolved, State
 from conformance.mutants.registry import mutant
 
 # Checkpoints, compactions, checksums
@@ -213,3 +214,34 @@ class DeletesWhatTheOwnerLists(ModelClient):
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
         table.commits = ()
         return super()._staged(table, cut_off)
+
+
+@mutant("LOG-02", side="client")
+class CheckpointsHoldFilesOnly(ModelClient):
+    """A checkpoint of it forgets applications and domains: batches are written again after it."""
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        if kind not in ("txn", "domainMetadata"):
+            super()._apply_action(state, kind, body)
+
+
+@mutant("LOG-02", side="client")
+class CompactionsForgetRemovals(ModelClient):
+    """It leaves removals out of a compaction: files that were removed come back."""
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if path.name.endswith(".compacted.json"):
+            content = b"".join(line for line in content.splitlines(keepends=True) if not line.startswith(b'{"remove"'))
+        super()._write(path, content)
+
+
+@mutant("CM-CLEANUP-04", side="client")
+class DeletesTheChecksumOfTheCutOff(ModelClient):
+    """Of the checksums it deletes one more than the last from before the cut-off checkpoint."""
+
+    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
+        super()._cleanup(client, table, older_than)
+        listed = self._list(table)
+        cut_off = self._cut_off(table, listed, older_than)
+        if cut_off is not None and table.feature == "catalogManaged":
+            self._delete(path for version, path in listed.checksums.items() if version <= cut_off)
