@@ -1,4 +1,8 @@
-"""Markdown in which a text is nothing but text, whatever it holds."""
+"""Markdown in which a text is nothing but text, whatever it holds, and that can still be read in a terminal.
+
+Only what would be markup is escaped, and only with a backslash or as a code span: a list in brackets stays a list in
+brackets, and words in backticks stay code.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,31 @@ from typing import Final
 
 from conformance.reports.visible import one_line, visible
 
-_SPECIAL: Final = re.compile(r"[\\`*\[\]<>|~#&@!]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""An underscore between letters is one, in every dialect that CI systems read."""
+_CODE: Final = r"(?<!`)`(?P<code>[^`]*[^`\s][^`]*)`(?!`)"
+_LIVE: Final = r"[\w.+-]*@[\w./-]+|(?<!\w)[#!]\d+|\w+://\S+|www\.\S+"
+"""What CI systems make mentions, references and links of even behind a backslash, but not in a code span."""
+_SPECIAL: Final = "|".join(
+    (
+        r"[\\`*<~]",
+        r"&(?=#?\w+;)",  # an entity
+        r"\](?=[(\[:]|$)|\[(?=\[)",  # a link, a definition, a page of a wiki; `[1, 3]` is none
+        r"(?<=\S)_(?![A-Za-z0-9])",  # may end an emphasis, without which none begins
+        r"^(?:>|#|[-+=](?=[-+=\s]|$))",  # a quotation, a heading, a list, a line
+        r"(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d\d\d)|(?<=^\d\d\d\d))[.)](?=\s|$)",  # a list with numbers
+    )
+)
+_TOKENS: Final = re.compile(rf"{_CODE}|(?P<live>{_LIVE})|(?P<special>{_SPECIAL})")
 
 
 def escaped(text: str) -> str:
     """On one line: no heading, no link, no mention, no HTML."""
-    return _SPECIAL.sub(lambda found: f"&#{ord(found[0])};", one_line(text))
+    return _TOKENS.sub(_inert, one_line(text))
+
+
+def _inert(found: re.Match[str]) -> str:
+    if found["special"] is not None:
+        return f"\\{found['special']}"
+    return code(found["code"] or found["live"])
 
 
 def code(text: str) -> str:
