@@ -13,7 +13,7 @@ from conformance.interface import messages as m
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.state import Commit
 from conformance.models.storage import LOG, Storage
-from conformance.mutants.good_owners import Promising
+from conformance.mutants.good_owners import ListsFromTheMiddle, Promising
 from conformance.mutants.registry import good
 
 
@@ -245,10 +245,10 @@ def checksum_of(content: str) -> str:
     return json.dumps({"txnId": info.get("txnId"), "tableSizeBytes": 0, "numFiles": 0})
 
 
-@good("FREE-GET-02")
-class RefusesRangesThatRunBackwards(ModelOwner):
+@good("FREE-GET-02", "FREE-GET-01")
+class RefusesRangesThatRunBackwards(ListsFromTheMiddle):
     """A range of versions that ends before it begins is an error to it; any other it answers, one that begins after the
-    latest version too."""
+    latest version too, and with a list that begins where it likes."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         if request.end is not None and request.end < (request.start or 0):
