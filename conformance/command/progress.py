@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from conformance.command.output import counted, say
 from conformance.interface.messages import Identity
+from conformance.reports.ordering import direct_first
 from conformance.reports.visible import one_line
 from conformance.results import CaseResult, Verdict
 from conformance.running.execution import Watcher
@@ -110,7 +111,7 @@ class _Bar(Lines):
 
 
 def _failure(result: CaseResult) -> str:
-    first = result.violations[0]
+    first = direct_first(result.violations)[0]
     message = one_line(first.message)
     cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
     return f"{result.case}: {', '.join(first.requirements)}: {cut}"

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Final
 
 from conformance.command.output import counted, listed, show
+from conformance.mutants.registry import all_mutants
 from conformance.reports.bundle import bundle_name
+from conformance.reports.ordering import Evidence, evidence, twins_in_words
 from conformance.reports.replaying import finding_of, replay_command, run_command
-from conformance.reports.summary import Standing, failing_cases, reason_for, standing, summarise
+from conformance.reports.summary import Standing, reason_for, standing, summarise
 from conformance.reports.visible import one_line
 from conformance.requirements.catalogue import Profile, load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation
+from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_REQUIREMENTS: Final = 20
 """That are explained. The reports explain all."""
+MOST_MUTANTS: Final = 3
+"""That are named for comparison with one requirement."""
 _LONGEST: Final = 600
 _VERDICTS: Final = (
     RequirementVerdict.HELD,
@@ -27,13 +31,12 @@ _VERDICTS: Final = (
 
 def show_result(result: RunResult, folder: Path | None) -> None:
     """The violated requirements, each with its shortest case, and then the verdict. `folder`: of the reports."""
-    shown = [
-        each for each in result.requirements if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
-    ]
-    for requirement in shown[:MOST_REQUIREMENTS]:
-        _show_requirement(result, requirement, folder)
+    shown = evidence(result)
+    for found in shown[:MOST_REQUIREMENTS]:
+        _show_requirement(result, found, folder)
     if len(shown) > MOST_REQUIREMENTS:
-        show(f"... and {counted(len(shown) - MOST_REQUIREMENTS, 'more requirement')}: name a folder with --report\n")
+        more = sum(1 + len(each.twins) for each in shown[MOST_REQUIREMENTS:])
+        show(f"... and {counted(more, 'more requirement')}: name a folder with --report\n")
     for entry in result.stale:
         show(f"stale known failure: {entry.case}: it did not fail like that, or matches no case; take it off the list")
     _show_open(result)
@@ -48,28 +51,34 @@ def show_result(result: RunResult, folder: Path | None) -> None:
         show(f"report: {folder / 'index.html'}")
 
 
-def _show_requirement(result: RunResult, requirement: RequirementResult, folder: Path | None) -> None:
+def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -> None:
+    requirement = found.requirement
     section = f", {requirement.section!r}" if requirement.section else ""
     verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "advice not followed"
     show(f"{requirement.requirement} ({requirement.level}, {requirement.source}{section}): {verdict}")
     show(textwrap.fill(requirement.paraphrase, 110, initial_indent="  ", subsequent_indent="  "))
-    found = [
-        (case, violation)
-        for case in failing_cases(result)
-        for violation in case.violations
-        if requirement.requirement in violation.requirements
-    ]
-    if found:
-        case, violation = found[0]
+    if found.twins:
+        show(f"  {twins_in_words(found)}")
+    if found.findings:
+        case, violation = found.findings[0]
         _show_case(result, case, violation)
-        others = len({each.case for each, _ in found}) - 1
-        if others:
-            show(f"    and {counted(others, 'more case')}")
+        if len(found.findings) > 1:
+            show(f"    and {counted(len(found.findings) - 1, 'more case')}")
         again = run_command(result, case)
         if folder is not None:
             again = replay_command(finding_of(folder, bundle_name(case)))
         show(f"    again: {again}")
+        if alike := _mutants_like(result, requirement.requirement):
+            show(f"    compare: {', '.join(alike)}")
     show()
+
+
+def _mutants_like(result: RunResult, requirement: str) -> list[str]:
+    """Subjects that violate the same requirement, those first that are made to show it."""
+    found = [each for each in all_mutants().values() if requirement in each.violates]
+    found = [each for each in found if each.side == result.subject.side]
+    names = [f"mutant:{each.id}" for each in sorted(found, key=lambda each: each.violates.index(requirement))]
+    return [name for name in names if name != result.subject.named][:MOST_MUTANTS]
 
 
 def _show_case(result: RunResult, case: CaseResult, violation: Violation) -> None:

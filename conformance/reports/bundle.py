@@ -18,6 +18,7 @@ import msgspec
 from conformance.reports.as_json import encoded
 from conformance.reports.errors import ReportError
 from conformance.reports.markdown_text import block, code, escaped
+from conformance.reports.ordering import direct_first
 from conformance.reports.replaying import COMMAND, replay_command, run_command
 from conformance.reports.writing import write_file
 from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation
@@ -139,7 +140,7 @@ def _readme(result: RunResult, case: CaseResult) -> str:
         f"Subject: {escaped(subject.name)} {escaped(subject.version)}, named {code(subject.named)}, side "
         f"{escaped(subject.side)}. Kit {result.kit_version}, interface {result.interface_version}, profile "
         f"{escaped(result.profile)}, seed {result.seed}.",
-        *(_violation(violation, number) for number, violation in enumerate(case.violations, 1)),
+        *(_violation(violation, number) for number, violation in enumerate(direct_first(case.violations), 1)),
         "## Again",
         "From this folder:",
         block(replay_command(PurePath(FINDING))),

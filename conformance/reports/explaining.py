@@ -13,6 +13,7 @@ from conformance.history.events import Fault, FileLook, Witness
 from conformance.reports import labels
 from conformance.reports.bundle import bundle_name
 from conformance.reports.lanes import Drawing, draw
+from conformance.reports.ordering import direct_first, in_order
 from conformance.reports.recorded import (
     Recorded,
     Step,
@@ -26,7 +27,6 @@ from conformance.reports.recorded import (
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import (
     Standing,
-    accusers,
     failing_cases,
     fails,
     levels_of,
@@ -119,9 +119,10 @@ class Accused:
 
 
 def accuse(result: RunResult, folder: Path | None) -> list[Accused]:
-    """Every requirement that a case of the run violates: what fails the run first, then what most cases violate.
+    """Every requirement that a case of the run violates, in the order of all reports (`ordering`).
 
-    A violation is explained under the requirement that it names first, the cases with the fewest operations first.
+    A violation is explained under the requirement that it names first; direct evidence, then the cases with the fewest
+    operations, come first.
     """
     return _Accusations(result, folder).all()
 
@@ -136,21 +137,23 @@ class _Accusations:
         self.explained = 0
 
     def all(self) -> list[Accused]:
-        for case in failing_cases(self.result):
-            by_name: dict[str, list[Violation]] = {}
-            for violation in case.violations or (_UNEXPLAINED,):
-                by_name.setdefault(violation.requirements[0] if violation.requirements else "", []).append(violation)
-            for name, violations in by_name.items():
-                self._accuse(case, name, violations)
+        for case, name, violations in self._accusations():
+            self._accuse(case, name, violations)
         for requirement in self.result.requirements:
             if requirement.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED):
                 self._of(requirement.requirement)
-        order = {name: place for place, name in enumerate(self.requirements)}
-        cases = accusers(self.result)
-        return sorted(
-            self.found.values(),
-            key=lambda each: (each.warning, -cases[each.name], order.get(each.name, len(order)), each.name),
-        )
+        order = {name: place for place, name in enumerate(in_order(self.result))}
+        return sorted(self.found.values(), key=lambda each: (each.warning, order.get(each.name, len(order)), each.name))
+
+    def _accusations(self) -> list[tuple[CaseResult, str, list[Violation]]]:
+        """What each case shows of each requirement that one of its violations names first; direct evidence first."""
+        found = []
+        for case in failing_cases(self.result):
+            by_name: dict[str, list[Violation]] = {}
+            for violation in direct_first(case.violations) or (_UNEXPLAINED,):
+                by_name.setdefault(violation.requirements[0] if violation.requirements else "", []).append(violation)
+            found += [(case, name, violations) for name, violations in by_name.items()]
+        return sorted(found, key=lambda each: each[2][0].rule is not None)
 
     def _accuse(self, case: CaseResult, name: str, violations: list[Violation]) -> None:
         accused = self._of(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
+from conformance.reports.ordering import direct_first
 from conformance.reports.replaying import COMMAND, run_command
 from conformance.reports.summary import Standing, Tone, reason_for, standing, summarise
 from conformance.reports.visible import one_line, visible
@@ -80,12 +81,12 @@ def _tell(element: ElementTree.Element, tag: str, message: str, text: str, kind:
 def _headline(case: CaseResult) -> str:
     if not case.violations:
         return "failed"
-    first = case.violations[0]
+    first = direct_first(case.violations)[0]
     return f"{', '.join(first.requirements)}: {first.message}"
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [case.title, *(_told(each) for each in case.violations)]
+    parts = [case.title, *(_told(each) for each in direct_first(case.violations))]
     parts.append(f"Again: {run_command(result, case)}")
     return "\n\n".join(parts)
 

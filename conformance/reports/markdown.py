@@ -11,21 +11,20 @@ from typing import Final
 
 from conformance.reports.bundle import bundle_name
 from conformance.reports.markdown_text import block, code, escaped
+from conformance.reports.ordering import Evidence, direct_first, evidence, twins_in_words
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import (
     Standing,
     Tone,
-    accusers,
     failing_cases,
     levels_of,
     plural,
     reason_for,
-    simplest,
     standing,
     summarise,
 )
 from conformance.requirements.catalogue import Level
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation
+from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_CASES: Final = 3
 """Of one requirement. All of them are in the other reports."""
@@ -70,34 +69,28 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
 
 
 def _requirements(result: RunResult, folder: Path | None, verdict: RequirementVerdict, heading: str) -> Iterator[str]:
-    cases = accusers(result)
-    found = [each for each in result.requirements if each.verdict is verdict]
-    found.sort(key=lambda each: -cases[each.requirement])
+    found = [each for each in evidence(result) if each.requirement.verdict is verdict]
     if found:
-        yield f"## {heading} ({len(found)})"
+        yield f"## {heading} ({sum(1 + len(each.twins) for each in found)})"
         yield ""
     for each in found:
         yield from _requirement(result, each, folder)
 
 
-def _requirement(result: RunResult, requirement: RequirementResult, folder: Path | None) -> Iterator[str]:
+def _requirement(result: RunResult, found: Evidence, folder: Path | None) -> Iterator[str]:
+    requirement = found.requirement
     section = f", “{escaped(requirement.section)}”" if requirement.section else ""
     yield f"### {escaped(requirement.requirement)} ({requirement.level}; {escaped(requirement.source)}{section})"
     yield ""
     yield f"> {escaped(requirement.paraphrase)}"
     yield ""
-    shown = [
-        (case, violation)
-        for case in failing_cases(result)
-        for violation in case.violations
-        if requirement.requirement in violation.requirements
-    ]
-    first_of_case = {case.case: (case, violation) for case, violation in reversed(shown)}
-    ordered = sorted(first_of_case.values(), key=lambda pair: simplest(pair[0]))
-    for case, violation in ordered[:MOST_CASES]:
+    if found.twins:
+        yield f"{escaped(twins_in_words(found))}."
+        yield ""
+    for case, violation in found.findings[:MOST_CASES]:
         yield from _finding(result, case, violation, folder)
-    if len(ordered) > MOST_CASES:
-        yield f"And in {plural(len(ordered) - MOST_CASES, 'more case')}."
+    if len(found.findings) > MOST_CASES:
+        yield f"And in {plural(len(found.findings) - MOST_CASES, 'more case')}."
         yield ""
 
 
@@ -129,7 +122,7 @@ def _without_requirement(result: RunResult, folder: Path | None) -> Iterator[str
         yield f"## Failed otherwise ({len(cases)})"
         yield ""
     for case in cases[:MOST_OPEN]:
-        violation = case.violations[0] if case.violations else Violation(requirements=(), message=case.title)
+        violation = next(iter(direct_first(case.violations)), Violation(requirements=(), message=case.title))
         yield from _finding(result, case, violation, folder)
 
 

@@ -18,7 +18,7 @@ _SPECIAL: Final = "|".join(
     (
         r"[\\`*<~]",
         r"&(?=#?\w+;)",  # an entity
-        r"\](?=[(\[:]|$)|\[(?=\[)",  # a link, a definition, a page of a wiki; `[1, 3]` is none
+        r"\](?=[(\[:])|\[(?=\[)",  # a link, a definition, a page of a wiki; `[1, 3]` is none
         r"(?<=\S)_(?![A-Za-z0-9])",  # may end an emphasis, without which none begins
         r"^(?:>|#|[-+=](?=[-+=\s]|$))",  # a quotation, a heading, a list, a line
         r"(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d\d\d)|(?<=^\d\d\d\d))[.)](?=\s|$)",  # a list with numbers
@@ -28,7 +28,7 @@ _TOKENS: Final = re.compile(rf"{_CODE}|(?P<live>{_LIVE})|(?P<special>{_SPECIAL})
 
 
 def escaped(text: str) -> str:
-    """On one line: no heading, no link, no mention, no HTML."""
+    """On one line: no heading, no link, no mention, no HTML. Whatever follows it begins with no bracket or colon."""
     return _TOKENS.sub(_inert, one_line(text))
 
 

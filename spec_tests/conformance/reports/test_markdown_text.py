@@ -51,6 +51,7 @@ def test_two_texts_in_one_paragraph_make_no_markup_together(one: str, other: str
     "text",
     [
         "the list is [1, 3], and `latest` is 3",
+        "Observed: the list is [1, 3]",
         "`ratified` was answered, 2 < 3 is not",
         "a.json of _delta_log/_staged_commits is missing",
         "expected one of (1) and (2): 50% > 40%; 7 | 8 & 9!",
