@@ -154,7 +154,7 @@ def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
               expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
 
 
-@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "CM-LOG-07", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, ways=STAGED)
+@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, ways=STAGED)
 def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
     """Beside the staged file of version 1 lie others for the same version: of a writer that died, one of them cut off
     in the middle. The owner ratified one of them, and publishes that one."""

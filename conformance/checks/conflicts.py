@@ -109,7 +109,7 @@ def removed(s: ClientScenario, path: str) -> str:
 NEW = (DataFile(path="mine"),)
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-02", "CONFLICT-RETRY-04", "CONFLICT-RETRY-05", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", "CONFLICT-RETRY-05", *COMMON, side="client")
 def a_blind_append_conflicts_with_no_append(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer's append."""
     race(s, prepare(s), [added(s, "theirs")], adds=NEW).commits(
@@ -137,7 +137,7 @@ def whoever_read_everything_conflicts_with_an_append(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-FILES-04", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
 def whoever_read_a_partition_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     """A transaction that read one partition conflicts with a file that was added to that partition."""
     table = prepare(s, partitioned=True)
@@ -209,7 +209,7 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-04", "CONFLICT-ORDER-05", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client")
 def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
     """Two transactions that change the metadata conflict; so does any other transaction with a changed schema or
     partitioning."""
@@ -237,7 +237,7 @@ def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> d
     return {**owner, **(more or {})}
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-03", "CONFLICT-ORDER-02", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, side="client")
 def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
     """A transaction that adds a table feature conflicts with a winner that added one."""
     table = prepare(s)
@@ -305,7 +305,7 @@ def a_batch_that_the_table_has_is_not_written_again(s: ClientScenario) -> None:
     table.versions = 4
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-RETRY-04", side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client")
 def every_winner_is_looked_at(s: ClientScenario) -> None:
     """Of several winners the first one conflicts: a transaction that only looks at the newest overlooks it."""
     table = prepare(s)

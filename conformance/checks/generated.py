@@ -44,7 +44,7 @@ def any_sequence_of_creations(g: Generation) -> None:
     g.run(*kinds)
 
 
-@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", "PROFILE-DURABLE-03", *COMMITTING, *READING,
+@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
        *PUBLISHING, layer=Layer.MODEL, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
 def any_sequence_with_restarts(g: Generation) -> None:
     """The subject dies and starts again between any two requests: what was ratified, resolved and published is still

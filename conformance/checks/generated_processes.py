@@ -23,7 +23,7 @@ def real_creators_at_the_same_time(rounds: Rounds) -> None:
     rounds.run(creators=CREATORS, writers=1)
 
 
-@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", "PROFILE-DURABLE-03", *COMMITTING, *READING,
+@check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
        *PUBLISHING, layer=Layer.PROCESSES, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
 def real_clients_that_are_killed(rounds: Rounds) -> None:
     """Writers are killed in the middle of their commits: the others go on, what was ratified stays, and what was not

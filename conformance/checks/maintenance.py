@@ -226,7 +226,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
 
 
 @check(
-    Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05", side="client",
+    Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
     needs=(Profile.MAINTENANCE_POLICY,), dialects=("catalogManaged",),
 )  # fmt: skip
 def a_cleanup_that_the_owner_forbids_deletes_nothing(s: ClientScenario) -> None:

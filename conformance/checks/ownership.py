@@ -137,7 +137,7 @@ def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, dialects=MANAGED)
 def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
     """Before a take-over arrives a filesystem writer commits the version that it is for. The take-over loses, the
     table stays a filesystem table whose writers go on; a new take-over, after them, succeeds."""
@@ -230,7 +230,7 @@ def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", "MC-CONVERT-08",
+@check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06",
        needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), dialects=MANAGED)  # fmt: skip
 def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
     """The answer to a take-over is lost. Sent again, at once and after a commit, it is answered as ratified, with the
@@ -278,7 +278,7 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-06", "MC-CONVERT-07", "PROFILE-DURABLE-01",
+@check(Family.OWNERSHIP, "MC-CONVERT-06", "PROFILE-DURABLE-01",
        needs=(*TRANSFER, Profile.DURABLE_RESTART), dialects=MANAGED)  # fmt: skip
 def a_restart_does_not_end_the_ownership(s: Scenario) -> None:
     """An owner that restarts after it took a table over still owns it: it ratifies the next commit, and once more after

@@ -90,7 +90,7 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     enablement(s, table, 2, told)
 
 
-@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", "MC-CONVERT-04", side="client", needs=NEEDS)
+@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", side="client", needs=NEEDS)
 def a_take_over_that_lost_its_version_is_stamped_anew(s: ClientScenario) -> None:
     """A filesystem writer gets the version of the ownership change: the next try enables the timestamps for its own
     version and time."""
@@ -121,7 +121,7 @@ def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
     table.versions += 1
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-CONVERT-10", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
+@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
 def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: ClientScenario) -> None:
     """A writer read a table without an owner; then an owner took it over. The writer creates no file."""
     table = s.filesystem_table("imports")

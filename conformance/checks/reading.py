@@ -42,7 +42,7 @@ def every_version_is_the_one_before_with_its_commit_applied(s: ClientScenario) -
                   f"since")  # fmt: skip
 
 
-@check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "LOG-15", "CM-READ-09", "MC-LOG-03", side="client")
+@check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", side="client")
 def the_version_that_is_asked_for_is_read(s: ClientScenario) -> None:
     """A version is read as it is asked for, published or not; one above the latest does not exist."""
     log = table_with(s, 2)
@@ -120,7 +120,7 @@ def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> 
     )  # fmt: skip
 
 
-@check(Family.READING, "LOG-10", "LOG-09", "MC-FILES-09", side="client", dialects=("managedCommit",))
+@check(Family.READING, "LOG-10", "LOG-09", side="client", dialects=("managedCommit",))
 def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
     """An owner that has accepted no staged commit may tell -1, or nothing, as the latest version: the table has its
     published versions all the same."""

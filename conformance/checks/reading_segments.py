@@ -249,7 +249,7 @@ def a_corrupt_checkpoint_is_passed_over(s: ClientScenario) -> None:
     )
 
 
-@check(Family.READING, "LOG-18", "LOG-20", "FIELD-03", side="client")
+@check(Family.READING, "LOG-18", "FIELD-03", side="client")
 def a_v2_checkpoint_is_its_manifest_and_its_sidecars(s: ClientScenario) -> None:
     """A V2 checkpoint names the files that hold its actions; as JSON and as Parquet. Readers without the feature refuse
     such a table."""

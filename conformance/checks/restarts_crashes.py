@@ -48,7 +48,6 @@ def a_dead_owner_answers_nothing(s: Scenario) -> None:
 @check(
     Family.RESTARTS,
     "PROFILE-DURABLE-01",
-    "PROFILE-DURABLE-02",
     "PROFILE-DURABLE-03",
     "PROFILE-HARNESS-01",
     needs=DEADLY,
@@ -116,7 +115,7 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> N
     goes_on(s, table, "other")
 
 
-@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", needs=DEADLY,
+@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", needs=DEADLY,
        ways=("staged", "inline"))  # fmt: skip
 def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> None:
     """The owner dies while it publishes commits. What is published when it is back is a beginning of the log; the

@@ -96,7 +96,7 @@ def the_latest_version_never_goes_back(s: Scenario) -> None:
     fresh(s, table, reads.ask(s, table, client="first"), landed)
 
 
-@check(Family.STALE_READS, *FRESH, "CM-GET-05", needs=(Profile.DISCOVERY,))
+@check(Family.STALE_READS, *FRESH, needs=(Profile.DISCOVERY,))
 def resolving_a_table_is_as_fresh_as_asking(s: Scenario) -> None:
     """After every commit, and after a backfill, a reader finds the table by its name, and is told of the same latest
     version as one that asks for its commits."""

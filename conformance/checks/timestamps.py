@@ -67,7 +67,7 @@ def every_transaction_has_its_own_txn_id(s: ClientScenario) -> None:
 
 
 @check(
-    Family.WRITING, "CONFLICT-RETRY-07", "CM-LOG-06", "CM-COMMIT-06", "MC-WRITE-02", "CM-WRITE-03", "MC-FILES-12",
+    Family.WRITING, "CONFLICT-RETRY-07", "CM-LOG-06", "MC-WRITE-02", "CM-WRITE-03", "MC-FILES-12",
     "MC-WRITE-03", "CM-WRITE-04", side="client",
 )  # fmt: skip
 def every_try_is_a_new_attempt(s: ClientScenario) -> None:

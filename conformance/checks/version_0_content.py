@@ -85,7 +85,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.VERSION_0, *MADE, "MC-LOG-05", "CM-LOG-02")
+@check(Family.VERSION_0, *MADE)
 def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
     """Version 0 says what was proposed: its commitInfo, its protocol, its schema, its properties. Its owner may add
     properties of its own, and nothing else."""

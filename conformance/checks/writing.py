@@ -256,7 +256,7 @@ def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
 
 
 @check(
-    Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-CONVERT-10", "MC-FILES-12",
+    Family.WRITING, "CM-ACCESS-02", "CM-WRITE-01", "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12",
     side="client",
 )  # fmt: skip
 def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:

@@ -69,7 +69,7 @@ def nothing_of_a_write_is_in_the_log_before_all_of_it(s: ClientScenario) -> None
     table.versions = 3
 
 
-@check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02", "DELAYED-01", "DELAYED-02", side="client")
+@check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02", side="client")
 def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
     """A write that conflicts, and one that the owner refuses, end with an error: no commit names a file of theirs. The
     same write lands where nothing is in its way."""
