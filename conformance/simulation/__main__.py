@@ -1,8 +1,10 @@
 """Simulate the reference: every interleaving, every crash, power loss.
 
     python -m conformance.simulation power [SCOPE...] [--thorough] [--seed N] [--json]
+    python -m conformance.simulation explore [SCOPE...] [--budget SECONDS] [--seed N] [--json]
+    python -m conformance.simulation replay FILE
 
-The exit code is 0 if nothing was violated, 1 for a violation, 2 for a wrong call.
+The exit code is 0 if nothing was violated, 1 for a violation, 2 for a wrong call, 3 if a space was not finished.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from conformance.simulation import power_command
+from conformance.simulation import explore_command, power_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     power_command.add(commands)
+    explore_command.add(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)
     return code

@@ -66,7 +66,7 @@ def _two_backfillers(start: Start) -> Asks:
     return {
         "alice": (m.BackfillToVersion(table=start.table, version=1),),
         "bob": (m.BackfillToVersion(table=start.table, version=2),),
-        "reader": (m.Observe(table=start.table), m.GetCommits(table=start.table)),
+        "reader": (m.Observe(table=start.table), m.Observe(table=start.table)),
     }
 
 
@@ -121,7 +121,7 @@ _SCOPES: Final[tuple[tuple[str, str, Requests, Place, int], ...]] = (
     ("backfiller", "a writer, a backfiller, and a reader who asks and then looks", _writer_backfiller_reader,
      Place.TABLE, 1),
     ("looker", "a writer, and a reader who looks and then asks", _looker_then_asker, Place.TABLE, 0),
-    ("two-backfillers", "two backfillers, and a reader who looks and then asks", _two_backfillers, Place.TABLE, 2),
+    ("two-backfillers", "two backfillers, and a reader who looks twice", _two_backfillers, Place.TABLE, 2),
     ("delayed", "an outcome that is resolved while its request is on the way", _resolving_a_delayed_request,
      Place.TABLE, 0),
     ("hand-back", "a writer, and the table is handed back", _writer_and_hand_back, Place.TABLE, 1),
