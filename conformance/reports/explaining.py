@@ -34,6 +34,7 @@ from conformance.reports.summary import (
     side_of,
     standing,
 )
+from conformance.reports.times import Times
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_EXPLAINED: Final = 6
@@ -89,6 +90,8 @@ class Explained:
     """What else this case shows of the requirement."""
     more: int
     """How much more of it."""
+    shortened: bool
+    """Whether the case does more than the history shows: it was shrunk, or is too long for a page."""
     drawing: Drawing | None
     table: Table | None
     problem: str
@@ -190,7 +193,8 @@ class _Accusations:
         violation = violations[0]
         self.explained += 1
         recorded, problem = self._recorded(case)
-        steps = {} if recorded is None else {step.id: step for step in recorded.steps}
+        drawing = None if recorded is None else draw(recorded, violation)
+        table = None if recorded is None else tabulate(recorded, violation)
         composed = f"Expected: {violation.expected}. Observed: {violation.observed}."
         return Explained(
             id=f"finding-{self.explained}",
@@ -200,13 +204,14 @@ class _Accusations:
             message="" if violation.message == composed else violation.message,
             expected=violation.expected,
             observed=violation.observed,
-            sides=() if recorded is None else tuple(describe(steps[number]) for number in sides(recorded, violation)),
+            sides=() if recorded is None else _sides(recorded, violation),
             against=_against(violation),
             also=violation.requirements[1:],
             alike=tuple(each.message for each in violations[1 : MOST_ALIKE + 1]),
             more=max(0, len(violations) - 1 - MOST_ALIKE),
-            drawing=None if recorded is None else draw(recorded, violation),
-            table=None if recorded is None else tabulate(recorded, violation),
+            shortened=case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
+            drawing=drawing,
+            table=table,
             problem=problem,
             replay=self._replay(case),
             run=run_command(self.result, case),
@@ -227,6 +232,11 @@ class _Accusations:
 _UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
 
 
+def _sides(recorded: Recorded, violation: Violation) -> tuple[str, ...]:
+    steps = {step.id: step for step in recorded.steps}
+    return tuple(recorded.times.in_words(describe(steps[number])) for number in sides(recorded, violation))
+
+
 def _against(violation: Violation) -> str:
     if contradicts_itself(violation):
         return "This answer contradicts itself:"
@@ -236,28 +246,27 @@ def _against(violation: Violation) -> str:
 def tabulate(recorded: Recorded, violation: Violation) -> Table:
     """The history in words, or its part around the contradiction if it is long."""
     numbers = sides(recorded, violation)
-    rows = [(began(step), _row(step, numbers)) for step in recorded.steps]
-    rows += [(fault.at, _fault(fault)) for fault in recorded.faults]
+    rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
+    rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
     rows.sort(key=lambda pair: pair[0])
     places = [place for place, (_, row) in enumerate(rows) if row.mark] or [len(rows) - 1]
     start = max(0, min((places[0] + places[-1] - MOST_ROWS) // 2, len(rows) - MOST_ROWS))
     kept = tuple(row for _, row in rows[start : start + MOST_ROWS])
-    clock = recorded.header.clock.unit
     return Table(
         rows=kept,
         left_out=len(rows) - len(kept),
         log=tuple(_version(witness) for witness in recorded.log[-MOST_ROWS:]),
-        clock="events, counted" if clock == "tick" else clock,
+        clock="ms since the first event" if recorded.times.real else "events, counted",
     )
 
 
-def _row(step: Step, numbers: Sequence[int]) -> Row:
+def _row(step: Step, numbers: Sequence[int], times: Times) -> Row:
     end = ended(step)
     return Row(
         number=str(step.id),
         client="a stranger" if isinstance(step, FileLook) else step.client,
         request="look at files" if isinstance(step, FileLook) else describe_request(step.request),
-        time=f"{began(step)} to {'the end' if end is None else end}",
+        time=f"{times.told(began(step))} to {'the end' if end is None else times.told(end)}",
         answer=_told(step),
         mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
     )
@@ -269,8 +278,10 @@ def _told(step: Step) -> str:
     return "no answer" if step.answer is None else describe_answer(step.answer)
 
 
-def _fault(fault: Fault) -> Row:
-    return Row(number="", client=fault.client, request=f"fault: {fault.kind}", time=str(fault.at), answer=fault.note)
+def _fault(fault: Fault, times: Times) -> Row:
+    return Row(
+        number="", client=fault.client, request=f"fault: {fault.kind}", time=times.told(fault.at), answer=fault.note
+    )
 
 
 def _version(witness: Witness) -> str:

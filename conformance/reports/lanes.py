@@ -26,6 +26,7 @@ from conformance.reports.recorded import (
     sides,
     to_draw,
 )
+from conformance.reports.times import Times
 from conformance.results import Violation
 
 CHARACTER: Final = 7.3
@@ -160,7 +161,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             end=start if end is None else end,
             endless=is_unknown(step),
             lines=(f"#{step.id} {request}", f"→ {outcome}"),
-            title=f"operation {step.id}: {request}, from {start} to {'the end' if end is None else end}: {outcome}",
+            title=f"operation {step.id}: {request}, {_when(recorded.times, start, end)}: {outcome}",
             kind=labels.kind(step),
             number=step.id,
             mark=numbers.index(step.id) + 1 if step.id in numbers else 0,
@@ -172,6 +173,11 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             name = labels.cut(step.client, labels.LONGEST_NAME) or "somebody"
             clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
     return [*clients.values(), *([files] if files.boxes else [])]
+
+
+def _when(times: Times, start: int, end: int | None) -> str:
+    unit = " ms" if times.real else ""
+    return f"from {times.told(start)} to {'the end' if end is None else times.told(end) + unit}"
 
 
 def _is_about_no_table(step: Step) -> bool:
@@ -187,29 +193,35 @@ def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
     for fault in recorded.faults:
         place = bisect_right(starts, fault.at)
         if any(step.id in drawn for step in recorded.steps[max(0, place - 1) : place + 1]) or not starts:
-            found.append(_fault(fault))
+            found.append(_fault(fault, recorded.times))
     missing = 0
     for step in recorded.steps:
         if step.id not in drawn:
             missing += 1
         elif missing:
-            found.append(_left_out(missing, began(step)))
+            found.append(_left_out(missing, began(step), recorded.times))
             missing = 0
     if missing:
-        found.append(_left_out(missing, last))
+        found.append(_left_out(missing, last, recorded.times))
     return sorted(found, key=lambda box: box.start)
 
 
-def _fault(fault: Fault) -> Box:
+def _fault(fault: Fault, times: Times) -> Box:
     who = f" ({labels.cut(fault.client, labels.LONGEST_ATTEMPT)})" if fault.client else ""
     text = labels.cut(f"{fault.kind}{who}", labels.LONGEST_NAME)
     note = f": {labels.cut(fault.note, 200)}" if fault.note else ""
-    return Box(start=fault.at, end=fault.at, lines=(text,), title=f"fault at {fault.at}: {text}{note}", kind="fault")
+    return Box(
+        start=fault.at,
+        end=fault.at,
+        lines=(text,),
+        title=f"fault at {times.told(fault.at)}: {text}{note}",
+        kind="fault",
+    )
 
 
-def _left_out(number: int, before: int) -> Box:
+def _left_out(number: int, before: int, times: Times) -> Box:
     text = f"{number} not drawn"
-    return Box(start=before, end=before, lines=(text,), title=f"{text} before {before}", kind="break")
+    return Box(start=before, end=before, lines=(text,), title=f"{text} before {times.told(before)}", kind="break")
 
 
 def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:

@@ -50,6 +50,8 @@ CASE_SIGNS: Final = {
     Standing.SKIPPED: "–",
     Standing.PASSED: "✓",
 }
+OTHERS: Final = {"owner": "readers' and writers'", "client": "owners'"}
+"""By side of the subject: whose requirements most of those are that do not bind it."""
 MOST_NAMES: Final = 50
 """Cases that share one reason and are named."""
 
@@ -110,6 +112,7 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
             words=WORDS,
             case_signs=CASE_SIGNS,
             plural=plural,
+            others=OTHERS.get(result.subject.side, OTHERS["owner"]),
             advice=Level.SHOULD,
             script=Markup(script),
             style=Markup(style),

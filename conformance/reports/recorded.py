@@ -12,6 +12,7 @@ from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Fault, FileLook, Header, Witness
 from conformance.history.operations import Operation, operations
 from conformance.history.reading import read_events
+from conformance.reports.times import Times, times_of
 from conformance.results import Violation
 
 Step = Operation | FileLook
@@ -29,6 +30,7 @@ class Recorded:
     """By the numbers of the operations, which is the order in which they began."""
     faults: tuple[Fault, ...]
     log: tuple[Witness, ...]
+    times: Times
 
 
 def read_history(text: str) -> Recorded:
@@ -54,6 +56,7 @@ def read_history(text: str) -> Recorded:
         steps=tuple(sorted(steps, key=lambda step: step.id)),
         faults=tuple(faults),
         log=tuple(log),
+        times=times_of(text),
     )
 
 

@@ -16,6 +16,7 @@ from conformance.adapters.subject import AdapterError, Subject
 from conformance.checks.registry import Check, Variant, all_checks
 from conformance.generated.running import run_case
 from conformance.interface.messages import Answer, Identity, Request
+from conformance.reports.times import with_readable_times
 from conformance.results import CaseResult, Verdict
 from conformance.running.errors import UnusableError
 from conformance.running.tasks import Open, RunCase, Smoked
@@ -64,7 +65,7 @@ class Driven:
         )
         if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject):
             self._reopen()
-        return self._places.hidden_in(result)
+        return with_readable_times(self._places.hidden_in(result))
 
     def _reopen(self) -> None:
         self._subject.close()
