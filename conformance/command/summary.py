@@ -44,7 +44,9 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
     for line in _coverage(result):
         show(line)
-    show(f"{summary.sentence}")
+    if _is_a_story(result):
+        show(result.stopped)
+    show(summary.brief if _is_a_story(result) else summary.sentence)
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
     show(f"{seconds}{summary.exit_meaning}")
     if folder is not None:
@@ -91,15 +93,21 @@ def _show_case(result: RunResult, case: CaseResult, violation: Violation) -> Non
         show(f"    observed: {_cut(violation.observed)}")
 
 
+def _is_a_story(result: RunResult) -> bool:
+    """Whether what stopped the run has lines of its own, as the first requests tell it."""
+    return "\n" in result.stopped.strip()
+
+
 def _show_open(result: RunResult) -> None:
-    """Cases without a verdict, by reason."""
+    """Cases without a verdict, by reason. Why the run stopped is told with the verdict, and only there."""
     for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reasons: dict[str, list[str]] = {}
         for case in result.cases:
             if standing(result, case) is kind:
                 reasons.setdefault(one_line(case.reason), []).append(case.case)
         for reason, cases in list(reasons.items())[:5]:
-            show(f"{kind}: {_cut(reason)}: {counted(len(cases), 'case')}: {listed(cases, 2)}")
+            why = "" if reason and reason in one_line(result.stopped) else f"{_cut(reason)}: "
+            show(f"{kind}: {why}{counted(len(cases), 'case')}: {listed(cases, 2)}")
         if len(reasons) > 5:
             show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
 

@@ -61,6 +61,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """One or two words: `conformant`."""
     sentence: str
     """The verdict, and the numbers behind it."""
+    brief: str
+    """The same, without why the run stopped, for where that stands by itself."""
     short: str
     """The numbers alone, for a badge."""
     exit_meaning: str
@@ -161,6 +163,7 @@ def summarise(result: RunResult) -> Summary:
         tone=tone,
         verdict=verdict,
         sentence=f"{verdict.capitalize()}: {why}{', '.join(numbers)}.",
+        brief=f"{verdict.capitalize()}: {', '.join(numbers)}.",
         short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
         exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, cases)}",
         requirements={each: requirements[each] for each in RequirementVerdict},

@@ -170,7 +170,7 @@ class _Run:
         if not isinstance(report, Smoked):
             raise _Stopped(_problem(report, "the first requests"), ExitCode.USAGE)
         if report.report.adapter:
-            raise _Stopped(f"the adapter is broken: {report.report.adapter}", ExitCode.USAGE)
+            raise _Stopped(f"the adapter is broken:\n{report.report.adapter}", ExitCode.USAGE)
         state.smoke = report.report.owner
         worker.silent_since = None
 
