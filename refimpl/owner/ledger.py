@@ -269,10 +269,31 @@ class Ledger:
         database.set_busy_timeout(10_000)
         database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
         database.set_wal_hook(self._on_commit)
+        try:
+            self._make_durable_what_is_seen(database)
+        except BaseException:
+            database.close()
+            raise
         self._connections.add(database)
         self._local.database = database
         self._local.process = os.getpid()
         return database
+
+    def _make_durable_what_is_seen(self, database: apsw.Connection) -> None:
+        """Whoever dies between writing a commit and syncing it leaves it in the write-ahead log, and the first
+        connection afterwards finds it there. Nobody may act on what a power cut can still take back.
+
+        Order: SQLite reads the log; what it may have found is synced, then its name (and with it, that the rollback
+        journal of an earlier change is gone). Other connections show nothing before they have synced it.
+        """
+        database.pragma("user_version")
+        files = self._environment.files
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                files.fsync(self._wal)
+            files.fsync_directory(self.path.parent)
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot make {self._wal} durable: {error}", path=str(self.path)) from error
 
     def _on_commit(self, _database: apsw.Connection, _schema: str, pages: int) -> int:
         self._wal_pages = pages

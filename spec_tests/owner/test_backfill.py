@@ -15,7 +15,7 @@ from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailabl
 from refimpl.owner import backfill
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
-from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken
+from spec_tests.support.faults import OPENING, Faults, SimulatedCrash, disk_is_broken
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
@@ -194,7 +194,7 @@ def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.War
 def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, effect: int) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
     truth = table.history()
-    faults = Faults(fail_from=effect, fail_count=1, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + effect, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     try:
         failing.owner.backfill_to_version(table.table_id)
@@ -210,11 +210,11 @@ def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, 
 def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse) -> None:
     """performance, "File traps": after a failed fsync stop; a retried fsync lies."""
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
-    faults = Faults(fail_from=5, fail_count=1, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     with pytest.raises(OwnerUnavailableError):
         failing.owner.backfill_to_version(table.table_id)
-    assert faults.seen[4] == "fsync _delta_log/"
+    assert faults.seen[OPENING + 4] == "fsync _delta_log/"
     assert table.owner.resolve("orders").halted
     assert table.owner.get_commits(table.table_id).commits, "its bytes are kept"
     faults.abandon()
@@ -237,7 +237,7 @@ def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
     """field-bugs FB43."""
     policy = MaintenancePolicy(backfill_every=1)
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=policy)
-    faults = Faults(fail_from=2, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + 2, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     proposal = table.propose(1, append(START + 1))
     with caplog.at_level(logging.WARNING):

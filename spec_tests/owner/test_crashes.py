@@ -37,7 +37,16 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
-from spec_tests.support.faults import Faults, SimulatedCrash, crashed, disk_is_broken, disk_is_full, opened, read_only
+from spec_tests.support.faults import (
+    OPENING,
+    Faults,
+    SimulatedCrash,
+    crashed,
+    disk_is_broken,
+    disk_is_full,
+    opened,
+    read_only,
+)
 
 Act = Callable[[refimpl.Warehouse], object]
 
@@ -192,7 +201,7 @@ def test_whoever_saw_a_direct_commit_before_the_power_went_saw_the_truth(tmp_pat
         table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
     attempt, content = new_attempt(), append(START + 1)
     proposal = DirectProposal(attempt=attempt, content=content)
-    faults = Faults(crash_after=5)
+    faults = Faults(crash_after=OPENING + 5)
     assert crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal)) is None
     assert faults.seen[-1] == "link 1.json"
     with opened(tmp_path / "w") as warehouse:
@@ -209,7 +218,7 @@ def test_an_unknown_outcome_says_of_which_attempt(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
     proposal = DirectProposal(attempt=new_attempt(), content=append(START + 1))
-    faults = Faults(fail_from=6, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + 6, error=disk_is_broken)
     with pytest.raises(OutcomeUnknown) as caught:
         crashed(tmp_path / "w", faults, lambda w: w.owner.commit(table.table_id, 1, proposal))
     assert (caught.value.table_id, caught.value.version, caught.value.attempt) == (table.table_id, 1, proposal.attempt)

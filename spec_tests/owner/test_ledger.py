@@ -28,7 +28,7 @@ from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, OwnedTable, append, create, owned
-from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full, opened
+from spec_tests.support.faults import OPENING, Faults, disk_is_broken, disk_is_full, opened
 
 
 def ledger_of(warehouse: refimpl.Warehouse) -> Path:
@@ -308,7 +308,7 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     before = table.history()
-    faults = Faults(fail_from=1, error=disk_is_full)
+    faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     with pytest.raises(OwnerUnavailableError):
         table.through(failing).commit(2)
@@ -322,10 +322,10 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
     """field-bugs FB43: what fails after the commit point must not be told as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
-    faults = Faults(fail_from=2, fail_count=1, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     assert isinstance(table.through(failing).commit(1), Ratified)
-    assert faults.seen == ["commit", "fold"]
+    assert faults.seen[OPENING:] == ["commit", "fold"]
     assert isinstance(table.through(failing).commit(2), Ratified)
     faults.abandon()
     assert table.latest == 2
@@ -346,7 +346,7 @@ def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse:
 
 def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
-    faults = Faults(fail_from=1, fail_count=1, error=disk_is_broken)
+    faults = Faults(fail_from=OPENING + 1, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     through = table.through(failing)
     proposal = through.propose(1, append(START + 1))
@@ -361,11 +361,11 @@ def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimp
 
 def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
-    faults = Faults(fail_from=2, error=disk_is_full)
+    faults = Faults(fail_from=OPENING + 2, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
     assert isinstance(table.through(failing).commit(1), Conflict)  # which the owner would like to note down
     failing.close()
-    assert faults.seen == ["commit", "commit"]
+    assert faults.seen[OPENING:] == ["commit", "commit"]
     faults.abandon()
 
 

@@ -25,6 +25,10 @@ from refimpl.files import FileStatus, NewFile, PosixFiles
 
 Result = TypeVar("Result")
 
+OPENING = 2
+"""So many effects has the opening of a ledger that is there: what a dead process left in its write-ahead log, and the
+names in its folder, are made durable before anybody acts on them."""
+
 
 class SimulatedCrash(BaseException):
     """The process died here. No `Exception`: nobody may handle it."""
