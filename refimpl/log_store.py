@@ -214,6 +214,12 @@ class LogStore:
         self._files.fsync(self.folder / name)
         self._files.fsync_directory(self.folder)
 
+    def make_staged_durable(self, staging_folder: str, name: str) -> None:
+        """The same for a staged file."""
+        folder = self.folder / staging_folder
+        self._files.fsync(folder / name)
+        self._files.fsync_directory(folder)
+
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""
         self._files.fsync_directory(self.folder)

@@ -18,10 +18,11 @@ from functools import partial
 from random import Random
 
 from conformance.interface.answers import name_of
-from conformance.simulation.power_checks import Examination
-from conformance.simulation.power_run import Asked, Cut, Host, recorded
+from conformance.simulation.power_checks import Examination, moment
+from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.power_states import PowerCut, identity
+from conformance.simulation.storage import Disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Result:
     cuts: int = 0
     exhausted: int = 0
     """Cuts of which every possible disk was checked."""
+    recoveries: int = 0
+    """Recoveries that were interrupted, at each of their own effects."""
     states: int = 0
     """Distinct disks after a cut."""
     starts: int = 0
@@ -53,43 +56,100 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
 
 
-def explore(host: Host, scope: Scope, *, states_per_cut: int, seed: int, stop_at: int = 1) -> Result:
-    """Cut the power at every moment of a scope. Of each cut every disk is checked that it may leave, or
-    `states_per_cut` of them, which the seed draws. Ends early after `stop_at` violations."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How much of what may happen is tried."""
+
+    states: int
+    """Disks of each cut; all of them, where there are no more."""
+    deaths: bool = False
+    """Whether the process alone dies at every effect too, starts again, and then the power is cut at every effect of
+    that recovery."""
+    recoveries: int = 0
+    """So many disks of each cut are recovered with the power cut at every effect of that."""
+    states_in_recovery: int = 1
+
+
+def explore(host: Host, scope: Scope, budget: Budget, *, seed: int) -> Result:
+    """Cut the power at every moment of a scope. Ends with the first violation."""
     run = recorded(host, partial(scope.setup, scope), partial(scope.script, scope))
-    examine = Examination(host, scope, run)
-    result = Result(scope=scope.name, effects=run.effects, cuts=len(run.cuts))
-    seen: set[tuple[int, int, bool]] = set()
-    for cut in run.cuts:
-        power = PowerCut(cut.snapshot)
-        result.exhausted += power.choices <= states_per_cut
-        pending = bool(cut.facts) and cut.facts[-1].answer is None
-        for tree in power.disks(Random(f"{seed}/{scope.name}/{cut.at}"), limit=states_per_cut):
-            state = identity(tree), len(cut.facts), pending
-            if state in seen:
-                continue
-            seen.add(state)
-            problem = examine(tree, cut.facts)
-            if problem is not None:
-                result.violations.append(_violation(scope, problem, cut))
-                if len(result.violations) >= stop_at:
-                    break
-        if len(result.violations) >= stop_at:
-            break
-    result.states = len({disk for disk, _, _ in seen})
-    result.starts = len(seen)
-    result.judged = examine.judged
-    return result
+    exploration = _Exploration(host, scope, Examination(host, scope, run), seed)
+    exploration.result.effects = run.effects
+    try:
+        for cut in run.cuts:
+            exploration.cut(cut, budget.states)
+        for cut in run.cuts:
+            exploration.recover(cut, budget)
+    except _Found as found:
+        exploration.result.violations.append(found.violation)
+    return exploration.finished()
 
 
-def _violation(scope: Scope, problem: str, cut: Cut) -> Violation:
+class _Found(Exception):  # noqa: N818  # what was looked for
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(violation)
+        self.violation = violation
+
+
+class _Exploration:
+    def __init__(self, host: Host, scope: Scope, examine: Examination, seed: int) -> None:
+        self._host = host
+        self._scope = scope
+        self._examine = examine
+        self._seed = seed
+        self._seen: set[tuple[int, int]] = set()
+        self.result = Result(scope=scope.name)
+
+    def finished(self) -> Result:
+        self.result.states = len({disk for disk, _ in self._seen})
+        self.result.starts = len(self._seen)
+        self.result.judged = self._examine.judged
+        return self.result
+
+    def _random(self, cut: Cut, after: str = "") -> Random:
+        return Random(f"{self._seed}/{self._scope.name}/{after}/{cut.at}/{cut.effect.moment}")
+
+    def cut(self, cut: Cut, states: int, after: str = "") -> None:
+        """The power goes; `after`: what went before it."""
+        told = moment(cut.facts)
+        power = PowerCut(cut.disk.snapshot())
+        self.result.cuts += 1
+        self.result.exhausted += power.choices <= states
+        for tree in power.disks(self._random(cut, after), limit=states):
+            state = identity(tree), told
+            if state not in self._seen:
+                self._seen.add(state)
+                problem = self._examine(tree, cut.facts, told)
+                if problem is not None:
+                    raise _Found(_violation(self._scope, problem, cut, after))
+
+    def recover(self, cut: Cut, budget: Budget) -> None:
+        """The process dies, or the power goes, and goes again while the subject recovers."""
+        if budget.deaths:
+            self._interrupted(cut, cut.disk.copy(), f"the process died {_place(cut)}", budget)
+        trees = PowerCut(cut.disk.snapshot()).disks(self._random(cut, "first"), limit=budget.recoveries)
+        for number, tree in enumerate(trees if budget.recoveries else ()):
+            after = f"the power went {_place(cut)}, and left disk {number}"
+            self._interrupted(cut, Disk.holding(tree, now=0), after, budget)
+
+    def _interrupted(self, cut: Cut, disk: Disk, after: str, budget: Budget) -> None:
+        self.result.recoveries += 1
+        for second in recovery(self._host, disk, cut.facts, self._examine.next_start).cuts:
+            self.cut(second, budget.states_in_recovery, after)
+
+
+def _violation(scope: Scope, problem: str, cut: Cut, after: str) -> Violation:
     return Violation(
         scope=scope.name,
         problem=problem,
         at=cut.at,
-        effect=f"{cut.effect.moment.value} {cut.effect.kind.value} {cut.effect.target}",
+        effect=f"{after}; then {_place(cut)}" if after else _place(cut),
         facts=tuple(_in_words(each) for each in cut.facts),
     )
+
+
+def _place(cut: Cut) -> str:
+    return f"{cut.effect.moment.value} {cut.effect.kind.value} {cut.effect.target}"
 
 
 def _in_words(asked: Asked) -> str:

@@ -19,7 +19,7 @@ from conformance.interface import messages as m
 from conformance.scenario import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.effects import unobserved
-from conformance.simulation.power_run import Asked, Host, Run
+from conformance.simulation.power_run import Asked, Host, Recorder
 from conformance.simulation.power_scopes import TABLE, Ask, Scope, append, attempt
 from conformance.simulation.power_states import PowerCut
 from conformance.simulation.storage import Disk, Tree
@@ -56,14 +56,14 @@ class Examination:
     """Judges the disks that power cuts in one scope leave. `run`: the uninterrupted run, which shows what each attempt
     says. Raises `Unfit` if that one is not as it must be."""
 
-    def __init__(self, host: Host, scope: Scope, run: Run) -> None:
+    def __init__(self, host: Host, scope: Scope, run: Recorder) -> None:
         self._host = host
         self._scope = scope
         self._starts = count(2)
         self._judged: set[object] = set()
         self._truth: dict[str, tuple[int, str]] = {}
         run.disk.sync_everything()
-        ask = host.start(run.disk, start=next(self._starts), hook=unobserved)
+        ask = host.start(run.disk, start=self.next_start, hook=unobserved)
         table = next(f.answer.table for f in run.facts if isinstance(f.answer, m.Ratified | m.Table) and f.answer.table)
         for version, (own, content) in _log(ask, table).items():
             assert own is not None, "the kit's commits carry their attempts"
@@ -71,13 +71,19 @@ class Examination:
             self._truth[own] = version, content
         host.stop()
 
-    def __call__(self, tree: Tree, facts: Sequence[Asked]) -> str | None:
-        """What is wrong after the subject started on this disk, in words; None if nothing is."""
+    @property
+    def next_start(self) -> int:
+        """Every start has a number of its own."""
+        return next(self._starts)
+
+    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int) -> str | None:
+        """What is wrong after the subject started on this disk, in words; None if nothing is. `told`: the `moment` of
+        the facts."""
         try:
             disk = Disk.holding(tree, now=0)
             seen = self._visible(disk)
             ask = self._start(disk)
-            state = self._host.state(), _moment(facts)
+            state = self._host.state(), told
             if state in self._judged:
                 return None
             self._judged.add(state)
@@ -106,7 +112,7 @@ class Examination:
 
     def _start(self, disk: Disk) -> Ask:
         try:
-            return self._host.start(disk, start=next(self._starts), hook=unobserved)
+            return self._host.start(disk, start=self.next_start, hook=unobserved)
         except Exception as error:  # a start that fails, however, is the finding
             raise Wrong(f"it does not start: {type(error).__name__}: {error}") from error
 
@@ -296,9 +302,9 @@ class _Client:
             raise Wrong(f"the history contradicts {violation.rule}: {violation}")
 
 
-def _moment(facts: Sequence[Asked]) -> tuple[int, bool]:
-    """Which of the moments of one run this is, as far as anybody was told."""
-    return len(facts), bool(facts) and facts[-1].answer is None
+def moment(facts: Sequence[Asked]) -> int:
+    """Equal for equal facts, within one process."""
+    return hash(tuple(None if fact.answer is None else str(fact.answer) for fact in facts))
 
 
 def _attempt_of(request: m.Request) -> str | None:

@@ -11,12 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from conformance.command.output import counted, show, show_json
-from conformance.simulation.power import Result, Violation, explore
+from conformance.simulation.power import Budget, Result, Violation, explore
 from conformance.simulation.power_scopes import FOLDING, Scope, scopes
 
-QUICK: Final = 8
-"""Disks that are tried of each cut, unless it has fewer."""
-THOROUGH: Final = 400
+QUICK: Final = Budget(states=8)
+THOROUGH: Final = Budget(states=2000, deaths=True, recoveries=1, states_in_recovery=20)
 
 
 def add(commands: Any) -> None:
@@ -25,7 +24,9 @@ def add(commands: Any) -> None:
         "power", help="cut the power at every effect; exit code 0 nothing lost, 1 violation, 2 wrong call"
     )
     parser.add_argument("scope", nargs="*", help="beginnings of the names of scopes, such as commit/catalogManaged")
-    parser.add_argument("--thorough", action="store_true", help=f"{THOROUGH} disks of each cut instead of {QUICK}")
+    parser.add_argument(
+        "--thorough", action="store_true", help="many more disks of each cut, and cuts while the subject recovers"
+    )
     parser.add_argument("--seed", type=int, default=1, help="decides which disks are tried where there are more")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     started = time.perf_counter()
     for scope in chosen:
         with SimulatedReference(folding=scope.operation == FOLDING) as host:
-            result = explore(host, scope, states_per_cut=THOROUGH if options.thorough else QUICK, seed=options.seed)
+            result = explore(host, scope, THOROUGH if options.thorough else QUICK, seed=options.seed)
         results.append(result)
         if not options.json:
             _tell(scope, result)

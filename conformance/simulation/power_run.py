@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from conformance.interface import messages as m
 from conformance.simulation.effects import Effect, Hook, Moment
-from conformance.simulation.storage import Disk, Snapshot
+from conformance.simulation.storage import Disk
 
 Ask = Callable[[m.Request], m.Answer]
 Script = Callable[[Ask], None]
@@ -41,57 +41,83 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A moment at which the power may go."""
+    """A moment at which the power may go, or the process may die."""
 
     effect: Effect
     """The last one that was seen."""
     at: int
     """Its number in the run."""
-    snapshot: Snapshot
+    disk: Disk
+    """As it was, with everything that was not synced. Nobody changes it any more."""
     facts: tuple[Asked, ...]
-    """Everything that was asked by then; only the last one may be without an answer."""
+    """Everything that was asked by then; what was interrupted has no answer."""
+
+    @property
+    def pending(self) -> m.Request | None:
+        """What was going on."""
+        return self.facts[-1].request if self.facts and self.facts[-1].answer is None else None
 
 
-@dataclass(slots=True)
-class Run:
-    """One uninterrupted run of a script: all its moments, and the disk at its end."""
+class Recorder:
+    """Runs a subject on a disk, and remembers every moment at which a power cut leaves something else than a moment
+    before, or something else was answered."""
 
-    cuts: list[Cut] = field(default_factory=list)
-    facts: list[Asked] = field(default_factory=list)
-    effects: int = 0
-    disk: Disk = field(default_factory=Disk)
+    def __init__(self, disk: Disk, facts: Sequence[Asked] = ()) -> None:
+        self.disk = disk
+        self.facts = list(facts)
+        self.cuts: list[Cut] = []
+        self.effects = 0
+        self.remembers = True
+        self._last: object = None
 
+    def start(self, host: Host, start: int) -> Ask:
+        ask = host.start(self.disk, start=start, hook=self._seen)
 
-def recorded(host: Host, setup: Script, script: Script) -> Run:
-    """Run `setup`, let the disk settle, then run `script` and remember every moment at which a power cut leaves
-    something else than a moment before."""
-    run = Run()
-    recording = False
-    last: tuple[int, int, bool] | None = None
+        def asked(request: m.Request) -> m.Answer:
+            self.facts.append(Asked(request, None))
+            answer = ask(request)
+            self.facts[-1] = Asked(request, answer)
+            return answer
 
-    def seen(effect: Effect) -> None:
-        nonlocal last
-        if not recording:
+        return asked
+
+    def end(self) -> None:
+        """The last moment: everything was answered."""
+        if self.cuts:
+            self.cuts.append(Cut(self.cuts[-1].effect, self.effects, self.disk.copy(), tuple(self.facts)))
+
+    def _seen(self, effect: Effect) -> None:
+        if not self.remembers:
             return
-        run.effects += effect.moment is Moment.BEFORE
-        told = len(run.facts), run.facts[-1].answer is None if run.facts else False
-        now = (run.disk.revision, *told)
-        if now != last:
-            last = now
-            run.cuts.append(Cut(effect, run.effects, run.disk.snapshot(), tuple(run.facts)))
+        self.effects += effect.moment is Moment.BEFORE
+        now = self.disk.revision, len(self.facts), bool(self.facts) and self.facts[-1].answer is None
+        if now != self._last:
+            self._last = now
+            self.cuts.append(Cut(effect, self.effects, self.disk.copy(), tuple(self.facts)))
 
-    ask = host.start(run.disk, start=1, hook=seen)
 
-    def asked(request: m.Request) -> m.Answer:
-        run.facts.append(Asked(request, None))
-        answer = ask(request)
-        run.facts[-1] = Asked(request, answer)
-        return answer
-
-    setup(asked)
+def recorded(host: Host, setup: Script, script: Script) -> Recorder:
+    """Run `setup`, let the disk settle, then remember `script`."""
+    run = Recorder(Disk())
+    run.remembers = False
+    ask = run.start(host, 1)
+    setup(ask)
     run.disk.sync_everything()
-    recording = True
-    script(asked)
-    run.cuts.append(Cut(run.cuts[-1].effect, run.effects, run.disk.snapshot(), tuple(run.facts)))
+    run.remembers = True
+    script(ask)
+    run.end()
     host.stop()
+    return run
+
+
+def recovery(host: Host, disk: Disk, facts: Sequence[Asked], start: int) -> Recorder:
+    """Start on a disk, whatever it holds, and send once more what was interrupted; all of it remembered."""
+    run = Recorder(disk, facts)
+    try:
+        ask = run.start(host, start)
+        if facts and facts[-1].answer is None:
+            ask(facts[-1].request)
+        run.end()
+    finally:
+        host.stop()
     return run

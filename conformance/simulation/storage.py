@@ -271,6 +271,20 @@ class Disk:
             renamings=tuple(self._renamings),
         )
 
+    def copy(self) -> Disk:
+        """The same disk, to go on with separately: what is not synced here is not synced there."""
+        disk = Disk()
+        disk._files = {
+            number: File(bytearray(file.content), file.durable, list(file.unsynced), file.modified)
+            for number, file in self._files.items()
+        }
+        disk._directories = {number: dict(entries) for number, entries in self._directories.items()}
+        disk._durable = {number: dict(entries) for number, entries in self._durable.items()}
+        disk._modified = dict(self._modified)
+        disk._renamings = list(self._renamings)
+        disk._next = self._next
+        return disk
+
     @classmethod
     def holding(cls, tree: Tree, *, now: int) -> Disk:
         """A disk on which exactly this is durable, and nothing else is known."""

@@ -68,6 +68,37 @@ class _LinkedBeforeSynced(SimulatedFiles):
         self.fsync(target)
 
 
+class _RecoveredLogNotSynced(SimulatedFiles):
+    """The ledger acts on what a dead process wrote to its write-ahead log, and never synced."""
+
+    def fsync(self, path: Path) -> None:
+        if not path.name.endswith("-wal"):
+            super().fsync(path)
+
+
+class _StagedAgainNotSynced(SimulatedFiles):
+    """A staged file that is there already is proposed, whether or not whoever wrote it lived to sync it."""
+
+    def fsync(self, path: Path) -> None:
+        if path.parent.name not in STAGING_FOLDERS:
+            super().fsync(path)
+
+
+class _TakenNameNotSynced(SimulatedFiles):
+    """A name that is taken is reported, whether or not whoever linked it lived to sync it."""
+
+    _taken = False
+
+    def link(self, source: Path, target: Path) -> None:
+        self._taken = self.disk.find(target) is not None
+        super().link(source, target)
+
+    def fsync_directory(self, path: Path) -> None:
+        if self._taken and path.name == LOG_FOLDER:
+            return
+        super().fsync_directory(path)
+
+
 class _LazyLedger:
     """A connection with a lower `synchronous`."""
 
@@ -90,11 +121,17 @@ class PowerVariant:
     requirement: str
     scope: str
     start: Callable[[], SimulatedReference]
+    deaths: bool = False
+    """Whether a process must die before the power goes."""
 
 
-def _files(name: str, requirement: str, scope: str, files: type[SimulatedFiles]) -> PowerVariant:
+def _files(name: str, scope: str, files: type[SimulatedFiles], *, deaths: bool = False) -> PowerVariant:
     return PowerVariant(
-        name=name, requirement=requirement, scope=scope, start=lambda: SimulatedReference(make_files=files)
+        name=name,
+        requirement="PROFILE-DURABLE-01",
+        scope=scope,
+        start=lambda: SimulatedReference(make_files=files),
+        deaths=deaths,
     )
 
 
@@ -108,14 +145,15 @@ def _lazy(level: str, scope: str) -> PowerVariant:
 
 
 VARIANTS: Final = (
-    _files("staged-file-not-synced", "PROFILE-DURABLE-01", "commit/catalogManaged/staged", _StagedFileNotSynced),
-    _files("staged-name-not-synced", "PROFILE-DURABLE-01", "commit/managedCommit/staged", _StagedNameNotSynced),
-    _files(
-        "published-file-not-synced", "PROFILE-DURABLE-01", "backfill/catalogManaged/staged", _PublishedFileNotSynced
-    ),
-    _files("published-name-not-synced", "PROFILE-DURABLE-01", "commit/catalogManaged/direct", _PublishedNameNotSynced),
-    _files("table-folder-not-synced", "PROFILE-DURABLE-01", "create/catalogManaged/staged", _FolderNotSynced),
-    _files("linked-before-synced", "PROFILE-DURABLE-01", "commit/managedCommit/direct", _LinkedBeforeSynced),
+    _files("staged-file-not-synced", "commit/catalogManaged/staged", _StagedFileNotSynced),
+    _files("staged-name-not-synced", "commit/managedCommit/staged", _StagedNameNotSynced),
+    _files("published-file-not-synced", "backfill/catalogManaged/staged", _PublishedFileNotSynced),
+    _files("published-name-not-synced", "commit/catalogManaged/direct", _PublishedNameNotSynced),
+    _files("table-folder-not-synced", "create/catalogManaged/staged", _FolderNotSynced),
+    _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced),
+    _files("recovered-log-not-synced", "commit/catalogManaged/inline", _RecoveredLogNotSynced, deaths=True),
+    _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
+    _files("taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, deaths=True),
     _lazy("NORMAL", "commit/catalogManaged/inline"),
     _lazy("OFF", "commit/catalogManaged/staged"),
 )

@@ -10,15 +10,15 @@ from conformance.adapters.reference.simulated import SimulatedReference
 from conformance.adapters.reference.simulated_variants import VARIANTS, PowerVariant
 from conformance.requirements.catalogue import load
 from conformance.simulation.__main__ import main
-from conformance.simulation.power import Result, explore
+from conformance.simulation.power import Budget, Result, explore
 from conformance.simulation.power_scopes import FOLDING, Scope, scopes
 
 SCOPES = {scope.name: scope for scope in scopes(SimulatedReference.storage)}
 
 
-def cut(scope: Scope, host: SimulatedReference, states_per_cut: int) -> Result:
+def cut(scope: Scope, host: SimulatedReference, states: int, *, deaths: bool = False) -> Result:
     with host:
-        return explore(host, scope, states_per_cut=states_per_cut, seed=1)
+        return explore(host, scope, Budget(states=states, deaths=deaths, states_in_recovery=2), seed=1)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,17 @@ def test_nor_does_it_while_the_ledger_folds_its_write_ahead_log() -> None:
     assert result.effects > without.effects, "the database is written and synced too"
 
 
+def test_a_process_that_dies_before_the_power_goes_loses_nothing_either() -> None:
+    """What it wrote and did not sync is seen by whoever starts next: nothing may be answered on the strength of it."""
+    result = cut(SCOPES["commit/catalogManaged/inline"], SimulatedReference(), 4, deaths=True)
+    assert result.violations == []
+    assert result.recoveries > 10
+    assert result.cuts > 5 * result.recoveries
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_one_step_of_durability_less_is_found(variant: PowerVariant) -> None:
-    result = cut(SCOPES[variant.scope], variant.start(), 8)
+    result = cut(SCOPES[variant.scope], variant.start(), 8, deaths=variant.deaths)
     assert len(result.violations) == 1, variant.name
     assert result.violations[0].scope == variant.scope
     assert result.violations[0].facts
