@@ -42,10 +42,11 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     _show_open(result)
     summary = summarise(result)
     show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
-    for line in _coverage(result):
-        show(line)
     if _is_a_story(result):
         show(result.stopped)
+    else:
+        for line in _coverage(result):
+            show(line)
     show(summary.brief if _is_a_story(result) else summary.sentence)
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
     show(f"{seconds}{summary.exit_meaning}")

@@ -27,6 +27,7 @@ def test_why_a_subject_was_refused_is_told_once_line_by_line(capsys: pytest.Capt
     assert STORY in text
     assert "not run: 4 cases: limits/nothing-to-see-0" in text
     assert "No verdict: " in text
+    assert "no case was about" not in text
 
 
 def test_an_expired_budget_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
