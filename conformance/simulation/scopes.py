@@ -22,6 +22,7 @@ from conformance.interface import messages as m
 from conformance.scenario import proposals
 from conformance.scenario.recording import Recording, witnesses
 from conformance.scenario.rules import REQUIREMENTS
+from conformance.scenario.words import in_words
 from conformance.simulation.effects import Hook
 from conformance.simulation.schedule import Scheduler
 
@@ -67,6 +68,8 @@ class Start:
     versions: int = 0
     before: int = 0
     """So many versions are older than the history."""
+    archived: tuple[m.LogFile, ...] = ()
+    """The log at that time. What a cleanup removes later was there all the same."""
 
 
 Requests = Callable[[Start], Mapping[str, tuple[m.Request, ...]]]
@@ -93,6 +96,8 @@ class Scope:
     place: Place = Place.TABLE
     commits: int = 0
     """So many after version 0 are ratified and unpublished when the clients begin."""
+    prepared: Callable[[Start], tuple[m.Request, ...]] = lambda _start: ()
+    """What is asked after these commits, before the clients begin."""
 
     @property
     def id(self) -> str:
@@ -168,7 +173,11 @@ def prepare(scope: Scope, host: Host) -> Start:
                 start = replace(empty, table=made.table or "", versions=1 + scope.commits)
                 for version in range(1, scope.commits + 1):
                     ask(proposal(start, version, 100 + version))
-                return replace(start, told=tuple(told))
+                for request in scope.prepared(start):
+                    ask(request)
+                seen = subject.ask("setup", m.Observe(table=start.table))
+                archived = seen.files if isinstance(seen, m.Observation) else ()
+                return replace(start, told=tuple(told), archived=archived)
 
     found: Start = host.prepare(make)
     return found
@@ -183,6 +192,7 @@ class ScopeRun:
         self._host = host
         self._answers: dict[str, list[m.Answer]] = {}
         self._by_visibility: list[str] = []
+        self._unread: list[str] = []
         self._recording = Recording(
             events.Header(
                 schema=events.SCHEMA_VERSION,
@@ -198,6 +208,7 @@ class ScopeRun:
             self._recording.ended(self._recording.invoke("setup", TABLE, request), request, answer)
         self.scheduler = Scheduler()
         requests = scope.requests(start)
+        self._cleaned = any(isinstance(each, m.Cleanup) for todo in requests.values() for each in todo)
         self._subjects = host.start(requests, self.scheduler.hook)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
@@ -224,6 +235,8 @@ class ScopeRun:
         self.scheduler.returned()
         if planted is not None:
             answer = m.Ratified(version=planted.version) if isinstance(answer, m.Done) else m.Conflict()
+        if isinstance(request, m.Snapshot) and not isinstance(answer, m.SnapshotRead):
+            self._unread.append(f"{client} asked for a snapshot and heard {in_words(answer)}")
         self._recording.ended(numbers[0], recorded, answer)
         return answer
 
@@ -246,6 +259,7 @@ class ScopeRun:
         problems += [f"PROFILE-CORE-02: {name} ended by {error!r}" for name, error in self.scheduler.errors.items()]
         for client, answers in self._answers.items():
             problems += [f"PROFILE-CORE-03: {client} heard {each}" for each in answers if isinstance(each, m.Unknown)]
+        problems += [f"PROFILE-CLIENT-01: {each}" for each in self._unread]
         if deadlock is None:
             self._final_log()
             problems += _judged(self._recording.text)
@@ -262,6 +276,9 @@ class ScopeRun:
         files = subject.ask(client, m.Observe(table=table))
         commits = (listed.commits or ()) if isinstance(listed, m.Commits) else ()
         found = files.files if isinstance(files, m.Observation) else ()
+        if self._cleaned:
+            there = {file.name for file in found}
+            found += tuple(file for file in self._start.archived if file.name not in there)
         log = witnesses(
             TABLE, found, commits, way=self._scope.way, before=self._start.before, ownership=self._by_visibility
         )

@@ -114,6 +114,17 @@ def _two_take_overs(start: Start) -> Asks:
     return {"alice": (_taking_over(start, 11, TABLE),), "bob": (_taking_over(start, 12, f"{TABLE}_again"),)}
 
 
+def _cleanup_and_reader(start: Start) -> Asks:
+    return {
+        "cleaner": (m.Cleanup(table=start.table, older_than=timestamp(2)),),
+        "reader": (m.Snapshot(table=start.table),),
+    }
+
+
+def _published_with_a_checkpoint(start: Start) -> tuple[m.Request, ...]:
+    return m.BackfillToVersion(table=start.table, version=3), m.Checkpoint(table=start.table, version=2)
+
+
 _SCOPES: Final[tuple[tuple[str, str, Requests, Place, int], ...]] = (
     ("two-writers", "two writers of one version", _two_writers, Place.TABLE, 0),
     ("creators-of-a-name", "two creators of one name", _two_creators_of_a_name, Place.NOTHING, 0),
@@ -130,7 +141,7 @@ _SCOPES: Final[tuple[tuple[str, str, Requests, Place, int], ...]] = (
     ("two-take-overs", "two take-overs of one table", _two_take_overs, Place.FILESYSTEM, 0),
 )  # fmt: skip
 
-NAMES: Final = tuple(name for name, *_ in _SCOPES)
+NAMES: Final = (*(name for name, *_ in _SCOPES), "cleanup")
 """Of the scopes, each of which exists for every dialect and way."""
 
 
@@ -139,6 +150,18 @@ def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]
     found = [
         Scope(name=name, title=title, dialect=dialect, way=way, requests=requests, place=place, commits=commits)
         for name, title, requests, place, commits in _SCOPES
+        for dialect, way in WAYS
+    ]
+    found += [
+        Scope(
+            name="cleanup",
+            title="the log is cleaned up while a reader reads the table",
+            dialect=dialect,
+            way=way,
+            requests=_cleanup_and_reader,
+            commits=3,
+            prepared=_published_with_a_checkpoint,
+        )
         for dialect, way in WAYS
     ]
     return [scope for scope in found if wanted(scope)]

@@ -18,13 +18,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
+
 import refimpl
-from conformance.adapters.in_process import InProcess
+from conformance.adapters.in_process import InProcess, operation
+from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.dying import Killed, Life
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
+from refimpl.commit_owner import Maintenance
 from refimpl.environment import Environment, HostLock
 from refimpl.files import FileStatus, NewFile, PosixFiles
 from refimpl.log_path import LOG_FOLDER
@@ -67,6 +71,7 @@ class SimulatedClients:
         self.root.mkdir()
         with self._started("setup", 0, unobserved) as subject:
             found = ask(subject)
+            subject.handler.allow_cleanup()
         with contextlib.closing(ledger.connect(self._ledger)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._kept = {path: None if path.is_dir() else path.read_bytes() for path in sorted(self.root.rglob("*"))}
@@ -125,6 +130,7 @@ class _Simulated(ReferenceOwner):
 
     def __init__(self, root: Path, name: str, number: int, hook: Hook, change: Change) -> None:
         self._life = _SimulatedLife(root, name, number, hook, change)
+        self._client: ReferenceClient | None = None
         super().__init__(root)
 
     def _start(self) -> None:
@@ -134,6 +140,32 @@ class _Simulated(ReferenceOwner):
 
     def end(self) -> None:
         self._life.end()
+
+    # The same process as a client: its reader and its maintenance ask the owner that they are part of
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        return self._as_client().snapshot(client, request)
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        return self._as_client().checkpoint(client, request)
+
+    def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
+        return self._as_client().cleanup(client, request)
+
+    def allow_cleanup(self) -> None:
+        """Of all tables, as an operator would: no client may clean up without it."""
+        assert self._process is not None
+        owner = self._process.warehouse.owner
+        for table in owner.tables():
+            allowed = table.policy.allowed | {Maintenance.METADATA_CLEANUP}
+            owner.set_policy(table.table_id, msgspec.structs.replace(table.policy, allowed=allowed))
+
+    def _as_client(self) -> ReferenceClient:
+        if self._client is None:
+            assert self._process is not None
+            self._client = ReferenceClient(lambda client, request: getattr(self, operation(request))(client, request))
+            self._client._environment = self._process.warehouse.environment
+        return self._client
 
     # A stranger has a file system and no more; that is an effect all the same, and happens at one moment
 

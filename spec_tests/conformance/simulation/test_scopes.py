@@ -8,11 +8,12 @@ import pytest
 
 from conformance.adapters.reference.simulated_clients import SimulatedClients
 from conformance.interface import messages as m
+from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import NAMES, WAYS, scopes
 
-FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
+FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs", "cleanup")
 """Scopes whose space is finished within a second; the command explores the others too."""
 
 
@@ -56,6 +57,21 @@ def test_every_schedule_of_a_small_scope_is_run_and_clean(host: SimulatedClients
         assert report.finished
         assert report.schedules == len(found) > 1
         assert [outcome.violations for outcome in found if outcome.violations] == []
+
+
+def test_a_cleanup_removes_what_a_reader_may_be_about_to_read_and_the_reader_reads_on(host: SimulatedClients) -> None:
+    found, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
+    assert report.finished
+    assert [outcome.violations for outcome in found if outcome.violations] == []
+    assert all(kinds(each) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for each in found)
+    assert ("cleaner", "unlink", "reader") in report.switches
+    start = prepare(the_scope("cleanup", "managedCommit", "staged"), host)
+    run = ScopeRun(the_scope("cleanup", "managedCommit", "staged"), host, start)
+    while enabled := run.scheduler.enabled():
+        run.scheduler.step(min(enabled))
+    removed = {step.target.rpartition("/")[2] for step in run.scheduler.steps if step.kind is Kind.UNLINK}
+    run.close()
+    assert {f"{version:020}.json" for version in (0, 1)} <= removed
 
 
 def test_every_scope_has_all_ways_of_both_dialects_and_starts(host: SimulatedClients) -> None:
