@@ -187,6 +187,26 @@ def _newest_first(context: Context, table_id: str, version: Version | None) -> B
     return Backfilled(through=table.backfilled, published=len(found))
 
 
+def _shared_work(context: Context, table_id: str, version: Version | None) -> Backfilled:
+    """Backfillers without a lock divide the versions among them: whoever claims one first publishes it."""
+    table, found = _contents(context, table_id, version)
+    log, files = context.log(table), context.environment.files
+    for each, content in found:
+        try:
+            with files.create(table.location / f".publishing-{each}"):
+                pass
+        except FileExistsError:
+            continue
+        log.publish(each, content)
+    with context.lock(), context.changing(table_id) as (writer, now):
+        last = now.first_unbackfilled - 1
+        while log.published(last + 1):
+            last += 1
+        if last >= now.first_unbackfilled:
+            writer.mark_published(now, last, context.now)
+    return Backfilled(through=last, published=len(found))
+
+
 def _backfill(function: Callable[..., Backfilled]) -> Callable[[], AbstractContextManager[Any]]:
     return lambda: mock.patch.object(local, "backfill", function)
 
@@ -254,6 +274,13 @@ VARIANTS: Final = (
         scope="two-backfillers[managedCommit,staged]",
         requirement="MC-BACKFILL-03",
         patch=_backfill(_newest_first),
+    ),
+    ScheduleVariant(
+        name="backfillers-divide-the-versions",
+        title="two backfillers without a lock: one publishes the second version while the first is the other's",
+        scope="two-backfillers[managedCommit,staged]",
+        requirement="MC-BACKFILL-05",
+        patch=_backfill(_shared_work),
     ),
 )
 
