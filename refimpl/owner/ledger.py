@@ -67,7 +67,8 @@ class Ledger:
         """Make an empty ledger unless there is one. Safe against another first start.
 
         Order, under the lock: build it whole under another name, make it durable, rename it into
-        place, make the name durable. So a ledger that is empty or cut short is damage, never a start.
+        place, make the name durable. So a ledger that is empty or cut short is damage, never a start; and
+        it has a write-ahead log from the start: the switch to it, in place, could be undone by a power cut.
         """
         files = self._environment.files
         with self._lock():
@@ -86,6 +87,7 @@ class Ledger:
                 database = self._connect(unfinished)
                 database.execute(f"PRAGMA synchronous=FULL; PRAGMA application_id={APPLICATION_ID}").fetchall()
                 _migrate(database, 0)
+                self._keep_write_ahead_log(database)
                 database.close()
             files.fsync(unfinished)
             files.replace(unfinished, self.path)
@@ -108,12 +110,17 @@ class Ledger:
                 )
             if found < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
                 with self._lock():
-                    if database.pragma("journal_mode", "wal") != "wal":
-                        raise OwnerUnavailableError(
-                            f"the file system of {self.path} does not let SQLite keep a write-ahead log",
-                            path=str(self.path),
-                        )
+                    self._keep_write_ahead_log(database)
+                    # SQLite has deleted its rollback journal, and not synced that: if the journal came back it would
+                    # undo the switch, below a write-ahead log that by then has commits.
+                    self._environment.files.fsync_directory(self.path.parent)
                     _migrate(database, database.pragma("user_version"))
+
+    def _keep_write_ahead_log(self, database: apsw.Connection) -> None:
+        if database.pragma("journal_mode", "wal") != "wal":
+            raise OwnerUnavailableError(
+                f"the file system of {self.path} does not let SQLite keep a write-ahead log", path=str(self.path)
+            )
 
     def _refuse_foreign_log(self) -> None:
         """A backup does not keep a write-ahead log. If one stands beside it, it is that of the ledger which
@@ -264,6 +271,7 @@ class Ledger:
             )
         if not self.exists():
             raise CorruptLedgerError(f"{self.path} is gone; restore it from a backup", path=str(self.path))
+        self._make_name_durable()
         database = self._connect(self.path)
         database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         database.set_busy_timeout(10_000)
@@ -278,6 +286,16 @@ class Ledger:
         self._local.database = database
         self._local.process = os.getpid()
         return database
+
+    def _make_name_durable(self) -> None:
+        """Before SQLite makes a write-ahead log beside it: whoever renamed the ledger into place may have died before
+        he synced that, and a log without its ledger is damage."""
+        files = self._environment.files
+        if files.stat(self._wal) is None:
+            try:
+                files.fsync_directory(self.path.parent)
+            except OSError as error:
+                raise OwnerUnavailableError(f"cannot make {self.path} durable: {error}", path=str(self.path)) from error
 
     def _make_durable_what_is_seen(self, database: apsw.Connection) -> None:
         """Whoever dies between writing a commit and syncing it leaves it in the write-ahead log, and the first
