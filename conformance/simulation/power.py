@@ -72,7 +72,8 @@ class Budget:
 
 def explore(host: Host, scope: Scope, budget: Budget, *, seed: int) -> Result:
     """Cut the power at every moment of a scope. Ends with the first violation."""
-    run = recorded(host, partial(scope.setup, scope), partial(scope.script, scope))
+    setup = None if scope.setup is None else partial(scope.setup, scope)
+    run = recorded(host, setup, partial(scope.script, scope))
     exploration = _Exploration(host, scope, Examination(host, scope, run), seed)
     exploration.result.effects = run.effects
     try:

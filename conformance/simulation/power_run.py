@@ -96,13 +96,14 @@ class Recorder:
             self.cuts.append(Cut(effect, self.effects, self.disk.copy(), tuple(self.facts)))
 
 
-def recorded(host: Host, setup: Script, script: Script) -> Recorder:
-    """Run `setup`, let the disk settle, then remember `script`."""
+def recorded(host: Host, setup: Script | None, script: Script) -> Recorder:
+    """Run `setup`, let the disk settle, then remember `script`. Without a setup, remember the first start too."""
     run = Recorder(Disk())
-    run.remembers = False
+    run.remembers = setup is None
     ask = run.start(host, 1)
-    setup(ask)
-    run.disk.sync_everything()
+    if setup is not None:
+        setup(ask)
+        run.disk.sync_everything()
     run.remembers = True
     script(ask)
     run.end()

@@ -37,7 +37,8 @@ class Scope:
     operation: str
     dialect: str
     way: str
-    setup: Callable[[Scope, Ask], None]
+    setup: Callable[[Scope, Ask], None] | None
+    """None: the power may go from the very first start on."""
     script: Callable[[Scope, Ask], None]
     path: str | None = None
     """Of a table that was there before its owner."""
@@ -173,6 +174,7 @@ def _resolve(_: Scope, ask: Ask) -> None:
 
 def scopes(storage: str) -> Iterator[Scope]:
     """All of them. `storage`: the folder below which filesystem tables may be."""
+    yield Scope(operation="first-start", dialect="catalogManaged", way="inline", setup=None, script=_create)
     for dialect in DIALECTS:
         yield Scope(operation="create", dialect=dialect, way="staged", setup=_nothing, script=_create)
     for dialect, way in WAYS:

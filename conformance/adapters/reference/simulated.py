@@ -189,13 +189,13 @@ class SimulatedReference:
         """The ledger as SQLite reads it, and every other file. What is left in the write-ahead log of transactions that
         never were does not count."""
         assert self._disk is not None
-        ledger = [hash(database.serialize("main")) for database in self._connections]
+        ledger = hash(self._connections[-1].serialize("main"))  # those before it made the ledger, and are closed
         others = {
             path: hash(bytes(self._disk.numbered(number).content))
             for path, number in self._disk.walk()
             if Path(path).parent.name != OWNER_FOLDER
         }
-        return tuple(ledger), tuple(sorted(others.items()))
+        return ledger, tuple(sorted(others.items()))
 
     def stop(self) -> None:
         """Closes what is open on the real host: the simulated one has lost its power, and sees nothing of it."""

@@ -16,6 +16,7 @@ from conformance.adapters.reference.simulated import SimulatedReference
 from conformance.simulation.files import SimulatedFiles
 from conformance.simulation.storage import Number
 from refimpl.log_path import LOG_FOLDER
+from refimpl.owner.local import OWNER_FOLDER
 
 
 class _WithoutFileSync(SimulatedFiles):
@@ -53,6 +54,14 @@ class _FolderNotSynced(SimulatedFiles):
 
     def fsync_directory(self, path: Path) -> None:
         if path.name == LOG_FOLDER or path.name in STAGING_FOLDERS or path.name.startswith("_"):
+            super().fsync_directory(path)
+
+
+class _LedgerNameNotSynced(SimulatedFiles):
+    """The ledger is renamed into place, and SQLite makes its write-ahead log beside it, before that is durable."""
+
+    def fsync_directory(self, path: Path) -> None:
+        if path.name != OWNER_FOLDER:
             super().fsync_directory(path)
 
 
@@ -151,6 +160,7 @@ VARIANTS: Final = (
     _files("published-name-not-synced", "commit/catalogManaged/direct", _PublishedNameNotSynced),
     _files("table-folder-not-synced", "create/catalogManaged/staged", _FolderNotSynced),
     _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced),
+    _files("ledger-name-not-synced", "first-start/catalogManaged/inline", _LedgerNameNotSynced),
     _files("recovered-log-not-synced", "commit/catalogManaged/inline", _RecoveredLogNotSynced, deaths=True),
     _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
     _files("taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, deaths=True),

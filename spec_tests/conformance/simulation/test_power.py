@@ -22,7 +22,13 @@ def cut(scope: Scope, host: SimulatedReference, states: int, *, deaths: bool = F
 
 
 @pytest.mark.parametrize(
-    "name", ["commit/catalogManaged/staged", "commit/managedCommit/direct", "take-over/managedCommit/staged"]
+    "name",
+    [
+        "first-start/catalogManaged/inline",
+        "commit/catalogManaged/staged",
+        "commit/managedCommit/direct",
+        "take-over/managedCommit/staged",
+    ],
 )
 def test_the_reference_loses_nothing(name: str) -> None:
     result = cut(SCOPES[name], SimulatedReference(), 4)
