@@ -206,6 +206,8 @@ class ModelOwner(Hands):
         for reference, table in self.tables.items():
             if request.attempt in table.landed and table.name == request.name:
                 return m.Ratified(version=0, table=reference)
+            if request.attempt in table.never and table.name == request.name:
+                return m.Rejected(reason="resolved as not landed")
         found = self._find(request.name, None)
         if found is not None:
             return m.Conflict(latest=self.tables[found].latest, winner_table=found)
