@@ -59,7 +59,7 @@ def test_one_step_of_durability_less_is_found(variant: PowerVariant) -> None:
     result = cut(SCOPES[variant.scope], variant.start(), 8, deaths=variant.deaths)
     assert len(result.violations) == 1, variant.name
     assert result.violations[0].scope == variant.scope
-    assert result.violations[0].facts
+    assert result.violations[0].effect
 
 
 def test_every_variant_breaks_a_requirement_of_the_catalogue() -> None:
