@@ -22,7 +22,7 @@ from spec_tests.conformance.running.cases import ONE
 
 ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
-SMALL = ("--check", ONE.name)
+SMALL = ("--check", ONE.name, "-n", "1")
 COMMANDS = ("run", "smoke", "check", "list", "replay", "report", "serve")
 GOOD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "good").glob("*.jsonl"))
 BAD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "bad").glob("*.jsonl"))

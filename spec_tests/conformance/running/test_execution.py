@@ -85,8 +85,8 @@ def test_a_wrong_owner_is_not_and_the_requirement_is_named() -> None:
 
 def test_the_same_seed_gives_the_same_bytes_however_many_workers_share_the_work() -> None:
     """With all that a failure says: messages, histories, reproductions of generated cases."""
-    selection = Selection(check=(ONE.name, "any-sequence-of-requests"))
-    for subject, counts in (("model", (1, 2)), (f"{OURS}:Wrong", (1, 1, 2))):
+    selection = Selection(check=(ONE.name, "any-sequence-of-requests[catalogManaged/inline]"))
+    for subject, counts in (("model", (1, 2)), (f"{OURS}:Wrong", (1, 2))):
         texts = {
             reports.to_json(reports.comparable(run(subject, workers=workers, seed=11, selection=selection)))
             for workers in counts
@@ -225,7 +225,7 @@ def test_a_subject_that_does_little_proves_little() -> None:
 
 def test_a_subject_whose_process_dies_of_one_request_is_not_conformant() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
-    result = run(served, selection=Selection(check=("unusual-requests-are-answered", ONE.name)))
+    result = run(served, selection=Selection(check=("unusual-requests-are-answered[managedCommit/staged]", ONE.name)))
     assert any(case.verdict is Verdict.PASSED for case in result.cases)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     assert "exit code 7" in result.stopped

@@ -27,21 +27,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str, installed: bool = False) -> subprocess.CompletedProcess[str]:
+    """`installed`: with all plugins, as pytest finds them; otherwise, which is quicker, with those that are needed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     environment.pop("PYTEST_ADDOPTS", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *words]
+    if not installed:
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        command += ["-p", "conformance.pytest_plugin", *(("-p", "xdist") if "-n" in words else ())]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
 
 
 def test_without_a_subject_the_plugin_is_silent_and_imports_nothing(folder: Path) -> None:
-    done = run(folder)
+    done = run(folder, installed=True)
     assert (done.returncode, "1 passed" in done.stdout) == (0, True)
     assert "commit owner" not in done.stdout
 
 
 def test_the_cases_of_a_correct_owner_pass_beside_the_tests_that_are_there(folder: Path) -> None:
-    done = run(folder, "--commit-owner-subject", "model", "-k", f"{ONE.name} or test_own")
+    done = run(folder, "--commit-owner-subject", "model", "-k", f"{ONE.name} or test_own", installed=True)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
     assert "commit owner: model, model 1, profile quick, seed 0" in done.stdout
@@ -110,6 +114,6 @@ def test_a_session_in_which_the_owner_was_never_judged_is_not_green(folder: Path
 
 
 def test_a_subject_that_dies_fails_no_test_and_is_not_green_either(folder: Path) -> None:
-    done = run(folder, "--commit-owner-subject", f"{OURS}:Dying", *SMALL, "-rs")
+    done = run(folder, "--commit-owner-subject", f"{OURS}:Dying", "-k", f"{ONE.name} and managedCommit", "-rs")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "SIGKILL" in done.stdout
