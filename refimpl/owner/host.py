@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,12 @@ def network_file_system(directory: Path, mounts: str | None = None) -> str | Non
             mounts = MOUNTS.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
+    return _kind_of_place(directory, mounts)
+
+
+@lru_cache(maxsize=16)
+def _kind_of_place(directory: Path, mounts: str) -> str | None:
+    """A table of mounts is long, stays as it is, and is asked at every start."""
     best, kind = -1, ""
     for line in mounts.splitlines():
         fields = line.split(" ")
