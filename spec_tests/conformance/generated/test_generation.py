@@ -3,6 +3,7 @@ nobody who uses a freedom."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,13 +119,21 @@ def test_what_is_found_is_small_and_no_step_of_it_can_be_left_out() -> None:
         assert again.verdict is not Verdict.FAILED or named(again) != named(result)
 
 
+def without_names(history: str) -> list[str]:
+    """Attempts are new in every execution, and so are the contents that carry them: numbered as they come."""
+    seen: dict[str, str] = {}
+    names = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{64}")
+    return names.sub(lambda found: seen.setdefault(found[0], f"#{len(seen)}"), history).splitlines()
+
+
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
 def test_what_is_found_can_be_run_again_and_gives_the_same_history(variant: Variant) -> None:
     result = run(REQUESTS, variant, RatifiesAnything())
     again = run(REQUESTS, variant, RatifiesAnything(), reproduction=result.reproduction)
     assert again.verdict is Verdict.FAILED
     assert again.violations == result.violations
-    assert again.history == result.history
+    assert again.history is not None and result.history is not None
+    assert without_names(again.history) == without_names(result.history)
 
 
 def test_a_program_that_fails_on_one_owner_passes_on_another() -> None:
