@@ -59,6 +59,20 @@ class LogStore:
         self._files.fsync_directory(folder)
         return name
 
+    def stage_again(self, staging_folder: str, name: str, content: bytes) -> None:
+        """Make a staged file durable that is there already, with these bytes.
+
+        Whoever wrote it may have died before that, or may have been told that an fsync failed, and a second one may
+        lie: so the same bytes become a new file.
+
+        Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
+        """
+        folder = self.folder / staging_folder
+        temporary = folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
+        self._write_durably(temporary, content)
+        self._files.replace(temporary, folder / name)
+        self._files.fsync_directory(folder)
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Make `<log>/<name>` visible with exactly these bytes; False if the name is taken.
 
@@ -213,12 +227,6 @@ class LogStore:
         """Make a file that somebody else created, and its name, durable."""
         self._files.fsync(self.folder / name)
         self._files.fsync_directory(self.folder)
-
-    def make_staged_durable(self, staging_folder: str, name: str) -> None:
-        """The same for a staged file."""
-        folder = self.folder / staging_folder
-        self._files.fsync(folder / name)
-        self._files.fsync_directory(folder)
 
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""

@@ -19,7 +19,7 @@ from random import Random
 
 from conformance.interface.answers import name_of
 from conformance.simulation.power_checks import Examination, moment
-from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery
+from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.power_states import PowerCut, identity
 from conformance.simulation.storage import Disk
@@ -68,12 +68,16 @@ class Budget:
     recoveries: int = 0
     """So many disks of each cut are recovered with the power cut at every effect of that."""
     states_in_recovery: int = 1
+    failing_syncs: bool = False
+    """Whether each sync of the script fails, in a run of its own. Of every cut afterwards `states_in_recovery` disks
+    are tried."""
 
 
 def explore(host: Host, scope: Scope, budget: Budget, *, seed: int) -> Result:
     """Cut the power at every moment of a scope. Ends with the first violation."""
     setup = None if scope.setup is None else partial(scope.setup, scope)
-    run = recorded(host, setup, partial(scope.script, scope))
+    script = partial(scope.script, scope)
+    run = recorded(host, setup, script)
     exploration = _Exploration(host, scope, Examination(host, scope, run), seed)
     exploration.result.effects = run.effects
     try:
@@ -81,6 +85,10 @@ def explore(host: Host, scope: Scope, budget: Budget, *, seed: int) -> Result:
             exploration.cut(cut, budget.states)
         for cut in run.cuts:
             exploration.recover(cut, budget)
+        if budget.failing_syncs and setup is not None:
+            for sync in range(1, run.syncs + 1):
+                for cut in troubled(host, setup, script, sync).cuts:
+                    exploration.cut(cut, budget.states_in_recovery, f"sync {sync} failed", may_halt=True)
     except _Found as found:
         exploration.result.violations.append(found.violation)
     return exploration.finished()
@@ -110,7 +118,7 @@ class _Exploration:
     def _random(self, cut: Cut, after: str = "") -> Random:
         return Random(f"{self._seed}/{self._scope.name}/{after}/{cut.at}/{cut.effect.moment}")
 
-    def cut(self, cut: Cut, states: int, after: str = "") -> None:
+    def cut(self, cut: Cut, states: int, after: str = "", *, may_halt: bool = False) -> None:
         """The power goes; `after`: what went before it."""
         told = moment(cut.facts)
         power = PowerCut(cut.disk.snapshot())
@@ -120,7 +128,7 @@ class _Exploration:
             state = identity(tree), told
             if state not in self._seen:
                 self._seen.add(state)
-                problem = self._examine(tree, cut.facts, told)
+                problem = self._examine(tree, cut.facts, told, may_halt=may_halt)
                 if problem is not None:
                     raise _Found(_violation(self._scope, problem, cut, after))
 

@@ -19,8 +19,8 @@ from conformance.interface import messages as m
 from conformance.scenario import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.effects import unobserved
-from conformance.simulation.power_run import Asked, Host, Recorder
-from conformance.simulation.power_scopes import TABLE, Ask, Scope, append, attempt
+from conformance.simulation.power_run import Ask, Asked, Host, Recorder
+from conformance.simulation.power_scopes import TABLE, Scope, append, attempt
 from conformance.simulation.power_states import PowerCut
 from conformance.simulation.storage import Disk, Tree
 
@@ -60,6 +60,7 @@ class Examination:
         self._host = host
         self._scope = scope
         self._starts = count(2)
+        self._may_halt = False
         self._judged: set[object] = set()
         self._truth: dict[str, tuple[int, str]] = {}
         run.disk.sync_everything()
@@ -76,9 +77,11 @@ class Examination:
         """Every start has a number of its own."""
         return next(self._starts)
 
-    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int) -> str | None:
+    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int, *, may_halt: bool = False) -> str | None:
         """What is wrong after the subject started on this disk, in words; None if nothing is. `told`: the `moment` of
-        the facts."""
+        the facts. `may_halt`: the disk had failed before, and the subject may wait for somebody who looks after it:
+        then it commits nothing more, and keeps everything."""
+        self._may_halt = may_halt
         try:
             disk = Disk.holding(tree, now=0)
             seen = self._visible(disk)
@@ -179,8 +182,11 @@ class Examination:
                 told = client.ask(m.AttemptOutcome(table=table, attempt=own))
                 require(isinstance(told, m.Landed | m.NotLanded), f"the outcome of {own} is not told: {told}")
                 outcomes[own] = told.version if isinstance(told, m.Landed) else None
-        for fact in facts:
-            _agrees(fact.request, fact.answer, outcomes, "before the cut")
+        for number, fact in enumerate(facts):
+            own = _attempt_of(fact.request)
+            again = any(_attempt_of(later.request) == own for later in facts[number + 1 :])
+            if not (again and isinstance(fact.answer, m.Rejected) and fact.answer.retryable):
+                _agrees(fact.request, fact.answer, outcomes, "before the cut")
         if pending is not None and not resend_first:
             resent = self._resend(client, pending)
         if pending is not None:
@@ -221,6 +227,11 @@ class Examination:
         version = len(log)
         request = append(table, version, PROBE)
         told = client.ask(request)
+        if isinstance(told, m.Rejected):  # perhaps a disk failed before: what is in doubt is published anew first
+            client.ask(m.BackfillToVersion(table=table, version=version - 1))
+            told = client.ask(request)
+        if self._may_halt and isinstance(told, m.Rejected):
+            return log
         require(told == m.Ratified(version=version), f"the table does not go on: version {version} is {told}")
         told = client.ask(m.BackfillToVersion(table=table, version=version))
         require(isinstance(told, m.Done), f"backfill to version {version} fails: {told}")

@@ -11,6 +11,12 @@ from conformance.simulation.effects import Effect, Hook, Moment
 from conformance.simulation.storage import Disk
 
 Ask = Callable[[m.Request], m.Answer]
+
+
+class Unfit(Exception):  # noqa: N818  # about the subject, not about this code
+    """The subject refuses what a script is about."""
+
+
 Script = Callable[[Ask], None]
 
 
@@ -67,6 +73,8 @@ class Recorder:
         self.facts = list(facts)
         self.cuts: list[Cut] = []
         self.effects = 0
+        self.syncs = 0
+        """Of the script."""
         self.remembers = True
         self._last: object = None
 
@@ -105,7 +113,28 @@ def recorded(host: Host, setup: Script | None, script: Script) -> Recorder:
         setup(ask)
         run.disk.sync_everything()
     run.remembers = True
+    before = run.disk.syncs
     script(ask)
+    run.syncs = run.disk.syncs - before
+    run.end()
+    host.stop()
+    return run
+
+
+def troubled(host: Host, setup: Script, script: Script, sync: int) -> Recorder:
+    """The same with a disk of which one sync of the script fails, by its number. The script goes on as far as it can;
+    then what failed is sent once more, and that is the end."""
+    run = Recorder(Disk())
+    run.remembers = False
+    ask = run.start(host, 1)
+    setup(ask)
+    run.disk.sync_everything()
+    run.disk.failing_sync = run.disk.syncs + sync
+    run.remembers = True
+    try:
+        script(ask)
+    except Unfit:
+        ask(run.facts[-1].request)
     run.end()
     host.stop()
     return run

@@ -12,8 +12,7 @@ from uuid import UUID
 
 from conformance.interface import messages as m
 from conformance.scenario import proposals
-
-Ask = Callable[[m.Request], m.Answer]
+from conformance.simulation.power_run import Ask, Unfit
 
 TABLE: Final = "orders"
 DIALECTS: Final = ("managedCommit", "catalogManaged")
@@ -83,10 +82,6 @@ def _all_actions(dialect: str | None, version: int) -> tuple[str, ...]:
 def append(table: str, version: int, own: str | None = None) -> m.Commit:
     own = own or attempt(version)
     return m.Commit(table=table, version=version, attempt=own, actions=proposals.append(own, _time(version)))
-
-
-class Unfit(Exception):  # noqa: N818  # about the subject, not about this code
-    """The subject refuses, with its power on, what the scope is about."""
 
 
 def _must(ask: Ask, request: m.Request, kind: type[m.Answer]) -> m.Answer:

@@ -34,6 +34,17 @@ _numbers = count(1)
 """Names of registered file systems are one per process."""
 
 
+@contextlib.contextmanager
+def _as_sqlite(code: int) -> Iterator[None]:
+    """A failing disk, as SQLite is told of it."""
+    try:
+        yield
+    except OSError as error:
+        failed = apsw.IOError(str(error))
+        failed.extendedresult = code  # type: ignore[attr-defined]
+        raise failed from error
+
+
 @dataclass(frozen=True, slots=True)
 class _Host:
     """One mounted disk: its effects, its clock, and the host's empty file that its locks hang on."""
@@ -52,7 +63,7 @@ class _Host:
 
     def sync_directory_of(self, path: str) -> None:
         folder = str(Path(path).parent)
-        with self.effect(Kind.FSYNC_DIRECTORY, folder):
+        with self.effect(Kind.FSYNC_DIRECTORY, folder), _as_sqlite(apsw.SQLITE_IOERR_DIR_FSYNC):
             self.disk.sync_directory(folder)
 
 
@@ -176,7 +187,7 @@ class _Content:
 
     def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
         """The first sync of a new journal makes its name durable too: so does SQLite's Unix port."""
-        with self.host.effect(Kind.FSYNC, self.path):
+        with self.host.effect(Kind.FSYNC, self.path), _as_sqlite(apsw.SQLITE_IOERR_FSYNC):
             self.host.disk.sync(self.number)
         if self._unsynced_name:
             self.host.sync_directory_of(self.path)

@@ -125,6 +125,11 @@ class Disk:
         self._next: Number = ROOT + 1
         self.revision = 0
         """Goes up with everything that decides what a power cut may leave."""
+        self.syncs = 0
+        """So many syncs were asked for."""
+        self.failing_sync: int | None = None
+        """The one of them that fails, once. What it should have made durable never will be, though everybody still
+        reads it: a later sync finds nothing to do, and says so. That is what kernels do."""
 
     # Looking
 
@@ -194,12 +199,20 @@ class Disk:
         self.revision += 1
 
     def sync(self, number: Number) -> None:
-        """The content of a file is durable from now on."""
+        """The content of a file is durable from now on. Raises `OSError` where this is the sync that fails."""
         file = self._files[number]
+        fails = self._sync_fails()
         if file.unsynced:
-            file.durable = bytes(file.content)
+            if not fails:
+                file.durable = applied(file.durable, file.unsynced)
             file.unsynced.clear()
             self.revision += 1
+        if fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def _sync_fails(self) -> bool:
+        self.syncs += 1
+        return self.syncs == self.failing_sync
 
     # Changing names
 
@@ -243,21 +256,26 @@ class Disk:
         self._rename((*self._name(path), None), now=now)
 
     def sync_directory(self, path: PurePath | str) -> None:
-        """The names in a directory are durable from now on; a rename out of it or into it is so as a whole."""
+        """The names in a directory are durable from now on; a rename out of it or into it is so as a whole. Raises
+        `OSError` where this is the sync that fails."""
         number = self._required(path)
         self._entries(number, path)
+        fails = self._sync_fails()
         chosen = settled(self._renamings, {at for at, each in enumerate(self._renamings) if each.is_in(number)})
-        for at in sorted(chosen):
+        for at in sorted(chosen) if not fails else ():
             for directory, name, found in self._renamings[at].names:
                 put(self._durable[directory], name, found)
         if chosen:
             self._renamings = [each for at, each in enumerate(self._renamings) if at not in chosen]
             self.revision += 1
+        if fails:
+            raise _error(errno.EIO, path)
 
     def sync_everything(self) -> None:
         """As a disk stands that was left alone for long."""
-        for number in self._files:
-            self.sync(number)
+        for file in self._files.values():
+            file.durable = bytes(file.content)
+            file.unsynced.clear()
         self._durable = {number: dict(entries) for number, entries in self._directories.items()}
         self._renamings.clear()
         self.revision += 1
@@ -283,6 +301,7 @@ class Disk:
         disk._modified = dict(self._modified)
         disk._renamings = list(self._renamings)
         disk._next = self._next
+        disk.syncs, disk.failing_sync = self.syncs, self.failing_sync
         return disk
 
     @classmethod

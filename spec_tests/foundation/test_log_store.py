@@ -76,6 +76,19 @@ def test_an_attempt_stages_one_file_once(log: LogStore) -> None:
         log.stage(FOLDER, 7, "../../evil", b"x")
 
 
+def test_a_staged_file_that_may_not_be_durable_becomes_a_new_file_with_the_same_bytes(
+    log: LogStore, faults: Faults
+) -> None:
+    name = log.stage(FOLDER, 7, new_attempt(), b"x")
+    before = (log.folder / FOLDER / name).stat().st_ino
+    faults.seen.clear()
+    log.stage_again(FOLDER, name, b"x")
+    assert faults.seen == [*TEMPORARY, "replace staged", f"fsync {FOLDER}/"]
+    assert log.read_staged(FOLDER, name) == b"x"
+    assert (log.folder / FOLDER / name).stat().st_ino != before
+    assert [path.name for path in (log.folder / FOLDER).iterdir()] == [name]
+
+
 @pytest.mark.parametrize("effect", [1, 2, 3])
 def test_a_staged_file_that_could_not_be_made_durable_is_removed(log: LogStore, effect: int) -> None:
     """A name is never proposed when its bytes may be gone; the next try has another name."""

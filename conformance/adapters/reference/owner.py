@@ -147,8 +147,8 @@ class ReferenceOwner:
     def _staged(
         self, log: LogStore, feature: TableFeature, request: m.Commit, content: bytes
     ) -> StagedProposal | m.Rejected:
-        """A request that is sent again finds its file, perhaps of a process that died before it was durable; one
-        attempt has one content."""
+        """A request that is sent again finds its file, perhaps not durable, because its writer died or its disk
+        failed; one attempt has one content."""
         if not is_attempt_id(request.attempt):
             return m.Rejected(reason=f"the attempt id {request.attempt!r} is not a lower-case uuid")
         try:
@@ -157,7 +157,7 @@ class ReferenceOwner:
             name = Path(error.filename).name
             if log.read_staged(feature.staging_folder, name) != content:
                 return m.Rejected(reason=f"{name} is staged with other actions; every try needs a new attempt id")
-            log.make_staged_durable(feature.staging_folder, name)
+            log.stage_again(feature.staging_folder, name, content)
         return StagedProposal(attempt=request.attempt, file_name=name)
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:

@@ -40,7 +40,12 @@ def free_lock(_path: Path) -> HostLock:
 def identifiers(start: int) -> Callable[[], str]:
     """Lower-case uuids, one after the other. Each start of a host needs a `start` of its own."""
     numbers = count(1)
-    return lambda: f"{start:08x}-0000-4000-8000-{next(numbers):012x}"
+
+    def new() -> str:
+        number = (start << 12) + next(numbers)
+        return f"{number % 2**32:08x}-0000-4000-8000-{number:012x}"
+
+    return new
 
 
 def environment(

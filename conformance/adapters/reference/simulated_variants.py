@@ -6,7 +6,9 @@ stands beside it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -88,9 +90,9 @@ class _RecoveredLogNotSynced(SimulatedFiles):
 class _StagedAgainNotSynced(SimulatedFiles):
     """A staged file that is there already is proposed, whether or not whoever wrote it lived to sync it."""
 
-    def fsync(self, path: Path) -> None:
-        if path.parent.name not in STAGING_FOLDERS:
-            super().fsync(path)
+    def sync(self, path: Path, number: Number) -> None:
+        if not (path.parent.name in STAGING_FOLDERS and path.name.startswith(".tmp-")):
+            super().sync(path, number)
 
 
 class _TakenNameNotSynced(SimulatedFiles):
@@ -106,6 +108,27 @@ class _TakenNameNotSynced(SimulatedFiles):
         if self._taken and path.name == LOG_FOLDER:
             return
         super().fsync_directory(path)
+
+
+class _FailedSyncRetried(SimulatedFiles):
+    """Whatever sync fails is asked for again, and the second answer believed."""
+
+    def sync(self, path: Path, number: Number) -> None:
+        with _retried():
+            super().sync(path, number)
+
+    def fsync(self, path: Path) -> None:
+        with _retried():
+            super().fsync(path)
+
+    def fsync_directory(self, path: Path) -> None:
+        with _retried():
+            super().fsync_directory(path)
+
+
+def _retried() -> AbstractContextManager[None]:
+    """The second sync would find nothing to do: the kernel told of the failure once."""
+    return contextlib.suppress(OSError)
 
 
 class _LazyLedger:
@@ -132,15 +155,17 @@ class PowerVariant:
     start: Callable[[], SimulatedReference]
     deaths: bool = False
     """Whether a process must die before the power goes."""
+    failing_syncs: bool = False
+    """Whether a sync must fail before that."""
 
 
-def _files(name: str, scope: str, files: type[SimulatedFiles], *, deaths: bool = False) -> PowerVariant:
+def _files(name: str, scope: str, files: type[SimulatedFiles], **needs: bool) -> PowerVariant:
     return PowerVariant(
         name=name,
         requirement="PROFILE-DURABLE-01",
         scope=scope,
         start=lambda: SimulatedReference(make_files=files),
-        deaths=deaths,
+        **needs,
     )
 
 
@@ -164,6 +189,7 @@ VARIANTS: Final = (
     _files("recovered-log-not-synced", "commit/catalogManaged/inline", _RecoveredLogNotSynced, deaths=True),
     _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
     _files("taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, deaths=True),
+    _files("failed-sync-retried", "commit/managedCommit/staged", _FailedSyncRetried, failing_syncs=True),
     _lazy("NORMAL", "commit/catalogManaged/inline"),
     _lazy("OFF", "commit/catalogManaged/staged"),
 )

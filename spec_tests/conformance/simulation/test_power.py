@@ -16,9 +16,9 @@ from conformance.simulation.power_scopes import FOLDING, Scope, scopes
 SCOPES = {scope.name: scope for scope in scopes(SimulatedReference.storage)}
 
 
-def cut(scope: Scope, host: SimulatedReference, states: int, *, deaths: bool = False) -> Result:
+def cut(scope: Scope, host: SimulatedReference, states: int, **more: bool) -> Result:
     with host:
-        return explore(host, scope, Budget(states=states, deaths=deaths, states_in_recovery=2), seed=1)
+        return explore(host, scope, Budget(states=states, states_in_recovery=2, **more), seed=1)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,18 @@ def test_a_process_that_dies_before_the_power_goes_loses_nothing_either() -> Non
     assert result.cuts > 5 * result.recoveries
 
 
+def test_a_sync_that_failed_is_not_believed_when_it_is_asked_for_again() -> None:
+    """performance, "File traps": after a failed fsync stop; a retried fsync lies."""
+    whole = cut(SCOPES["commit/catalogManaged/inline"], SimulatedReference(), 2)
+    result = cut(SCOPES["commit/catalogManaged/inline"], SimulatedReference(), 2, failing_syncs=True)
+    assert result.violations == []
+    assert result.cuts > 2 * whole.cuts
+
+
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_one_step_of_durability_less_is_found(variant: PowerVariant) -> None:
-    result = cut(SCOPES[variant.scope], variant.start(), 8, deaths=variant.deaths)
+    needs = {"deaths": variant.deaths, "failing_syncs": variant.failing_syncs}
+    result = cut(SCOPES[variant.scope], variant.start(), 1 if any(needs.values()) else 8, **needs)
     assert len(result.violations) == 1, variant.name
     assert result.violations[0].scope == variant.scope
     assert result.violations[0].effect

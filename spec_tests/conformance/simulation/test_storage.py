@@ -139,6 +139,30 @@ def test_only_an_empty_directory_is_removed(files: SimulatedFiles) -> None:
     assert files.stat(LOG / "sub") is None
 
 
+def test_a_failed_sync_is_told_once_and_what_it_lost_stays_lost(files: SimulatedFiles) -> None:
+    path = write(files, "a", b"one", synced=False)
+    files.disk.failing_sync = files.disk.syncs + 1
+    with pytest.raises(OSError, match="Input/output error") as failed:
+        files.fsync(path)
+    assert failed.value.errno == errno.EIO
+    files.fsync(path)
+    number = files.disk.find(path)
+    assert number is not None
+    assert files.disk.snapshot().files[number] == (b"", ())
+    assert files.read(path) == b"one"
+
+
+def test_a_failed_sync_of_a_directory_loses_its_names_and_no_later_ones(files: SimulatedFiles) -> None:
+    write(files, "a", b"one", synced=True)
+    files.disk.failing_sync = files.disk.syncs + 1
+    with pytest.raises(OSError, match="Input/output error"):
+        files.fsync_directory(LOG)
+    write(files, "b", b"two", synced=True)
+    files.fsync_directory(LOG)
+    assert durable_names(files) == {"b"}
+    assert {entry.name for entry in files.list_directory(LOG)} == {"a", "b"}
+
+
 def test_every_effect_is_seen_before_and_after() -> None:
     seen: list[Effect] = []
     files = SimulatedFiles(Disk(), hook=seen.append)
