@@ -15,7 +15,7 @@ from conformance.simulation.power import Budget, Result, Violation, explore
 from conformance.simulation.power_scopes import FOLDING, Scope, scopes
 
 QUICK: Final = Budget(states=8)
-THOROUGH: Final = Budget(states=2000, deaths=True, states_in_recovery=2, failing_syncs=True)
+THOROUGH: Final = Budget(states=4000, deaths=True, states_in_recovery=2, failing_syncs=True)
 
 
 def add(commands: Any) -> None:
