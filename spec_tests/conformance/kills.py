@@ -18,6 +18,7 @@ from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.plan import case_seed
 from conformance.running.profiles import PROFILES
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.scenario import Scenario, Stopped
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
 """In the order in which they look for a bug."""
@@ -29,7 +30,7 @@ class Fate(StrEnum):
     KILLED = "killed"
     SURVIVED = "survived"
     WRONGLY = "killed only by requirements that it does not violate"
-    BROKEN = "broken: nothing passes on it"
+    BROKEN = "broken: it does nothing, right or wrong"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +132,8 @@ def shows(result: CaseResult, requirement: str) -> bool:
 
 
 def kill(mutant: Mutant) -> Kill:
-    """Run cases until one finds it by a requirement that it violates, and one passes: a subject on which nothing does
-    is no bad owner, it is none."""
+    """Run cases until one finds it by a requirement that it violates, and it is known to work at all: a case passes on
+    it, or, as an owner, it makes a table and commits. What does neither is no bad subject, it is none."""
     wrong: list[str] = []
     found: Kill | None = None
     passed = False
@@ -149,7 +150,7 @@ def kill(mutant: Mutant) -> Kill:
                     mutant=mutant.id, fate=Fate.KILLED, case=str(case), requirement=requirement,
                     layer=case.check.layer.value, operations=result.operations,
                 )  # fmt: skip
-            if found is not None and passed:
+            if found is not None and (passed or commits(name_of(mutant))):
                 return found
     except AdapterError as error:
         return Kill(mutant=mutant.id, fate=Fate.BROKEN, note=error.problem)
@@ -157,6 +158,20 @@ def kill(mutant: Mutant) -> Kill:
         return Kill(mutant=mutant.id, fate=Fate.BROKEN, note="; ".join(dict.fromkeys(wrong)))
     fate = Fate.WRONGLY if wrong else Fate.SURVIVED
     return Kill(mutant=mutant.id, fate=fate, note="; ".join(dict.fromkeys(wrong)))
+
+
+def commits(name: str) -> bool:
+    """Whether the owner of that name makes a table, and ratifies a commit of it."""
+    subject, _ = opened(name)
+    with subject:
+        for dialect, ways in subject.identity.ways.items() if subject.identity.side == "owner" else ():
+            scenario = Scenario(subject, Variant(dialect=dialect, way=ways[0]), name="does it work at all?")
+            try:
+                scenario.land(scenario.create())
+            except Stopped:
+                continue
+            return True
+    return False
 
 
 def shown_by(requirement: str, mutant: Mutant) -> bool:

@@ -127,13 +127,14 @@ def without_names(history: str) -> list[str]:
 
 
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
-def test_what_is_found_can_be_run_again_and_gives_the_same_history(variant: Variant) -> None:
+def test_what_is_found_can_be_run_again_and_shows_the_same(variant: Variant) -> None:
+    """But for the attempts, which are new ones."""
     result = run(REQUESTS, variant, RatifiesAnything())
     again = run(REQUESTS, variant, RatifiesAnything(), reproduction=result.reproduction)
     assert again.verdict is Verdict.FAILED
-    assert again.violations == result.violations
-    assert again.history is not None and result.history is not None
-    assert without_names(again.history) == without_names(result.history)
+    assert [each.requirements for each in again.violations] == [each.requirements for each in result.violations]
+    assert [each.operations for each in again.violations] == [each.operations for each in result.violations]
+    assert len((again.history or "").splitlines()) == len((result.history or "").splitlines())
 
 
 def test_a_program_that_fails_on_one_owner_passes_on_another() -> None:
