@@ -18,7 +18,7 @@ from functools import partial
 from random import Random
 
 from conformance.interface.answers import name_of
-from conformance.simulation.power_checks import Examination, moment
+from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.power_states import PowerCut, identity
@@ -30,6 +30,7 @@ class Violation:
     """What was wrong after one power cut."""
 
     scope: str
+    requirement: str
     problem: str
     at: int
     effect: str
@@ -128,9 +129,9 @@ class _Exploration:
             state = identity(tree), told
             if state not in self._seen:
                 self._seen.add(state)
-                problem = self._examine(tree, cut.facts, told, may_halt=may_halt)
-                if problem is not None:
-                    raise _Found(_violation(self._scope, problem, cut, after))
+                wrong = self._examine(tree, cut.facts, told, may_halt=may_halt)
+                if wrong is not None:
+                    raise _Found(_violation(self._scope, wrong, cut, after))
 
     def recover(self, cut: Cut, budget: Budget) -> None:
         """The process dies, or the power goes, and goes again while the subject recovers."""
@@ -147,10 +148,11 @@ class _Exploration:
             self.cut(second, budget.states_in_recovery, after)
 
 
-def _violation(scope: Scope, problem: str, cut: Cut, after: str) -> Violation:
+def _violation(scope: Scope, wrong: Wrong, cut: Cut, after: str) -> Violation:
     return Violation(
         scope=scope.name,
-        problem=problem,
+        requirement=wrong.requirement,
+        problem=wrong.problem,
         at=cut.at,
         effect=f"{after}; then {_place(cut)}" if after else _place(cut),
         facts=tuple(_in_words(each) for each in cut.facts),

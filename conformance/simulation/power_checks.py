@@ -33,13 +33,26 @@ Log = dict[int, tuple[str | None, str | None]]
 """By version: attempt and content."""
 
 
+OUTCOME: Final = "PROFILE-OUTCOME-01"
+TOMBSTONE: Final = "PROFILE-OUTCOME-02"
+DURABLE: Final = "PROFILE-DURABLE-01"
+CONTENT: Final = {"managedCommit": "MC-BACKFILL-01", "catalogManaged": "CM-PUBLISH-03"}
+ORDER: Final = {"managedCommit": "MC-BACKFILL-03", "catalogManaged": "CM-PUBLISH-06"}
+"""Requirements of the catalogue; the last two by dialect."""
+
+
 class Wrong(Exception):  # noqa: N818  # what it says is a finding, not an error of this code
-    """What a power cut must not do."""
+    """What a power cut must not do, and the requirement that forbids it."""
+
+    def __init__(self, problem: str, requirement: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.requirement = requirement
 
 
-def require(holds: object, problem: str) -> None:
+def require(holds: object, problem: str, requirement: str = DURABLE) -> None:
     if not holds:
-        raise Wrong(problem)
+        raise Wrong(problem, requirement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +90,8 @@ class Examination:
         """Every start has a number of its own."""
         return next(self._starts)
 
-    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int, *, may_halt: bool = False) -> str | None:
-        """What is wrong after the subject started on this disk, in words; None if nothing is. `told`: the `moment` of
+    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int, *, may_halt: bool = False) -> Wrong | None:
+        """What is wrong after the subject started on this disk; None if nothing is. `told`: the `moment` of
         the facts. `may_halt`: the disk had failed before, and the subject may wait for somebody who looks after it:
         then it commits nothing more, and keeps everything."""
         self._may_halt = may_halt
@@ -97,7 +110,7 @@ class Examination:
                 disk = Disk.holding(tree, now=0)
                 self._examine(disk, self._start(disk), facts, seen, resend_first=True)
         except Wrong as wrong:
-            return str(wrong)
+            return wrong
         finally:
             self._host.stop()
         return None
@@ -117,7 +130,7 @@ class Examination:
         try:
             return self._host.start(disk, start=self.next_start, hook=unobserved)
         except Exception as error:  # a start that fails, however, is the finding
-            raise Wrong(f"it does not start: {type(error).__name__}: {error}") from error
+            raise Wrong(f"it does not start: {type(error).__name__}: {error}", DURABLE) from error
 
     # Before anybody recovers
 
@@ -130,8 +143,10 @@ class Examination:
             if ending == "json" and len(stem) == VERSION_DIGITS:
                 content = bytes(disk.numbered(number).content).decode("utf-8", "surrogateescape")
                 own = proposals.attempt_of(content)
-                require(own in self._truth, f"{name} is visible and is no commit: {content[:60]!r}")
-                require(self._truth[own or ""] == (int(stem), content), f"{name} is visible, torn: {content[-60:]!r}")
+                rule = CONTENT[self._scope.dialect]
+                require(own in self._truth, f"{name} is visible and is no commit: {content[:60]!r}", rule)
+                whole = self._truth[own or ""] == (int(stem), content)
+                require(whole, f"{name} is visible, torn: {content[-60:]!r}", rule)
                 found[int(stem)] = own, content
         return found
 
@@ -180,7 +195,7 @@ class Examination:
         for own in dict.fromkeys((*map(_attempt_of, (fact.request for fact in facts)), self._scope.made().attempt)):
             if own is not None:
                 told = client.ask(m.AttemptOutcome(table=table, attempt=own))
-                require(isinstance(told, m.Landed | m.NotLanded), f"the outcome of {own} is not told: {told}")
+                require(isinstance(told, m.Landed | m.NotLanded), f"the outcome of {own} is not told: {told}", OUTCOME)
                 outcomes[own] = told.version if isinstance(told, m.Landed) else None
         for number, fact in enumerate(facts):
             own = _attempt_of(fact.request)
@@ -204,14 +219,18 @@ class Examination:
         alive = isinstance(told, m.Table)
         ending = [fact for fact in facts if isinstance(fact.request, m.DropTable | m.HandBack)]
         if not ending:
-            require(alive, f"the table lost its name: {told}")
+            require(alive, f"the table lost its name: {told}", "PROFILE-DISCOVERY-01")
         elif isinstance(ending[-1].answer, m.Done | m.Ratified):
-            require(isinstance(told, m.NotFound), "the table is there again after it was given up")
+            require(
+                isinstance(told, m.NotFound), "the table is there again after it was given up", "PROFILE-DISCOVERY-01"
+            )
         return alive
 
     def _is_whole(self, log: Log, outcomes: dict[str, int | None]) -> None:
         """No gap; what landed is where it says, and says what it always said; nothing else is there."""
-        require(list(log) == list(range(len(log))), f"the log has gaps: versions {list(log)}")
+        require(
+            list(log) == list(range(len(log))), f"the log has gaps: versions {list(log)}", ORDER[self._scope.dialect]
+        )
         for version, (own, content) in log.items():
             require(own in self._truth, f"version {version} is nobody's: {str(content)[:60]!r}")
             require(self._truth[own or ""] == (version, content), f"version {version} is not what was proposed")
@@ -250,7 +269,8 @@ class Examination:
         for own, landed in found.outcomes.items():
             told = ask(m.AttemptOutcome(table=found.table, attempt=own))
             expected = m.NotLanded() if landed is None else m.Landed(version=landed)
-            require(told == expected, f"after a second cut the outcome of {own} is {told}; it was {expected}")
+            problem = f"after a second cut the outcome of {own} is {told}; it was {expected}"
+            require(told == expected, problem, TOMBSTONE if landed is None else OUTCOME)
         alive = isinstance(ask(m.LoadTable(name=TABLE)), m.Table)
         require(alive == found.alive, "after a second cut the table has its name again, or lost it")
         require(_log(ask, found.table) == found.log, "after a second cut the log is another one")
@@ -310,7 +330,7 @@ class _Client:
         self._recording.final_log(log)
         self._recording.complete()
         for violation in self._recording.judge().violations:
-            raise Wrong(f"the history contradicts {violation.rule}: {violation}")
+            raise Wrong(f"the history contradicts {violation.rule}: {violation}", DURABLE)
 
 
 def moment(facts: Sequence[Asked]) -> int:

@@ -72,7 +72,7 @@ def _tell(scope: Scope, result: Result) -> None:
 
 
 def _tell_violation(violation: Violation) -> None:
-    show(f"  {violation.problem}")
+    show(f"  {violation.requirement}: {violation.problem}")
     show(f"  the power went {violation.effect}, effect {violation.at} of the script; what had been asked:")
     for fact in violation.facts:
         show(f"    {fact}")

@@ -126,6 +126,16 @@ class _FailedSyncRetried(SimulatedFiles):
             super().fsync_directory(path)
 
 
+class _InDoubtKept(SimulatedFiles):
+    """A published name whose sync failed is taken as it stands, instead of being written anew."""
+
+    def replace(self, source: Path, target: Path) -> None:
+        if target.parent.name == LOG_FOLDER:
+            self.unlink(source)
+        else:
+            super().replace(source, target)
+
+
 def _retried() -> AbstractContextManager[None]:
     """The second sync would find nothing to do: the kernel told of the failure once."""
     return contextlib.suppress(OSError)
@@ -159,10 +169,12 @@ class PowerVariant:
     """Whether a sync must fail before that."""
 
 
-def _files(name: str, scope: str, files: type[SimulatedFiles], **needs: bool) -> PowerVariant:
+def _files(
+    name: str, scope: str, files: type[SimulatedFiles], requirement: str = "PROFILE-DURABLE-01", **needs: bool
+) -> PowerVariant:
     return PowerVariant(
         name=name,
-        requirement="PROFILE-DURABLE-01",
+        requirement=requirement,
         scope=scope,
         start=lambda: SimulatedReference(make_files=files),
         **needs,
@@ -172,7 +184,7 @@ def _files(name: str, scope: str, files: type[SimulatedFiles], **needs: bool) ->
 def _lazy(level: str, scope: str) -> PowerVariant:
     return PowerVariant(
         name=f"ledger-synchronous-{level.lower()}",
-        requirement="PROFILE-DURABLE-01",
+        requirement="PROFILE-OUTCOME-02",
         scope=scope,
         start=lambda: SimulatedReference(change_database=lambda database: _LazyLedger(database, level)),
     )
@@ -184,12 +196,15 @@ VARIANTS: Final = (
     _files("published-file-not-synced", "backfill/catalogManaged/staged", _PublishedFileNotSynced),
     _files("published-name-not-synced", "commit/catalogManaged/direct", _PublishedNameNotSynced),
     _files("table-folder-not-synced", "create/catalogManaged/staged", _FolderNotSynced),
-    _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced),
+    _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced, "MC-BACKFILL-01"),
     _files("ledger-name-not-synced", "first-start/catalogManaged/inline", _LedgerNameNotSynced),
     _files("recovered-log-not-synced", "commit/catalogManaged/inline", _RecoveredLogNotSynced, deaths=True),
     _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
-    _files("taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, deaths=True),
+    _files(
+        "taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, "CM-PUBLISH-06", deaths=True
+    ),
     _files("failed-sync-retried", "commit/managedCommit/staged", _FailedSyncRetried, failing_syncs=True),
+    _files("name-in-doubt-kept", "backfill/catalogManaged/inline", _InDoubtKept, "CM-PUBLISH-06", failing_syncs=True),
     _lazy("NORMAL", "commit/catalogManaged/inline"),
     _lazy("OFF", "commit/catalogManaged/staged"),
 )
