@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from conformance.adapters.named import UsageError
 from conformance.adapters.subject import AdapterError
-from conformance.command import judging, listing, replaying, reporting, running, serving, smoking
+from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, smoking
 from conformance.command.output import say
 from conformance.reports.errors import ReportError
 from conformance.reports.replaying import COMMAND
@@ -143,5 +143,5 @@ def _conformance(
     """
 
 
-for module in (smoking, running, replaying, judging, reporting, listing, serving):
+for module in (smoking, running, replaying, judging, reporting, listing, serving, fetching):
     module.register(application)

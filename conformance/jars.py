@@ -1,0 +1,143 @@
+"""Java libraries of other people, by Maven coordinate: Delta Lake's, Unity Catalog's client, Amazon's for DynamoDB.
+
+The list is `pom.xml` beside this module. Maven copies the files once into a folder whose name holds the list's digest,
+so that another list has another folder; `DELTA_CONFORMANCE_JARS` names a folder instead, for example one that was
+filled on another machine. Nothing is fetched unless somebody asks for it with `delta-commit-conformance jars`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree
+
+POM: Final = Path(__file__).with_name("pom.xml")
+VARIABLE: Final = "DELTA_CONFORMANCE_JARS"
+COMMAND: Final = "delta-commit-conformance jars"
+SECONDS: Final = 600
+"""How long Maven may take."""
+
+_STORAGE: Final = ("delta-storage",)
+_SPARK: Final = ("delta-spark_4.2_2.13", *_STORAGE, "aws-java-sdk-dynamodb")
+_DYNAMODB: Final = (
+    *_SPARK, "aws-java-sdk-core", "jmespath-java", "joda-time", "httpclient", "httpcore", "ion-java",
+    "jackson-dataformat-cbor",
+)  # fmt: skip
+_UNITY: Final = (
+    *_STORAGE, "delta-kernel-api", "delta-kernel-defaults", "delta-kernel-unitycatalog", "unitycatalog-client",
+    "unitycatalog-hadoop", "jackson-databind-nullable",
+)  # fmt: skip
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "storage": _STORAGE,
+    "spark": _SPARK,
+    "dynamodb": _DYNAMODB,
+    "unity": _UNITY,
+    "all": tuple(dict.fromkeys((*_DYNAMODB, *_UNITY))),
+}
+"""Artifact ids by what they are for: Delta's storage interfaces alone; Delta on Spark (a coordinator is not found
+without Amazon's class); the DynamoDB coordinator, called directly; Delta's client of Unity Catalog."""
+
+_NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
+
+
+class JarsError(Exception):
+    """Libraries are not there, or cannot be fetched. `problem` says which, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[JarsError], tuple[str]]:
+        return type(self), (self.problem,)
+
+
+def classpath(group: str, *, hadoop: bool = False) -> str:
+    """The group's libraries as the JVM's `-classpath` wants them; `hadoop` adds all that PySpark ships, for a JVM that
+    is not Spark's own. Raises `JarsError` where one of them is not there, `KeyError` for a group that is none."""
+    return os.pathsep.join([*map(str, jars(group)), *([pyspark_jars()] if hadoop else [])])
+
+
+def jars(group: str) -> tuple[Path, ...]:
+    """The group's files. Raises `JarsError` where one of them is not there."""
+    names = _file_names()
+    wanted = [folder() / names[artifact] for artifact in GROUPS[group]]
+    absent = [path.name for path in wanted if not path.is_file()]
+    if absent:
+        raise JarsError(
+            f"Java libraries are missing in {folder()}: {', '.join(absent)}; fetch them with: {COMMAND} "
+            f"(needs Maven), or name a folder that has them in {VARIABLE}"
+        )
+    return tuple(wanted)
+
+
+def pyspark_jars() -> str:
+    """PySpark's own libraries, Hadoop and Jackson among them, as one entry of a class path. Raises `JarsError`."""
+    spark = importlib.util.find_spec("pyspark")
+    home = None if spark is None or spark.origin is None else Path(spark.origin).parent / "jars"
+    if home is None or not home.is_dir():
+        raise JarsError("PySpark, whose jars hold Hadoop, is not here: pip install 'delta-commit-owner[jvm]'")
+    return str(home / "*")
+
+
+def folder() -> Path:
+    """Where the files are, or will be."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named).absolute()
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "delta-commit-conformance" / f"jars-{digest}"
+
+
+def fetch() -> Path:
+    """All of them, unless they are there already. Whoever fetches at the same time gets the same folder: files are
+    moved into it whole. Raises `JarsError`."""
+    target = folder()
+    try:
+        jars("all")
+        return target
+    except JarsError:
+        target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as scratch:
+        _copy_dependencies(Path(scratch))
+        for path in sorted(Path(scratch).glob("*.jar")):
+            path.replace(target / path.name)
+    jars("all")
+    return target
+
+
+def _copy_dependencies(scratch: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsError(
+            f"Maven fetches the Java libraries, and there is no `mvn` on the PATH: install it, or name a folder that "
+            f"has them in {VARIABLE} ({len(GROUPS['all'])} files, listed in {POM})"
+        )
+    pom = shutil.copy(POM, scratch / "pom.xml")
+    command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise JarsError(f"Maven did not come to an end within {SECONDS} s; is there a network?") from error
+    if done.returncode != 0:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:3]
+        raise JarsError(f"Maven failed with exit code {done.returncode}: {' | '.join(lines) or 'it said nothing'}")
+
+
+def _file_names() -> dict[str, str]:
+    """By artifact id, the name of the file that Maven makes."""
+    project = ElementTree.parse(POM).getroot()
+    properties = project.iterfind(f"{_NAMESPACE}properties/*")
+    versions = {f"${{{each.tag.removeprefix(_NAMESPACE)}}}": each.text or "" for each in properties}
+    names = {}
+    for dependency in project.iter(f"{_NAMESPACE}dependency"):
+        artifact, version = (dependency.findtext(f"{_NAMESPACE}{tag}", "") for tag in ("artifactId", "version"))
+        names[artifact] = f"{artifact}-{versions.get(version, version)}.jar"
+    return names

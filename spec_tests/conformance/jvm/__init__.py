@@ -1,0 +1,1 @@
+"""Owners that are Java classes, as subjects of the kit."""

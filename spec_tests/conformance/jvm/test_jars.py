@@ -1,0 +1,99 @@
+"""The command that fetches Java libraries, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from conformance import jars
+from conformance.command.application import application
+
+MAVEN = """#!/bin/sh
+for word in "$@"; do case "$word" in -DoutputDirectory=*) folder="${word#*=}" ;; esac; done
+echo called >> "$CALLS"
+for name in $NAMES; do echo jar > "$folder/$name"; done
+exit "${STATUS:-0}"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(jars.VARIABLE, str(tmp_path / "jars"))
+    return tmp_path / "jars"
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `mvn` that makes files of the right names, and notes each call in the file that is returned."""
+    program = tmp_path / "bin" / "mvn"
+    program.parent.mkdir()
+    program.write_text(MAVEN)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("NAMES", " ".join(jars._file_names().values()))
+    calls = tmp_path / "calls"
+    calls.touch()
+    monkeypatch.setenv("CALLS", str(calls))
+    return calls
+
+
+def test_every_group_is_made_of_libraries_that_the_list_names_by_one_version() -> None:
+    names = jars._file_names()
+    assert set(names) == set(jars.GROUPS["all"])
+    assert names["delta-storage"] == "delta-storage-4.4.0.jar"
+    assert not [name for name in names.values() if "$" in name]
+
+
+def test_libraries_are_fetched_once(folder: Path, maven: Path) -> None:
+    assert jars.fetch() == folder
+    assert {path.name for path in folder.iterdir()} == set(jars._file_names().values())
+    jars.fetch()
+    assert maven.read_text() == "called\n"
+
+
+def test_a_class_path_holds_the_group_and_nothing_else(folder: Path, maven: Path) -> None:
+    jars.fetch()
+    assert jars.classpath("storage") == str(folder / "delta-storage-4.4.0.jar")
+    assert jars.classpath("storage", hadoop=True).split(":")[1:] == [jars.pyspark_jars()]
+
+
+def test_a_missing_library_is_named(folder: Path, maven: Path) -> None:
+    jars.fetch()
+    (folder / "delta-storage-4.4.0.jar").unlink()
+    with pytest.raises(jars.JarsError) as raised:
+        jars.classpath("spark")
+    assert "delta-storage-4.4.0.jar" in raised.value.problem
+    assert "aws-java-sdk" not in raised.value.problem
+
+
+@pytest.mark.parametrize(("status", "names"), [("1", None), ("0", "other.jar")])
+def test_a_fetch_that_leaves_something_out_is_an_error(
+    folder: Path, maven: Path, monkeypatch: pytest.MonkeyPatch, status: str, names: str | None
+) -> None:
+    monkeypatch.setenv("STATUS", status)
+    if names is not None:
+        monkeypatch.setenv("NAMES", names)
+    with pytest.raises(jars.JarsError):
+        jars.fetch()
+    with pytest.raises(jars.JarsError):
+        jars.classpath("storage")
+
+
+def test_without_maven_the_command_says_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    fetched = CliRunner().invoke(application, ["jars"])
+    assert fetched.exit_code == 2
+    assert "`mvn`" in fetched.stderr
+    printed = CliRunner().invoke(application, ["jars", "--print", "--group", "storage"])
+    assert printed.exit_code == 2
+    assert "delta-storage-4.4.0.jar" in printed.stderr
+
+
+def test_the_class_path_is_printed(folder: Path, maven: Path) -> None:
+    assert CliRunner().invoke(application, ["jars"]).exit_code == 0
+    printed = CliRunner().invoke(application, ["jars", "--print", "--group", "storage"])
+    assert printed.stdout == f"{folder / 'delta-storage-4.4.0.jar'}\n"
+    assert CliRunner().invoke(application, ["jars", "--group", "nothing"]).exit_code == 2

@@ -1,0 +1,1 @@
+"""Real engines and other people's libraries, with our owner."""
