@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from refimpl.cli.exit_codes import ExitCode
-from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
-from spec_tests.cli.test_exit_codes import SCRIPT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,16 +110,3 @@ def test_bad_input_is_refused_before_spark_is_started(
     answer = cli("ingest", sales, *words)
     assert answer.code == ExitCode.USAGE
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
-
-
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-def test_the_console_script_writes_its_result_and_no_chatter_of_java(
-    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path
-) -> None:
-    environment = os.environ | {WAREHOUSE_VARIABLE: str(warehouse.directory)}
-    done = subprocess.run(
-        [SCRIPT, "ingest", sales, day, "--null", "NA", "--cores", "1"], capture_output=True, text=True, env=environment
-    )
-    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
-    assert done.stdout.startswith("committed version 1 of sales: 3 rows in 2 files")

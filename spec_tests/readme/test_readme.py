@@ -32,11 +32,12 @@ def blocks(language: str, mark: str = "") -> list[Block]:
     return [block for block in BLOCKS if block.language == language and block.mark == mark]
 
 
-def run(command: list[str], directory: Path, text: str = "") -> None:
+def run(command: list[str], directory: Path, text: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("COMMIT_OWNER_WAREHOUSE", None)
     done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 def test_every_block_is_of_a_kind_that_is_run() -> None:
@@ -66,7 +67,9 @@ def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
 def test_the_first_five_minutes_go_as_the_readme_says(tmp_path: Path) -> None:
     """Shell, then Python, then PySpark, in the order of the README and in one directory."""
     shell, kit, development = blocks("sh")
-    run(["bash", "-euo", "pipefail"], tmp_path, shell.code)
+    five = run(["bash", "-euo", "pipefail"], tmp_path, shell.code)
+    assert "committed version 1 of sales: 3 rows in" in five.stdout
+    assert five.stderr == "", "the console script of `ingest` passes on what Java says"
     run(["bash", "-euo", "pipefail"], tmp_path, kit.code)
     run(["bash", "-euo", "pipefail"], REPOSITORY, development.code)
     for block in [*blocks("python"), *blocks("python", "needs: spark")]:
