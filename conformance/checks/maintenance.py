@@ -48,7 +48,7 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 # Checkpoints
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", side="client")
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", side="client")
 def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario) -> None:
     """A checkpoint of a published version, also of one that is not the newest, has its prescribed name, and a snapshot
     can be built from it alone."""
@@ -62,7 +62,7 @@ def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario
     log.hide(*(log.commit_name(version) for version in range(3)))
     found = s.kit_reads(log.table, 2)
     s.require(
-        found == set(log.at(2).files), "LOG-02", told=(told,),
+        found == set(log.at(2).files), "LOG-34", told=(told,),
         expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
         observed=f"it gives {sorted(found)}",
     )  # fmt: skip
@@ -118,7 +118,7 @@ def checkpoints_of_one_version_leave_each_other_alone(s: ClientScenario) -> None
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-02", side="client")
+@check(Family.MAINTENANCE, "LOG-34", side="client")
 def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
     """A checkpoint holds what its version has beside files: the properties of the table, the last batch of each
     application, the metadata domains."""
@@ -134,7 +134,7 @@ def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
     found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
         read, m.SnapshotRead) else None  # fmt: skip
     s.require(
-        found == (wanted.applications, wanted.domains, "yes"), "LOG-02", told=(told,),
+        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", told=(told,),
         expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
         f"the property `kit.kept`", observed=f"it gives {read if found is None else found}",
     )  # fmt: skip
@@ -143,7 +143,7 @@ def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
 # Compactions and checksums
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", side="client")
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client")
 def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
     """A compaction of published versions has its prescribed name, and stands for its commits."""
     log = log_of(s)
@@ -156,12 +156,12 @@ def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
     log.hide(*(log.commit_name(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-02", told=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", told=(told,), observed=f"it gives {sorted(found)}",
         expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", side="client")
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client")
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """What a compacted commit removed may have been added before the compaction begins: the removal is kept."""
     log = log_of(s)
@@ -169,7 +169,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
     log.hide(*(log.commit_name(version) for version in (2,)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-02", told=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", told=(told,), observed=f"it gives {sorted(found)}",
         expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
         f"3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip

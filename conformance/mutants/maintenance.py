@@ -216,7 +216,7 @@ class DeletesWhatTheOwnerLists(ModelClient):
         return super()._staged(table, cut_off)
 
 
-@mutant("LOG-02", side="client")
+@mutant("LOG-34", side="client")
 class CheckpointsHoldFilesOnly(ModelClient):
     """A checkpoint of it forgets applications and domains: batches are written again after it."""
 
@@ -225,7 +225,21 @@ class CheckpointsHoldFilesOnly(ModelClient):
             super()._apply_action(state, kind, body)
 
 
-@mutant("LOG-02", side="client")
+@mutant("LOG-34", side="client")
+class CheckpointsKeepWhatWasRemoved(ModelClient):
+    """A checkpoint of it holds files that were removed: they come back."""
+
+    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
+        self._keeps_removed = True
+        super()._checkpoint(client, table, version)
+        self._keeps_removed = False
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        if kind != "remove" or not self.__dict__.get("_keeps_removed"):
+            super()._apply_action(state, kind, body)
+
+
+@mutant("LOG-35", side="client")
 class CompactionsForgetRemovals(ModelClient):
     """It leaves removals out of a compaction: files that were removed come back."""
 
