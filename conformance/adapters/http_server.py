@@ -41,7 +41,7 @@ class HttpServer:
             raise ValueError(f"{host!r} can be reached by other machines, and nothing here asks who calls")
         self._ask = ask
         self._turn = threading.Lock() if serialised else None
-        self._server = _Server((host, port), _handler_for(self.reply), ipv6=":" in host)
+        self._server = Listener((host, port), _handler_for(self.reply), ipv6=":" in host)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.server_address[1]}/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -81,7 +81,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class _Server(ThreadingHTTPServer):
+class Listener(ThreadingHTTPServer):
+    """A thread for each connection; `server_close` hangs up on all of them."""
+
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128

@@ -1,0 +1,303 @@
+"""The proxy itself: threads of the standard library, one for each connection of a client.
+
+A library's proxy would repair what is to be broken here: it pools, retries and answers politely. What is needed is
+command of the moment at which a connection breaks, and that nothing is ever sent twice by accident.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from conformance.adapters.http_server import Listener, is_loopback
+from conformance.proxy.faults import ANYTHING, Exchange, Fault, Match, Plan
+
+PATIENCE: Final = 5.0
+"""Seconds that a delayed request waits to be overtaken."""
+TIMEOUT: Final = 60.0
+"""Seconds that the server may take for each read."""
+KEPT: Final = 10_000
+"""Exchanges; older ones are only counted."""
+
+_HOP_BY_HOP: Final = frozenset(
+    ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
+     "transfer-encoding", "upgrade", "http2-settings", "content-length", "host", "expect")
+)  # fmt: skip
+"""Headers of one connection, or made anew."""
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_STATUS: Final = {Fault.BUSY: 429, Fault.UNAVAILABLE: 503, Fault.UNAVAILABLE_LANDED: 503}
+_UNSEEN: Final = (Fault.DROP_REQUEST, Fault.BUSY, Fault.UNAVAILABLE)
+"""The server is not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class FaultProxy:
+    """In front of the server of `server`, an http or https URL, on this machine; port 0 is a free one, `url` tells.
+    Without a plan and without `next` it changes nothing. Safe for threads.
+
+    Raises `ValueError` for a URL without a host and for a host that other machines can reach: requests carry tokens.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        plan: Plan | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        patience: float = PATIENCE,
+    ) -> None:
+        parts = urlsplit(server)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{server!r} is no URL of a server; it is, for example, http://127.0.0.1:8080")
+        if not is_loopback(host):
+            raise ValueError(f"{host!r} can be reached by other machines, and what passes here carries tokens")
+        self._secure, self._address = parts.scheme == "https", (parts.hostname, parts.port)
+        self._plan, self._patience = plan, patience
+        self._planned = 0
+        self._next: list[tuple[Match, Fault]] = []
+        self._changed = threading.Condition()
+        self._number = 0
+        self._successes: Counter[Match] = Counter()
+        self._watched: Counter[Match] = Counter()
+        self._exchanges: deque[Exchange] = deque(maxlen=KEPT)
+        self._counts: Counter[Fault] = Counter()
+        self._closed = False
+        self._listener = Listener((host, port), _handler_for(self._handle), ipv6=":" in host)
+        shown = f"[{host}]" if ":" in host else host
+        base = parts.path.rstrip("/")
+        self.url = f"http://{shown}:{self._listener.server_address[1]}{base}"
+        """What a client is given in the place of the server's URL; its path is the same."""
+        self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def next(self, *faults: Fault, match: Match = ANYTHING) -> None:
+        """The next requests that match have these faults, in this order; the plan is for all others."""
+        with self._changed:
+            self._next.extend((match, fault) for fault in faults)
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What became of requests, in the order in which that was known."""
+        with self._changed:
+            return tuple(self._exchanges)
+
+    def counts(self) -> Counter[Fault]:
+        """How often each fault happened."""
+        with self._changed:
+            return Counter(self._counts)
+
+    def await_delayed(self, count: int = 1, *, seconds: float = TIMEOUT) -> None:
+        """Until so many delayed requests wait. Raises `TimeoutError`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._watched.total() >= count, seconds):
+                raise TimeoutError(f"no {count} delayed requests within {seconds:g} s; {self._watched.total()} wait")
+
+    def await_exchange(self, seen: Callable[[Exchange], bool], *, seconds: float = TIMEOUT) -> Exchange:
+        """The first exchange of which `seen` is true, now or later. Raises `TimeoutError`."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: next(filter(seen, self._exchanges), None), seconds)
+        if found is None:
+            raise TimeoutError(f"no such exchange within {seconds:g} s")
+        return found
+
+    def close(self) -> None:
+        """Stop listening, let delayed requests go, and hang up. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._listener.shutdown()
+        self._listener.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # One request
+
+    def _handle(self, asked: _Asked) -> _Answered | None:
+        """What the client is answered; None: it is hung up on."""
+        number, fault, match = self._arrived(asked)
+        overtaken = fault is Fault.DELAY and self._held_back(match)
+        reached, answer = 0, None
+        if fault not in _UNSEEN:
+            reached, answer = 1, self._forwarded(asked)
+        if fault is Fault.DUPLICATE:
+            reached += self._forwarded(asked) is not None
+        told = answer if fault not in (*_STATUS, Fault.DROP_REQUEST, Fault.DROP_RESPONSE) else None
+        if fault in _STATUS:
+            told = _refusal(_STATUS[fault])
+        lost = answer.body if answer is not None and told is not answer else None
+        self._ended(
+            asked,
+            Exchange(
+                number=number, method=asked.method, target=asked.target, fault=fault, reached=reached,
+                status=None if answer is None else answer.status, lost=lost, overtaken=overtaken,
+            ),
+        )  # fmt: skip
+        return told
+
+    def _arrived(self, asked: _Asked) -> tuple[int, Fault | None, Match]:
+        """The request's number, its fault, and what the fault's other requests are like."""
+        with self._changed:
+            self._number += 1
+            for index, (match, fault) in enumerate(self._next):
+                if match(asked.method, asked.target, asked.body):
+                    del self._next[index]
+                    self._counts[fault] += 1
+                    return self._number, fault, match
+            plan = self._plan
+            if plan is None or not plan.match(asked.method, asked.target, asked.body):
+                return self._number, None, ANYTHING
+            planned = plan.fault_of(self._planned)
+            self._planned += 1
+            if planned is not None:
+                self._counts[planned] += 1
+            return self._number, planned, plan.match
+
+    def _held_back(self, match: Match) -> bool:
+        """Wait until another request that matches was answered with success. False if none was."""
+        with self._changed:
+            before = self._successes[match]
+            self._watched[match] += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._closed or self._successes[match] > before, self._patience)
+            self._watched[match] -= 1
+            return self._successes[match] > before
+
+    def _ended(self, asked: _Asked, exchange: Exchange) -> None:
+        succeeded = exchange.status is not None and 200 <= exchange.status < 300
+        with self._changed:
+            self._exchanges.append(exchange)
+            for match in list(self._watched):
+                if succeeded and match(asked.method, asked.target, asked.body):
+                    self._successes[match] += 1
+            self._changed.notify_all()
+
+    def _forwarded(self, asked: _Asked) -> _Answered | None:
+        """What the server says, whole; None if it says nothing. Each request has a connection of its own: on an old
+        one nobody could tell whether the server saw it."""
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        host, port = self._address
+        connection = kind(str(host), port, timeout=TIMEOUT)
+        try:
+            connection.putrequest(asked.method, asked.target, skip_accept_encoding=True)
+            for name, value in _passed_on(asked.headers):
+                connection.putheader(name, value)
+            if asked.body or asked.method in ("POST", "PUT", "PATCH"):
+                connection.putheader("Content-Length", str(len(asked.body)))
+            connection.putheader("Connection", "close")
+            connection.endheaders(asked.body or None)
+            response = connection.getresponse()
+            body = response.read()
+            return _Answered(status=response.status, headers=tuple(response.getheaders()), body=body)
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
+def _passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP]
+
+
+def _refusal(status: int) -> _Answered:
+    """In the shape of the Delta API, which other protocols need not read."""
+    kind = "ResourceExhaustedException" if status == 429 else "ServiceUnavailableException"
+    error = {"type": kind, "code": status, "message": "the fault proxy answered this"}
+    body = json.dumps({"error": error}).encode()
+    return _Answered(status=status, headers=(("Content-Type", "application/json"),), body=body)
+
+
+def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # head and body leave together
+
+        def pass_on(self) -> None:
+            body = self._body()
+            answer = None
+            if body is not None:
+                answer = handle(
+                    _Asked(method=self.command, target=self.path, headers=tuple(self.headers.items()), body=body)
+                )
+            if answer is None:
+                self._hang_up()
+                return
+            self.send_response_only(answer.status)
+            for name, value in _passed_on(answer.headers):
+                self.send_header(name, value)
+            if answer.status >= 200 and answer.status not in (204, 304):
+                self.send_header("Content-Length", str(self._length(answer)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+            self.wfile.flush()
+
+        def _length(self, answer: _Answered) -> int:
+            """Of a HEAD's answer, what the server says that the body would have."""
+            said = next((value for name, value in answer.headers if name.lower() == "content-length"), "")
+            return int(said) if self.command == "HEAD" and said.isdecimal() else len(answer.body)
+
+        def _body(self) -> bytes | None:
+            """None: the client broke off, or its framing cannot be read."""
+            if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
+                return self._chunks()
+            length = self.headers.get("Content-Length", "0")
+            body = self.rfile.read(int(length)) if length.isdecimal() else None
+            return body if body is not None and len(body) == int(length) else None
+
+        def _chunks(self) -> bytes | None:
+            body = bytearray()
+            while True:
+                line = self.rfile.readline(100).split(b";")[0].strip()
+                try:
+                    size = int(line, 16)
+                except ValueError:
+                    return None
+                body += self.rfile.read(size)
+                if size == 0:
+                    while self.rfile.readline(65_536).strip():  # trailers
+                        pass
+                    return bytes(body)
+                self.rfile.readline(10)
+
+        def _hang_up(self) -> None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
+            """Nobody reads a line for every request."""
+
+    for method in _METHODS:
+        setattr(Handler, f"do_{method}", Handler.pass_on)
+    return Handler

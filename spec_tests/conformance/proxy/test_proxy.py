@@ -1,0 +1,280 @@
+"""The fault proxy: what the client sees, and what reached the server, for every fault."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+
+from conformance.adapters.connections import BrokenError, Connections
+from conformance.proxy import Fault, FaultProxy, LossyConnections, Match, Plan
+from conformance.proxy.__main__ import main
+from spec_tests.conformance.proxy.servers import Remembering, remembering
+
+LONG = 60.0
+
+
+@pytest.fixture
+def server() -> Iterator[Remembering]:
+    with remembering() as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server: Remembering) -> Iterator[FaultProxy]:
+    with FaultProxy(server.url, patience=LONG) as proxy:
+        yield proxy
+
+
+def post(url: str, body: bytes = b"x", path: str = "/orders") -> tuple[int, bytes] | str:
+    """Status and body; or how the connection ended without them."""
+    connections = Connections(url, timeout=LONG)
+    try:
+        return connections.send("POST", path, body)
+    except BrokenError:
+        return "broken"
+    finally:
+        connections.close()
+
+
+# What passes unchanged
+
+
+def test_without_faults_it_changes_nothing(server: Remembering, proxy: FaultProxy) -> None:
+    parts = urlsplit(proxy.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG)
+    connection.request("POST", "/orders?x=1", b"content", {"Authorization": "Bearer t", "X-Mine": "yes"})
+    answer = connection.getresponse()
+    assert (answer.status, answer.getheader("ETag"), answer.read()) == (201, '"1"', b'{"number": 1}')
+    sock = connection.sock
+    connection.request("GET", "/")
+    assert connection.getresponse().read() == b"hello"
+    connection.request("HEAD", "/")
+    head = connection.getresponse()
+    assert (head.getheader("Content-Length"), head.read()) == ("4711", b"")
+    connection.request("DELETE", "/")
+    gone = connection.getresponse()
+    assert (gone.status, gone.read()) == (204, b"")
+    assert connection.sock is sock, "all of it on one connection"
+    connection.close()
+    assert server.arrived == [b"content"]
+    assert server.headers[0]["Authorization"] == "Bearer t"
+    assert server.headers[0]["X-Mine"] == "yes"
+    assert [(each.method, each.status, each.fault) for each in proxy.exchanges] == [
+        ("POST", 201, None), ("GET", 200, None), ("HEAD", 200, None), ("DELETE", 204, None),
+    ]  # fmt: skip
+
+
+def test_a_body_in_chunks_arrives_whole(server: Remembering, proxy: FaultProxy) -> None:
+    parts = urlsplit(proxy.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG)
+    connection.request("POST", "/", iter([b"one ", b"two"]), encode_chunked=True)
+    assert connection.getresponse().status == 201
+    connection.close()
+    assert server.arrived == [b"one two"]
+
+
+def test_a_wish_to_speak_another_protocol_stays_at_the_proxy(server: Remembering, proxy: FaultProxy) -> None:
+    """Java's client asks for HTTP/2 in every request; servers complain of it."""
+    connections = Connections(proxy.url, timeout=LONG)
+    connections.send("POST", "/", b"", {"Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAA", "Connection": "Upgrade"})
+    connections.close()
+    assert not {"Upgrade", "HTTP2-Settings"} & set(server.headers[0])
+
+
+def test_no_header_is_kept(proxy: FaultProxy) -> None:
+    connections = Connections(proxy.url, timeout=LONG)
+    connections.send("POST", "/", b"", {"Authorization": "Bearer hush"})
+    connections.close()
+    assert "hush" not in repr(proxy.exchanges)
+
+
+def test_where_nobody_listens_the_client_is_hung_up_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with FaultProxy(f"http://127.0.0.1:{port}") as proxy:
+        assert post(proxy.url) == "broken"
+        assert proxy.exchanges[0].status is None
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen", "reached"),
+    [
+        (Fault.DROP_REQUEST, "broken", 0),
+        (Fault.DROP_RESPONSE, "broken", 1),
+        (Fault.DUPLICATE, (201, b'{"number": 1}'), 2),
+        (Fault.BUSY, 429, 0),
+        (Fault.UNAVAILABLE, 503, 0),
+        (Fault.UNAVAILABLE_LANDED, 503, 1),
+    ],
+)
+def test_a_fault_does_what_it_says_and_the_next_request_is_unharmed(
+    server: Remembering, proxy: FaultProxy, fault: Fault, seen: object, reached: int
+) -> None:
+    proxy.next(fault)
+    told = post(proxy.url, b"first")
+    assert seen == (told[0] if isinstance(seen, int) else told)
+    assert server.arrived == [b"first"] * reached
+    exchange = proxy.exchanges[0]
+    assert (exchange.fault, exchange.reached, exchange.status) == (fault, reached, 201 if reached else None)
+    lost = fault in (Fault.DROP_RESPONSE, Fault.UNAVAILABLE_LANDED)
+    assert exchange.lost == (b'{"number": 1}' if lost else None)
+    assert proxy.counts() == {fault: 1}
+    assert post(proxy.url, b"second") == (201, json.dumps({"number": reached + 1}).encode())
+
+
+def test_a_refusal_of_the_proxy_is_one_of_the_delta_api(proxy: FaultProxy) -> None:
+    proxy.next(Fault.BUSY)
+    told = post(proxy.url)
+    assert not isinstance(told, str)
+    error = json.loads(told[1])["error"]
+    assert (error["code"], error["type"]) == (429, "ResourceExhaustedException")
+
+
+def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembering, proxy: FaultProxy) -> None:
+    match = Match(method="POST", body="a")
+    proxy.next(Fault.DELAY, match=match)
+    with ThreadPoolExecutor(1) as pool:
+        delayed = pool.submit(post, proxy.url, b"late commit a")
+        proxy.await_delayed()
+        assert post(proxy.url, b"other") == (201, b'{"number": 1}'), "is none of its kind"
+        assert post(proxy.url, b"taken") == (409, b'{"number": 2}'), "was refused, and none of its kind"
+        assert not delayed.done()
+        assert post(proxy.url, b"another commit a") == (201, b'{"number": 3}')
+        assert delayed.result(LONG) == (201, b'{"number": 4}')
+    assert server.arrived == [b"other", b"taken", b"another commit a", b"late commit a"]
+    late = proxy.await_exchange(lambda each: each.fault is Fault.DELAY)
+    assert late.overtaken
+
+
+def test_a_request_that_nobody_overtakes_goes_on_in_the_end(server: Remembering) -> None:
+    with FaultProxy(server.url, patience=0.01) as proxy:
+        proxy.next(Fault.DELAY)
+        assert post(proxy.url) == (201, b'{"number": 1}')
+        assert not proxy.exchanges[0].overtaken
+
+
+def test_closing_lets_delayed_requests_go(server: Remembering) -> None:
+    proxy = FaultProxy(server.url, patience=LONG)
+    proxy.next(Fault.DELAY)
+    with ThreadPoolExecutor(1) as pool:
+        delayed = pool.submit(post, proxy.url)
+        proxy.await_delayed()
+        proxy.close()
+        assert delayed.result(LONG) in ("broken", (201, b'{"number": 1}'))
+    proxy.close()
+
+
+# Which requests
+
+
+def test_faults_on_demand_come_in_order_and_only_to_what_matches(server: Remembering, proxy: FaultProxy) -> None:
+    proxy.next(Fault.UNAVAILABLE, Fault.BUSY, match=Match(path="^/orders"))
+    proxy.next(Fault.DROP_REQUEST, match=Match(body="secret"))
+    told = [
+        post(proxy.url, b"x", "/lines"), post(proxy.url), post(proxy.url, b"a secret", "/lines"), post(proxy.url),
+        post(proxy.url, b"a secret"),
+    ]  # fmt: skip
+    assert [each if isinstance(each, str) else each[0] for each in told] == [201, 503, "broken", 429, 201]
+    assert server.arrived == [b"x", b"a secret"]
+
+
+def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
+    def statuses(seed: int) -> list[object]:
+        shares = {Fault.BUSY: 0.3, Fault.UNAVAILABLE: 0.3}
+        with FaultProxy(server.url, plan=Plan(seed=seed, shares=shares, match=Match(method="POST"))) as proxy:
+            told = [post(proxy.url) for _ in range(30)]
+            assert proxy.counts().total() == sum(each[0] != 201 for each in told)
+        return [each[0] for each in told]
+
+    assert statuses(7) == statuses(7)
+    assert set(statuses(7)) == {201, 429, 503}
+    assert statuses(7) != statuses(8)
+
+
+def test_a_plan_has_about_the_shares_that_were_asked_for() -> None:
+    plan = Plan(seed=1, shares={Fault.DROP_RESPONSE: 0.1, Fault.DELAY: 0.2})
+    drawn = [plan.fault_of(number) for number in range(2000)]
+    assert 150 < drawn.count(Fault.DROP_RESPONSE) < 250
+    assert 340 < drawn.count(Fault.DELAY) < 460
+    assert set(drawn) == {None, Fault.DROP_RESPONSE, Fault.DELAY}
+
+
+@pytest.mark.parametrize("shares", [{Fault.BUSY: 0.6, Fault.DELAY: 0.5}, {Fault.BUSY: -0.1}])
+def test_shares_that_are_none_are_refused(shares: dict[Fault, float]) -> None:
+    with pytest.raises(ValueError, match="together at most 1"):
+        Plan(seed=0, shares=shares)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="no URL of a server"):
+        FaultProxy(url)
+
+
+def test_it_listens_on_this_machine_only(server: Remembering) -> None:
+    with pytest.raises(ValueError, match="other machines"):
+        FaultProxy(server.url, host="0.0.0.0")
+
+
+# For the kit
+
+
+def test_what_an_answer_would_have_been_is_known_where_it_was_lost(server: Remembering) -> None:
+    lossy = LossyConnections(server.url, timeout=LONG)
+    assert lossy.send("POST", "/", b"first") == (201, b'{"number": 1}')
+    assert lossy.send("POST", "/", b"taken") == (409, b'{"number": 2}')
+    lossy.close()
+    assert server.arrived == [b"first", b"taken"]
+
+
+def test_nothing_was_lost_where_nothing_was_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    lossy = LossyConnections(f"http://127.0.0.1:{port}", timeout=LONG)
+    with pytest.raises(BrokenError):
+        lossy.send("POST", "/", b"first")
+    lossy.close()
+
+
+# The command
+
+
+@pytest.mark.processes
+def test_the_command_tells_its_url_and_at_its_end_what_happened(server: Remembering) -> None:
+    command = [sys.executable, "-m", "conformance.proxy", server.url, "--share", "503-landed=1", "--path", "^/orders"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        told = [post(url), post(url, b"y", "/lines")]
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(process.stdout.read()) == {"faults": {"503-landed": 1}}
+    assert process.returncode == 0
+    assert [each[0] for each in told] == [503, 201]
+    assert server.arrived == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nowhere"], ["http://127.0.0.1:1", "--share", "503=2"], ["http://127.0.0.1:1", "--port", "99999"]]
+)
+def test_the_command_refuses_what_it_cannot_do(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("python -m conformance.proxy: ")
+
+
+def test_the_command_knows_its_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["http://127.0.0.1:1", "--share", "rain=1"])
+    assert ended.value.code == 2
+    assert "'rain=1' is no share of a fault" in capsys.readouterr().err
