@@ -35,6 +35,7 @@ from refimpl.commits import (
     Outcome,
     Proposal,
     Ratified,
+    Rejected,
     StagedProposal,
     is_attempt_id,
 )
@@ -113,6 +114,10 @@ class LocalOwner:
             )
         return found
 
+    def describe(self, reference: str | Path) -> TableDescription:
+        """The table as a catalog tells of it, from one read state. Errors as of `resolve`."""
+        return requests.describe(self._context, lambda view: self._find(view, reference))
+
     def tables(self) -> list[ResolvedTable]:
         with self.ledger.read() as view:
             live = [t for t in view.tables() if t.state is TableState.ACTIVE]
@@ -152,6 +157,14 @@ class LocalOwner:
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        outcome = self.commit_on(table_id, version, proposal, None)
+        assert not isinstance(outcome, TermsRefused)
+        return outcome
+
+    def commit_on(
+        self, table_id: str, version: Version, proposal: Proposal, terms: Terms | None
+    ) -> Outcome | TermsRefused:
+        """`commit`, if the terms hold; what they change is changed in the commit's own transaction."""
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw
@@ -159,7 +172,7 @@ class LocalOwner:
         try:
             examined = self._examined(place, version, proposal)
             with self._context.lock():
-                outcome, due = self._decided(place, examined)
+                outcome, due = self._decided(place, examined, terms)
         except (OutcomeUnknown, OSError) as error:
             raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
         if due:
@@ -180,12 +193,24 @@ class LocalOwner:
             return decide.unread(version, proposal, None)
         return decide.examine(place.feature, version, proposal, content)
 
-    def _decided(self, place: TableRecord, examined: Examined) -> tuple[Outcome, bool]:
+    def change(self, table_id: str, terms: Terms) -> TermsRefused | Rejected | None:
+        """Carry out terms that come without a commit."""
+        with disk_errors("change a table"), self._context.lock(), self._context.changing(table_id) as (writer, table):
+            return requests.change(self._context, writer, table, terms)
+
+    def _decided(
+        self, place: TableRecord, examined: Examined, terms: Terms | None
+    ) -> tuple[Outcome | TermsRefused, bool]:
         """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill."""
         context = self._context
         promise: Promise | None = None
         with context.changing(place.table_id) as (writer, table):
-            verdict = self._judge(writer, table, examined)
+            verdict: decide.Ratify | Outcome | TermsRefused
+            if terms is None:
+                verdict = self._judge(writer, table, examined)
+            else:
+                verdict = self._judge(writer, requests.with_report(table, terms), examined)
+                verdict = requests.judged(writer, table, examined, terms, verdict, context.log(table))
             if isinstance(verdict, Conflict):
                 verdict = self._lost_race(writer, table, examined, verdict)
             if not isinstance(verdict, decide.Ratify):
@@ -196,6 +221,8 @@ class LocalOwner:
                 writer.add_promise(table, promise)
             else:
                 self._record_lost(writer)
+                if terms is not None:
+                    table = requests.carry_out(writer, table, terms, examined, context.now)
                 commit = writer.ratify(table, examined, way, context.now, published=False)
         if promise is None:
             every = table.policy.backfill_every

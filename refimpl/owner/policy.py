@@ -118,7 +118,7 @@ def conf_flaw(conf: str | None) -> Rejected | None:
             reason=RejectionReason.INCONSISTENT_TABLE,
             detail=f"commitOwnerConf is not a JSON map of strings to strings: {error}",
         )
-    secrets = sorted(key for key in entries if _names_a_secret(key))
+    secrets = sorted(key for key in entries if names_a_secret(key))
     if secrets:
         return Rejected(
             reason=RejectionReason.SECRET_IN_CONF,
@@ -127,6 +127,7 @@ def conf_flaw(conf: str | None) -> Rejected | None:
     return None
 
 
-def _names_a_secret(key: str) -> bool:
+def names_a_secret(key: str) -> bool:
+    """Whether a property of this name would hold a secret; see `SECRET_KEYS`."""
     bare = _AZURE_ACCOUNT.sub("", key.lower())
     return re.sub(r"[^a-z0-9]", "", bare).endswith(SECRET_KEYS)

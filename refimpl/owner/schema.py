@@ -79,6 +79,11 @@ MIGRATIONS: Final = (
         PRIMARY KEY (table_key, version, attempt)
     ) WITHOUT ROWID;
     """,
+    """
+    -- Properties that a catalog was told and the log does not have: a JSON map of strings. Whatever else a catalog
+    -- tells of a table is in its protocol and metadata above.
+    ALTER TABLE tables ADD COLUMN catalog_properties TEXT;
+    """,
 )
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -172,6 +172,11 @@ class View:
             return None
         return msgspec.json.decode(row[0], type=Protocol), msgspec.json.decode(row[1], type=Metadata)
 
+    def catalog_properties(self, key: int) -> dict[str, str]:
+        """What a catalog was told of the table's properties that its log does not have."""
+        row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
+        return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
+
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
         """What became of an attempt that was decided, or None."""
         row = self._db.execute(ATTEMPT, (table.key, attempt, table.table_id, attempt)).fetchone()
@@ -249,6 +254,9 @@ class Writer(View):
 
     def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
         self._set(table, "policy", _policy_text(policy))
+
+    def set_catalog_properties(self, table: TableRecord, properties: dict[str, str]) -> None:
+        self._set(table, "catalog_properties", msgspec.json.encode(properties).decode() if properties else None)
 
     def halt(self, table: TableRecord, why: str | None) -> None:
         """Refuse commits from now on, or (None) take them again."""

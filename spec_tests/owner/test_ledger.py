@@ -155,7 +155,8 @@ def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> No
     database.execute("DELETE FROM owner").fetchall()
     shared = [row[0] for row in database.execute("SELECT name FROM main.sqlite_schema WHERE type = 'table'")]
     for name in shared:
-        database.execute(f"INSERT INTO main.{name} SELECT * FROM newer.{name}").fetchall()
+        columns = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({name})"))
+        database.execute(f"INSERT INTO main.{name}({columns}) SELECT {columns} FROM newer.{name}").fetchall()
     database.close()
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,215 @@
+"""What a catalog's request asks besides the commit itself, judged and stored in the commit's own transaction.
+
+delta-facts section 5: one request may commit, report how far the log is published, demand an etag and change
+properties; all of it happens or none. The order in which it is judged is the server's contract: a replay and a
+lost race are answered before any of this is looked at, because a loser's report and etag are naturally stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+
+from refimpl import log_path
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import ResolvedTable
+from refimpl.commits import Conflict, Outcome, Ratified, Rejected, VersionGap
+from refimpl.errors import InvalidRequestError
+from refimpl.log_path import Version
+from refimpl.log_store import LogStore
+from refimpl.owner import policy
+from refimpl.owner.backfill import same_actions
+from refimpl.owner.context import Context, stored_commits
+from refimpl.owner.decide import Ratify, not_accepting
+from refimpl.owner.records import Examined, TableRecord
+from refimpl.owner.statements import View, Writer
+
+
+def _agrees(_protocol: Protocol, _metadata: Metadata) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What must hold, and what else shall change, when a request is carried out."""
+
+    etag: str | None = None
+    """The table's metadata must still be what it was under this etag."""
+    published_through: Version | None = None
+    """The client reports every version up to here as published."""
+    properties: Mapping[str, str | None] = field(default_factory=dict)
+    """Properties to set, or (None) to remove. Those of the log are the log's: they can only be confirmed."""
+    contradiction: Callable[[Protocol, Metadata], str | None] = _agrees
+    """What the request says of the table that the log does not say, once the commit is in it."""
+
+
+class Requirement(Enum):
+    """Which of the terms does not hold."""
+
+    PUBLISHED = "published"
+    ETAG = "etag"
+    METADATA = "metadata"
+
+
+class TermsRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms do not hold, and nothing was changed."""
+
+    requirement: Requirement
+    detail: str
+
+
+class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a catalog tells of a table, from one read state. Times in ms since the epoch."""
+
+    table: ResolvedTable
+    protocol: Protocol
+    metadata: Metadata
+    catalog_properties: dict[str, str]
+    """Properties that the catalog was told and the log does not have."""
+    etag: str
+    created_at: int
+    updated_at: int
+    in_commit_timestamp: int
+
+
+def etag_of(protocol: Protocol, metadata: Metadata, catalog_properties: Mapping[str, str]) -> str:
+    """Changes with the metadata and only with it, so it is derived and not stored."""
+    content = msgspec.json.encode([protocol, metadata, dict(catalog_properties)], order="sorted")
+    return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
+
+
+def describe(context: Context, find: Callable[[View], TableRecord]) -> TableDescription:
+    """The table that `find` finds. `InvalidRequestError` while it has no version 0."""
+    with context.ledger.read() as view:
+        table = find(view)
+        answer = stored_commits(view, table, None, None)
+        current = view.protocol_and_metadata(table.key)
+        extra = view.catalog_properties(table.key)
+        newest = () if table.latest is None else view.commits(table, table.latest, table.latest)
+    if current is None or not newest:
+        raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
+    return TableDescription(
+        table=context.resolved(table, answer),
+        protocol=current[0],
+        metadata=current[1],
+        catalog_properties=extra,
+        etag=etag_of(*current, extra),
+        created_at=table.created_at,
+        updated_at=newest[0].ratified_at,
+        in_commit_timestamp=newest[0].in_commit_timestamp,
+    )
+
+
+def with_report(table: TableRecord, terms: Terms) -> TableRecord:
+    """The table as it will be once the report is taken: the commit of the same request has the room it makes."""
+    through = terms.published_through
+    if through is None or table.latest is None or not table.first_unbackfilled <= through <= table.latest:
+        return table
+    return msgspec.structs.replace(table, backfilled=through)
+
+
+def judged(
+    writer: Writer,
+    table: TableRecord,
+    examined: Examined,
+    terms: Terms,
+    verdict: Ratify | Outcome,
+    log: LogStore,
+) -> Ratify | Outcome | TermsRefused:
+    """The verdict on a commit, or what its terms lack. A landed attempt, a lost race and a gap come first."""
+    if isinstance(verdict, Ratified | Conflict | VersionGap):
+        return verdict
+    return refusal(writer, table, terms, log, examined) or verdict
+
+
+def refusal(
+    writer: Writer, table: TableRecord, terms: Terms, log: LogStore, examined: Examined | None
+) -> TermsRefused | None:
+    """The first of the terms that does not hold: the report, the etag, then what is said of the metadata."""
+    flaw = _report_flaw(writer, table, terms, log)
+    if flaw is not None:
+        return TermsRefused(requirement=Requirement.PUBLISHED, detail=flaw)
+    current = writer.protocol_and_metadata(table.key)
+    if current is None:
+        return None
+    extra = writer.catalog_properties(table.key)
+    found = etag_of(*current, extra)
+    if terms.etag is not None and terms.etag != found:
+        return TermsRefused(
+            requirement=Requirement.ETAG,
+            detail=f"assert-etag failed: expected {terms.etag} but {table.label} has {found}; load it again",
+        )
+    protocol = (examined and examined.protocol) or current[0]
+    metadata = (examined and examined.metadata) or current[1]
+    flaw = terms.contradiction(protocol, metadata) or _property_flaw(terms, metadata)
+    return None if flaw is None else TermsRefused(requirement=Requirement.METADATA, detail=flaw)
+
+
+def change(context: Context, writer: Writer, table: TableRecord, terms: Terms) -> TermsRefused | Rejected | None:
+    """Carry out terms that come without a commit, or say what they lack."""
+    refused = not_accepting(table) or refusal(writer, table, terms, context.log(table), None)
+    if refused is None:
+        carry_out(writer, table, terms, None, context.now)
+    return refused
+
+
+def carry_out(writer: Writer, table: TableRecord, terms: Terms, examined: Examined | None, now: int) -> TableRecord:
+    """Store what the terms change; the table as it is then. To be called before the commit is ratified, in its
+    transaction."""
+    through = terms.published_through
+    if through is not None and through >= table.first_unbackfilled:
+        writer.mark_published(table, through, now)
+    metadata = examined.metadata if examined is not None else None
+    if not terms.properties and metadata is None:
+        return with_report(table, terms)
+    current = writer.protocol_and_metadata(table.key)
+    configuration = (metadata or (current and current[1]) or Metadata(id="", schema_string="")).configuration
+    before = writer.catalog_properties(table.key)
+    wanted = {key: value for key, value in {**before, **terms.properties}.items() if value is not None}
+    after = {key: value for key, value in wanted.items() if key not in configuration}
+    if after != before:
+        writer.set_catalog_properties(table, after)
+    return with_report(table, terms)
+
+
+def _report_flaw(writer: Writer, table: TableRecord, terms: Terms, log: LogStore) -> str | None:
+    """Why a commit must not be forgotten yet: its `<v>.json` is not there, or holds something else.
+
+    catalog-managed, "Publishing Commits". What is there was written by a client: it is made durable here, before
+    the ledger forgets the bytes.
+    """
+    through = terms.published_through
+    if through is None:
+        return None
+    if table.latest is None or through > table.latest:
+        return f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+    for version in range(table.first_unbackfilled, through + 1):
+        details = writer.commit_details(table, version)
+        name = log_path.commit(version)
+        try:
+            content = log.read(name)
+        except FileNotFoundError:
+            return f"version {version} of {table.label} is not published: {name} is not there; publish it, then report"
+        commit, digest, _ = details if details is not None else (None, b"", None)
+        same = hashlib.sha256(content).digest() == digest
+        if not same and (commit is None or commit.content is None or not same_actions(content, commit.content)):
+            return f"{name} of {table.label} does not hold what was ratified as version {version}; run verify"
+        log.make_durable(name)
+    return None
+
+
+def _property_flaw(terms: Terms, metadata: Metadata) -> str | None:
+    for key, value in terms.properties.items():
+        found = metadata.configuration.get(key)
+        if found is not None and found != value:
+            return (
+                f"the property {key} is {found!r} in the log, and the request says {value!r}; change it by a commit "
+                f"with a metaData action"
+            )
+        if found is None and value is not None and policy.names_a_secret(key):
+            return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
+    return None
