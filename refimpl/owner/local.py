@@ -51,6 +51,7 @@ from refimpl.errors import (
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
 from refimpl.owner import creation, decide, ownership, policy
+from refimpl.owner import terms as requests
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, disk_errors, stored_commits
 from refimpl.owner.ledger import Ledger
