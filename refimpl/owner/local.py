@@ -58,6 +58,7 @@ from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
+from refimpl.owner.terms import TableDescription, Terms, TermsRefused
 from refimpl.table_feature import TableFeature, Way
 
 OWNER_FOLDER = "_owner"
