@@ -119,7 +119,7 @@ def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
         early = s.commit(table, table.versions + 1, client="hasty")
         s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the version before is missing")
         last = table.versions - 1
-        told = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=last))
+        told = s.ask_to_backfill(table, last)
         if s.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported):
             continue
         s.require(

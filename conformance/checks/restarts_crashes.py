@@ -19,6 +19,8 @@ from conformance.scenario.ownership import crash, restart
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
+COMMITS_OF_A_BACKFILL = 4
+"""An owner that publishes several commits at once has done so after as many."""
 
 
 def points(s: Scenario) -> Iterator[tuple[int, str]]:
@@ -115,6 +117,33 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> N
     goes_on(s, table, "other")
 
 
+@check(Family.RESTARTS, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-DURABLE-01",
+       "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", needs=DEADLY,
+       ways=("staged", "inline"))  # fmt: skip
+def a_commit_that_starts_a_backfill_and_is_interrupted_landed_or_did_not(s: Scenario) -> None:
+    """The table is one that the owner publishes by itself: some of its commits start a backfill. The owner dies in one
+    of them, at each point that it gets to. What is visible when it is back is ratified, and is nobody else's."""
+    table = s.create(backfill="subject")
+    for _, point in points(s):
+        told = _commits_until_it_dies(s, table, point)
+        if told is not None:
+            _landed_or_not(s, table, told, point)
+
+
+def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Told | None:
+    """The commit in which it died; None if it never gets to that point, which nothing waits for any more then."""
+    crash(s, point)
+    for _ in range(COMMITS_OF_A_BACKFILL):
+        told = s.commit(table)
+        if isinstance(told.answer, m.Unknown):
+            restart(s)
+            return told
+        if isinstance(told.answer, m.Ratified):
+            table.versions += 1
+    restart(s)
+    return None
+
+
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", needs=DEADLY,
        ways=("staged", "inline"))  # fmt: skip
 def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> None:
@@ -131,8 +160,9 @@ def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> N
 
 
 def _finished(s: Scenario, table: TableHandle, sent: Sequence[Told], told: Told, point: str) -> None:
+    assert isinstance(told.request, m.BackfillToVersion)
     whole(s, table, "PROFILE-DURABLE-01")
-    again = s.ask("publisher", told.request)
+    again = s.ask_to_backfill(table, told.request.version)
     log = s.published(table)
     for each in sent:
         assert isinstance(each.request, m.Commit)

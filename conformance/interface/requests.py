@@ -165,8 +165,8 @@ class Remove(_Request, frozen=True, kw_only=True):
 
 
 class Crash(_Request, frozen=True, kw_only=True):
-    """Die at once, without cleaning up, or (`point`) when the named crash point is reached next.
-    Profile `harness-control`."""
+    """Die at once, without cleaning up, or (`point`) when the named crash point is reached next: of two points that are
+    named the later one counts, and after a restart none. Profile `harness-control`."""
 
     point: str | None = None
 

@@ -100,6 +100,18 @@ class PublishesAtOnce(ModelOwner):
         return answer
 
 
+@good()
+class BackfillsLater(ModelOwner):
+    """The first request to publish some more is refused for now, and succeeds when it is sent again."""
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        refused: set[m.BackfillToVersion] = self.__dict__.setdefault("_refused", set())
+        if request.table not in self.tables or request in refused:
+            return super().backfill_to_version(client, request)
+        refused.add(request)
+        return m.Rejected(reason="too busy to publish", retryable=True)
+
+
 @good("FREE-BACKFILL-01")
 class BackfillsEverything(ModelOwner):
     """Asked to backfill up to some version it backfills all that there is."""

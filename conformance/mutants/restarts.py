@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.models.owner import Commit, ModelOwner, OwnedTable
+from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable
 from conformance.mutants.registry import mutant
 
 
@@ -158,6 +160,44 @@ class OneCommitIsTwoWrites(ModelOwner):
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
         self._save(table)
         return m.Ratified(version=request.version)
+
+
+class _PublishesBeforeItRecords(ModelOwner):
+    """The commit that makes it publish is published before it is written down: who dies in between has a version in
+    the log that it does not know, and hands out again. `mode`: of the tables that it does so for."""
+
+    mode = "subject"
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        if table.way == "direct" or table.backfill != self.mode:
+            return super()._ratify(table, request, staged)
+        actions = request.actions if table.way == "inline" else None
+        table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
+        if self.mode != "subject" or request.version % 3 == 2:
+            for version in sorted(table.unbackfilled):
+                with suppress(NotPublished):
+                    self._publish(table, version)
+            self._reach("after-publish")
+        self._record(table, request.version, request.attempt)
+        return m.Ratified(version=request.version)
+
+    def _notice(self, table: OwnedTable) -> None:
+        """Nobody but itself publishes, it thinks."""
+        if table.way == "direct":
+            super()._notice(table)
+
+
+@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
+class PublishesItsOwnBackfillTooEarly(_PublishesBeforeItRecords):
+    """A table whose backfills are its own: the commit that starts one is published before it is durably recorded. It
+    dies in between, and ratifies somebody else's commit as the version that everybody can read."""
+
+
+@mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
+class PublishesBeforeItRecords(_PublishesBeforeItRecords):
+    """Every commit is published before it is durably recorded; it dies in between, and ratifies the version twice."""
+
+    mode = "on-request"
 
 
 @mutant("PROFILE-DURABLE-03")

@@ -157,7 +157,7 @@ def given_back(s: Scenario, table: TableHandle, told: Told) -> None:
 def _published_later(s: Scenario, table: TableHandle, told: Told, version: int) -> str:
     """Until then nobody can write the table, neither through the owner nor through the filesystem."""
     for _ in range(TRIES):
-        asked = s.ask("publisher", m.BackfillToVersion(table=table.reference, version=version))
+        asked = s.ask_to_backfill(table, version)
         content = s.published(table).get(version)
         if content is not None:
             return content

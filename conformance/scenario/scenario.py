@@ -292,10 +292,19 @@ class Scenario:
         told = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
         return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
+    def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
+        """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then nobody knows what the
+        subject does, and the scenario is inconclusive."""
+        for _ in range(TRIES):
+            told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+            if not isinstance(told.answer, m.Rejected) or not told.answer.retryable:
+                return told
+        raise Inconclusive(f"operation {told.number}: {TRIES} times refused for now: {in_words(told.answer)}")
+
     def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
         """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
         themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
-        told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+        told = self.ask_to_backfill(table, version, client)
         if self.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
             raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
         self.expect(told, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
