@@ -25,11 +25,22 @@ class ProfilesDependOnTheMoment(ModelOwner):
 
 
 @mutant("PROFILE-CORE-02")
-class ContentsAreNotTold(ModelOwner):
-    """A look at the log shows names and sizes; contents are left out although they were asked for."""
+class ContentsAreToldOnce(ModelOwner):
+    """A look at the log leaves out the contents that an earlier look has shown, although they were asked for."""
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
-        return super().observe(client, m.Observe(table=request.table, contents=False))
+        answer = super().observe(client, request)
+        shown: set[tuple[str, str]] = self.__dict__.setdefault("_shown", set())
+        if not isinstance(answer, m.Observation) or not request.contents:
+            return answer
+        known, names = set(shown), {(request.table, file.name) for file in answer.files}
+        shown |= names
+        return m.Observation(
+            files=tuple(
+                msgspec.structs.replace(file, content=None) if (request.table, file.name) in known else file
+                for file in answer.files
+            )
+        )
 
 
 @mutant("PROFILE-CORE-02")

@@ -3,6 +3,7 @@
     python -m spec_tests.conformance.teeth [--mutants PATTERN] [--json]     every bad subject, and what finds it
     python -m spec_tests.conformance.teeth --clean N [--examples] [--json]  N generated scenarios on good subjects
     python -m spec_tests.conformance.teeth --figures [--clean N]            the three figures
+    python -m spec_tests.conformance.teeth --plain [PATTERN] [--json]       what a run without options says of each
 
 Exit code 1 if a bad subject survives, is found only by requirements that it does not violate, or cannot start; if a
 good one is accused; or if a figure is not what it should be.
@@ -23,7 +24,7 @@ from conformance.generated.generation import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import Layer, Verdict
 from conformance.running.plan import case_seed
-from spec_tests.conformance import kills
+from spec_tests.conformance import kills, plain
 from spec_tests.conformance.kills import Fate, Kill
 
 CLEAN = 10_000
@@ -104,8 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clean", type=int, metavar="N", help="N generated scenarios on good subjects")
     parser.add_argument("--examples", action="store_true", help="with --clean: all examples too")
     parser.add_argument("--figures", action="store_true", help="the three figures")
+    parser.add_argument(
+        "--plain", nargs="?", const="*", metavar="PATTERN",
+        help="what `run good:ID` and `run mutant:ID` say without any option",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.plain is not None:
+        return _plain(options.plain, as_json=options.json)
     if options.figures:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
@@ -136,6 +143,26 @@ def _line(kill: Kill) -> str:
     if kill.fate is Fate.KILLED:
         return f"{kill.mutant:45} {kill.requirement:20} {kill.operations:4} operations  {kill.layer:8} {kill.case}"
     return f"{kill.mutant:45} {kill.fate.upper()}  {kill.note[:600]}"
+
+
+def _plain(pattern: str, *, as_json: bool) -> int:
+    found = []
+    for each in plain.all_plain(pattern):
+        found.append(each)
+        if not as_json:
+            verdict = "right" if each.right else "WRONG"
+            print(
+                f"{verdict} {each.subject:45} exit {each.exit_code}  {each.seconds:5.1f} s  {each.note[:200]}",
+                flush=True,
+            )
+    right = sum(each.right for each in found)
+    if as_json:
+        print(json.dumps({"right": right, "subjects": [asdict(each) for each in found]}, indent=2))
+    elif not found:
+        print(f"no subject is called {pattern!r}", file=sys.stderr)
+    else:
+        print(f"{right} of {len(found)} runs without options come to the right verdict")
+    return 0 if found and right == len(found) else 1
 
 
 def _clean(scenarios: int, *, examples: bool, as_json: bool) -> int:
