@@ -146,10 +146,11 @@ class Scenario:
         return self._ended(number, request, answer)
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
-        """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been."""
+        """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been. A
+        transport that can lose it on the wire does, so that the subject sees a client that hung up."""
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
         self.recording.fault("lost answer", client)
-        answer = self.subject.ask(client, request)
+        answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
         self.recording.lost(number, "the answer was lost")
         self.looked = None
         return Told(number=number, request=request, answer=answer)
