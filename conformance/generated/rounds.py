@@ -18,6 +18,7 @@ import msgspec
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.named import Here
 from conformance.adapters.stdio import StdioSubject
+from conformance.adapters.uc.subject import UcSubject
 from conformance.adapters.subject import AdapterError, Subject
 from conformance.checks.registry import Check, Variant, applies
 from conformance.generated import shrinking
@@ -104,7 +105,7 @@ def at_once(subject: Subject) -> Subject | None:
     """The subject as several clients can ask it at the same time; None if there is no way."""
     if isinstance(subject, Here):
         return subject.beside()
-    return subject if isinstance(subject, StdioSubject | HttpSubject) else None
+    return subject if isinstance(subject, StdioSubject | HttpSubject | UcSubject) else None
 
 
 @contextlib.contextmanager

@@ -153,7 +153,7 @@ def demand_same(before: Identity, after: Identity) -> None:
 
 def is_remote(subject: str) -> bool:
     """Whether all workers, and all runs, ask one and the same process, which is not the kit's to start."""
-    return subject.startswith(("http:", "https:"))
+    return subject.startswith(("http:", "https:", "uc:"))
 
 
 def check_named(name: str) -> Check:

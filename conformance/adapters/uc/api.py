@@ -1,0 +1,205 @@
+"""The calls of the Delta API, and what their answers mean. Nothing here knows of the kit's questions.
+
+A status of 5xx, a broken connection and a silence say nothing of what happened: `UnansweredError`. Everything else
+that the API has is a value; what it does not have is an `AdapterError`, for no verdict is possible on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from conformance.adapters import wire
+from conformance.adapters.connections import BrokenError, NoConnectionError
+from conformance.adapters.subject import AdapterError
+from conformance.adapters.uc.address import TOKEN_VARIABLE, Address
+
+T = TypeVar("T")
+
+
+class UnansweredError(Exception):
+    """Nobody knows whether the server did what it was asked."""
+
+
+class Transport(Protocol):
+    """What requests are sent with."""
+
+    def send(
+        self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]: ...
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """As it is in the API. Fields that nobody here looks at are left out."""
+
+
+class ApiCommit(_Document, frozen=True, kw_only=True):
+    version: int
+    timestamp: int
+    file_name: str
+    file_size: int
+    file_modification_timestamp: int
+
+
+class TableMetadata(_Document, frozen=True, kw_only=True):
+    table_uuid: str
+    location: str
+    etag: str | None = None
+    columns: dict[str, Any] | None = None
+    partition_columns: tuple[str, ...] | None = None
+    properties: dict[str, str | None] | None = None
+
+
+class Loaded(_Document, frozen=True, kw_only=True):
+    """A table, as it is resolved."""
+
+    metadata: TableMetadata
+    commits: tuple[ApiCommit, ...] | None = None
+    latest_table_version: int | None = None
+
+    @property
+    def latest(self) -> int | None:
+        """None: no version is ratified."""
+        return None if self.latest_table_version in (None, -1) else self.latest_table_version
+
+    @property
+    def unpublished(self) -> tuple[ApiCommit, ...]:
+        """The commits that the server stores, oldest first."""
+        return tuple(sorted(self.commits or (), key=lambda commit: commit.version))
+
+
+class RequiredProtocol(_Document, frozen=True, kw_only=True):
+    min_reader_version: int | None = None
+    min_writer_version: int | None = None
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+class Staged(_Document, frozen=True, kw_only=True):
+    """A place for a new table."""
+
+    table_id: str
+    location: str
+    required_protocol: RequiredProtocol = RequiredProtocol()
+    required_properties: dict[str, str | None] = {}  # msgspec copies it
+
+
+class Config(_Document, frozen=True, kw_only=True):
+    protocol_version: str
+
+
+class _Error(msgspec.Struct, frozen=True, kw_only=True):
+    type: str = ""
+    message: str | None = ""
+
+
+class _ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    error: _Error
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """The server did not do it, and says so."""
+
+    status: int
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.type}: {self.message}"
+
+
+REFUSALS: Final = (400, 404, 409, 429)
+
+
+class DeltaApi:
+    """One schema. `reads` sends questions, `changes` whatever changes something. Safe for threads if they are."""
+
+    def __init__(self, address: Address, reads: Transport, changes: Transport) -> None:
+        self._address = address
+        self._reads = reads
+        self._changes = changes
+        self._headers = {"Accept": "application/json"}
+        if address.token is not None:
+            self._headers["Authorization"] = f"Bearer {address.token}"
+
+    def config(self) -> Config:
+        """Raises `AdapterError` where there is no such catalog, `NoConnectionError` where there is nobody."""
+        found = self._asked("GET", self._address.config, Config)
+        if isinstance(found, Refused):
+            raise AdapterError(
+                f"there is no Delta API for the catalog {self._address.catalog!r} at {self._address.server}: {found}"
+            )
+        return found
+
+    def load(self, table: str) -> Loaded | Refused:
+        return self._asked("GET", self._table(table), Loaded)
+
+    def stage(self, table: str) -> Staged | Refused:
+        """A place for a table of that name. The name is nobody's until `create`."""
+        return self._asked("POST", f"{self._address.schema_path}/staging-tables", Staged, {"name": table})
+
+    def create(self, table: Mapping[str, Any]) -> Loaded | Refused:
+        return self._asked("POST", self._address.tables, Loaded, table)
+
+    def update(self, table: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]) -> Refused | None:
+        """None: all of it is done. What the answer tells beside that is the table's state, and not needed."""
+        body = {"requirements": requirements, "updates": updates}
+        answer = self._asked("POST", self._table(table), Loaded, body)
+        return answer if isinstance(answer, Refused) else None
+
+    def drop(self, table: str) -> Refused | None:
+        return self._asked("DELETE", self._table(table), None)
+
+    def _table(self, table: str) -> str:
+        return f"{self._address.tables}/{quote(table, safe='')}"
+
+    def _asked(
+        self, method: str, target: str, kind: type[T] | None, body: Mapping[str, Any] | None = None
+    ) -> T | Refused | Any:
+        """The answer, of that kind; None: without content. Raises `UnansweredError`, `NoConnectionError`,
+        `AdapterError`."""
+        transport = self._reads if method == "GET" else self._changes
+        content = None if body is None else msgspec.json.encode(body)
+        headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
+        what = f"{method} {target}"
+        try:
+            status, answer = transport.send(method, target, content, headers)
+        except TimeoutError as error:
+            raise UnansweredError(f"{what}: no answer in time") from error
+        except BrokenError as error:
+            raise UnansweredError(f"{what}: {error}") from error
+        if status >= 500:
+            raise UnansweredError(f"{what}: {_refusal(status, answer)}")
+        if status in (401, 403):
+            raise AdapterError(
+                f"{what} was refused: {_refusal(status, answer)}. The token is taken from ${TOKEN_VARIABLE}"
+                f"{', which is not set' if self._address.token is None else ''}"
+            )
+        if status in REFUSALS:
+            return _refusal(status, answer)
+        if kind is None and status in (200, 204):
+            return None
+        if kind is None or status != 200:
+            raise AdapterError(f"{what} was answered {status} {wire.shown(answer)}, which the Delta API does not have")
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.DecodeError as error:
+            raise AdapterError(f"{what} was answered {wire.shown(answer)}: {error}") from error
+
+
+def _refusal(status: int, body: bytes) -> Refused:
+    """Also of an answer that is not in the API's shape: its status counts."""
+    try:
+        error = msgspec.json.decode(body, type=_ErrorDocument).error
+    except msgspec.DecodeError:
+        return Refused(status=status, type="", message=wire.shown(body))
+    return Refused(status=status, type=error.type, message=error.message or "")
+
+
+__all__ = [
+    "ApiCommit", "Config", "DeltaApi", "Loaded", "NoConnectionError", "Refused", "RequiredProtocol", "Staged",
+    "TableMetadata", "Transport", "UnansweredError",
+]  # fmt: skip

@@ -1,0 +1,334 @@
+"""A server of the Delta API as a commit owner: each question as the calls that Delta's clients make for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from conformance.adapters.connections import NoConnectionError
+from conformance.adapters.subject import gone
+from conformance.adapters.uc import documents
+from conformance.adapters.uc.address import Address
+from conformance.adapters.uc.api import ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
+from conformance.adapters.uc.storage import STAGING, LocalLog, OutsideError, folder_of, published
+from conformance.interface import messages as m
+
+FEATURE: Final = "catalogManaged"
+PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")
+"""What such a server promises. It has a limit for the backlog, but nobody can choose it."""
+BACKFILL_EVERY: Final = 3
+"""Commits, where the kit leaves publishing to the subject."""
+
+
+class Reference(NamedTuple):
+    """A table, as the kit hears of it: another table of the same name later is another one."""
+
+    name: str
+    uuid: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.uuid}"
+
+
+@dataclass(slots=True)
+class Known:
+    """What a client remembers."""
+
+    logs: dict[str, LocalLog] = field(default_factory=dict)
+    """By reference. Of dropped tables too: what is left of them can still be looked at."""
+    created: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By name and attempt, the reference of the table that the attempt made."""
+    publishing: set[str] = field(default_factory=set)
+    """The tables whose commits the kit leaves to the subject to publish."""
+
+
+class Gone(Exception):  # noqa: N818  # it says what became of a table
+    """There is no such table any more, or there never was."""
+
+
+class UcOwner:
+    """Answers the owner side of the shared interface, from any thread."""
+
+    def __init__(self, address: Address, api: DeltaApi, known: Known, identity: m.Identity) -> None:
+        self._address = address
+        self._api = api
+        self._known = known
+        self._identity = identity
+
+    def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        try:
+            return ask()
+        except UnansweredError as error:
+            return m.Unknown(reason=str(error))
+        except NoConnectionError as error:
+            return gone(str(error))
+        except Gone:
+            return m.NotFound()
+        except OutsideError as error:
+            return m.Rejected(reason=str(error))
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return self._identity
+
+    # Creating, finding and dropping
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        if request.feature != FEATURE or request.way != "staged" or request.path is not None:
+            return m.Unsupported(
+                reason=f"the Delta API has {FEATURE} tables with staged commits, where the server says"
+            )
+        return self._answered(lambda: self._created(request))
+
+    def _created(self, request: m.CreateTable) -> m.Answer:
+        """catalog-managed, "Creating and Dropping": a place, version 0 there, then the name. A client that finds the
+        name taken looks whether it is by its own version 0, which an answer that was lost may have left."""
+        name = documents.table_name(request.name)
+        made = self._known.created.get((name, request.attempt))
+        if made is not None:
+            return m.Ratified(version=0, table=made)
+        found = self._api.load(name)
+        if isinstance(found, Loaded):
+            return self._taken(name, found, request)
+        staged = self._api.stage(name)
+        if isinstance(staged, Refused):
+            return _rejected(staged)
+        log = LocalLog(folder_of(staged.location))
+        actions = documents.with_requirements(request.actions, staged)
+        content = documents.content_of(actions)
+        log.put_if_absent(published(0), content)
+        told = self._api.create(documents.creation(name, staged, documents.parsed(content)))
+        if isinstance(told, Refused):
+            holder = self._api.load(name) if told.status == 409 else told
+            return self._taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(told)
+        return self._mine(name, told, request)
+
+    def _taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
+        log = LocalLog(folder_of(holder.metadata.location))
+        if documents.attempt_of(documents.parsed(log.read(published(0)) or b"")) == request.attempt:
+            return self._mine(name, holder, request)
+        return m.Conflict(latest=holder.latest, winner_table=str(self._met(name, holder)))
+
+    def _mine(self, name: str, table: Loaded, request: m.CreateTable) -> m.Ratified:
+        reference = str(self._met(name, table))
+        self._known.created[name, request.attempt] = reference
+        if request.backfill == "subject":
+            self._known.publishing.add(reference)
+        return m.Ratified(version=0, table=reference)
+
+    def _met(self, name: str, table: Loaded) -> Reference:
+        reference = Reference(name, table.metadata.table_uuid)
+        self._known.logs.setdefault(str(reference), LocalLog(folder_of(table.metadata.location)))
+        return reference
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        if request.name is None:
+            return m.Unsupported(reason="the Delta API finds tables by their names")
+        return self._answered(lambda: self._found(documents.table_name(request.name or "")))
+
+    def _found(self, name: str) -> m.Answer:
+        table = self._api.load(name)
+        if isinstance(table, Refused):
+            return m.NotFound() if table.status == 404 else _rejected(table)
+        return m.Table(
+            table=str(self._met(name, table)),
+            feature=FEATURE,
+            way="staged",
+            latest=table.latest,
+            location=str(folder_of(table.metadata.location)),
+            commits=tuple(_entry(commit) for commit in table.unpublished),
+            protocol=documents.protocol_action(table),
+            metadata=documents.metadata_action(table),
+        )
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        def ask() -> m.Answer:
+            name, _ = self._loaded(request.table)
+            told = self._api.drop(name)
+            return m.Done() if told is None else m.NotFound() if told.status == 404 else _rejected(told)
+
+        return self._answered(ask)
+
+    def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
+        """The table's name, and what the server says of it. Raises `Gone` where it is another table's by now."""
+        name, _, uuid = table.rpartition("@")
+        found = self._api.load(name) if name else None
+        if not isinstance(found, Loaded) or found.metadata.table_uuid != uuid:
+            raise Gone(table)
+        self._met(name, found)
+        return name, found
+
+    def _log(self, table: m.TableRef) -> LocalLog:
+        """Raises `Gone`."""
+        if table not in self._known.logs:
+            self._loaded(table)
+        return self._known.logs[table]
+
+    # Committing
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return self._answered(lambda: self._proposed(request))
+
+    def _proposed(self, request: m.Commit) -> m.Answer:
+        log = self._log(request.table)
+        if (request.actions is None) == (request.staged_file is None):
+            return m.Rejected(reason="a proposal is either actions or the name of a staged file")
+        file_name = request.staged_file or f"{request.version:020}.{request.attempt}.json"
+        if request.actions is not None:
+            content = documents.content_of(request.actions)
+            time = documents.timestamp_of(documents.parsed(content))
+            if (
+                not log.put_if_absent(f"{STAGING}/{file_name}", content, time)
+                and log.read(f"{STAGING}/{file_name}") != content
+            ):
+                return m.Rejected(reason=f"{file_name} is staged with other actions; every try needs a new attempt id")
+        answer = self._sent(request, log, file_name)
+        if isinstance(answer, m.Ratified) and request.table in self._known.publishing:
+            self._published_in_turn(request.table, request.version)
+        return answer
+
+    def _sent(self, request: m.Commit, log: LocalLog, file_name: str) -> m.Answer:
+        """Where the backlog is full the client publishes, and says so in the same request, once."""
+        name, _, uuid = request.table.rpartition("@")
+        actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
+        requirements: list[dict[str, Any]] = [{"type": "assert-table-uuid", "uuid": uuid}]
+        updates: list[dict[str, Any]] = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
+        if documents.changes_metadata(actions):
+            _, before = self._loaded(request.table)
+            requirements.append({"type": "assert-etag", "etag": before.metadata.etag})
+            updates += documents.updates_of(actions, before)
+        told = self._api.update(name, requirements, updates)
+        if told is not None and told.status == 429:
+            _, full = self._loaded(request.table)
+            problem = _publish(log, full.unpublished)
+            if problem is None and full.latest is not None:
+                report = {"action": "set-latest-backfilled-version", "latest-published-version": full.latest}
+                told = self._api.update(name, requirements, [*updates, report])
+        return m.Ratified(version=request.version) if told is None else self._refused(request, told)
+
+    def _refused(self, request: m.Commit, told: Refused) -> m.Answer:
+        """A gap is a bad request like others: the table says whether it was one. Nobody commits version 0 in the API,
+        which calls that a bad request, too; it is taken as soon as there is a table."""
+        if told.type == "CommitVersionConflictException":
+            return m.Conflict()
+        if told.status not in (400, 409):
+            return m.NotFound() if told.status == 404 else _rejected(told)
+        _, now = self._loaded(request.table)
+        if told.status == 400 and request.version > (-1 if now.latest is None else now.latest) + 1:
+            return m.Gap(latest=now.latest)
+        if told.status == 400 and request.version == 0 and now.latest is not None:
+            return m.Conflict(latest=now.latest)
+        return _rejected(told)
+
+    def _published_in_turn(self, table: m.TableRef, version: int) -> None:
+        """The commit landed, whatever becomes of its publication."""
+        if version % BACKFILL_EVERY == BACKFILL_EVERY - 1:
+            self._answered(lambda: self._backfilled(table, version))
+
+    # Reading and publishing
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        def ask() -> m.Answer:
+            _, table = self._loaded(request.table)
+            first, last = request.start or 0, request.end
+            wanted = (each for each in table.unpublished if first <= each.version)
+            commits = tuple(_entry(each) for each in wanted if last is None or each.version <= last)
+            return m.Commits(commits=commits, latest=table.latest)
+
+        return self._answered(ask)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._answered(lambda: self._backfilled(request.table, request.version))
+
+    def _backfilled(self, table: m.TableRef, version: int) -> m.Answer:
+        """catalog-managed, "Publishing Commits": in order, each at once; then the server is told of it. That another
+        client told it of more is no failure: the server is asked what is left."""
+        name, before = self._loaded(table)
+        todo = tuple(commit for commit in before.unpublished if commit.version <= version)
+        if not todo:
+            return m.Done()
+        problem = _publish(self._log(table), todo)
+        if problem is not None:
+            return m.Rejected(reason=problem)
+        report = {"action": "set-latest-backfilled-version", "latest-published-version": todo[-1].version}
+        told = self._api.update(name, [{"type": "assert-table-uuid", "uuid": before.metadata.table_uuid}], [report])
+        if told is None:
+            return m.Done()
+        _, after = self._loaded(table)
+        return _rejected(told) if any(each.version <= version for each in after.unpublished) else m.Done()
+
+    # The kit's eyes and hands
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        return self._answered(lambda: m.Observation(files=self._log(request.table).files(contents=request.contents)))
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        def ask() -> m.Answer:
+            log, content = self._log(request.table), request.content.encode("utf-8", "surrogateescape")
+            if not request.if_absent:
+                log.put(request.file, content, request.modified)
+                return m.Done()
+            return m.Done() if log.put_if_absent(request.file, content, request.modified) else m.Conflict()
+
+        return self._answered(ask)
+
+    def remove(self, client: str, request: m.Remove) -> m.Answer:
+        def ask() -> m.Answer:
+            self._log(request.table).remove(request.file)
+            return m.Done()
+
+        return self._answered(ask)
+
+
+def identity_of(address: Address, api: DeltaApi) -> m.Identity:
+    """Raises `AdapterError` where there is no such schema, `NoConnectionError` where there is nobody."""
+    config = api.config()
+    return m.Identity(
+        name=address.name,
+        version=address.version or f"Delta API {config.protocol_version}",
+        interface_version=m.INTERFACE_VERSION,
+        side="owner",
+        profiles=tuple(profile for profile in PROFILES if profile not in address.without),
+        features=(FEATURE,),
+        ways={FEATURE: ("staged",)},
+        storage=None,
+    )
+
+
+def _publish(log: LocalLog, commits: tuple[ApiCommit, ...]) -> str | None:
+    """In order, each put there only if it is absent. What is wrong, if one cannot be; those before it are."""
+    for commit in commits:
+        content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
+        found = log.read(published(commit.version))
+        if content is None and found is None:
+            return f"the staged file {commit.file_name} of version {commit.version} is gone"
+        if content is not None and found is None and not log.put_if_absent(published(commit.version), content):
+            found = log.read(published(commit.version))
+        if content is not None and found is not None and found != content:
+            return f"version {commit.version} is published with another content than {commit.file_name} has"
+    return None
+
+
+def _commit(request: m.Commit, log: LocalLog, file_name: str, actions: documents.Actions) -> dict[str, Any]:
+    """What the client says of its staged file: also of one that is not there, which is for the server to refuse."""
+    try:
+        status = log.status(f"{STAGING}/{file_name}")
+    except OutsideError:
+        status = None
+    modified = 0 if status is None else status.st_mtime_ns // 1_000_000
+    return {
+        "version": request.version,
+        "timestamp": documents.timestamp_of(actions) or modified,
+        "file-name": file_name,
+        "file-size": 0 if status is None else status.st_size,
+        "file-modification-timestamp": modified,
+    }
+
+
+def _entry(commit: ApiCommit) -> m.CommitEntry:
+    return m.CommitEntry(version=commit.version, file_name=commit.file_name, in_commit_timestamp=commit.timestamp)
+
+
+def _rejected(told: Refused) -> m.Rejected:
+    return m.Rejected(reason=str(told), retryable=told.status in (409, 429))
