@@ -73,6 +73,15 @@ class LogStore:
         self._files.replace(temporary, folder / name)
         self._files.fsync_directory(folder)
 
+    def make_staged_durable(self, staging_folder: str, name: str) -> None:
+        """Make a staged file durable that an engine has written by itself a moment ago. Then it may be proposed.
+
+        Order: fsync file, fsync directory. A failed fsync ends this attempt.
+        """
+        folder = self.folder / staging_folder
+        self._files.fsync(folder / name)
+        self._files.fsync_directory(folder)
+
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Make `<log>/<name>` visible with exactly these bytes; False if the name is taken.
 

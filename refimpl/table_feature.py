@@ -1,7 +1,7 @@
-"""The two dialects of managed commits, as values of one type.
+"""The dialects of managed commits, as values of one type.
 
 managed-commits and catalog-managed name the same states differently and differ in a few rules.
-Every difference is a field here; nobody else asks which of the two a feature is.
+Every difference is a field here; nobody else asks which of them a feature is.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class TableFeature:
     """Table property that names the owner; the feature without it, or it without the feature, is invalid."""
     owner_conf_property: str | None
     """Table property with a JSON string-to-string map for the owner's client; never secrets."""
+    table_conf_property: str | None
+    """Table property with a JSON string-to-string map by which the owner knows the table."""
+    owner_leaves_first: bool
+    """Whether a hand-back removes the owner's properties and leaves the feature in the protocol, for a later commit
+    that the owner has no part in. managed-commits removes both at once."""
     requires_txn_id: bool
     """catalog-managed, "Commit Provenance Information"."""
     cleanup_deletes_checksums: bool
@@ -84,6 +89,8 @@ MANAGED_COMMIT: Final = TableFeature(
     clients_publish=False,
     owner_property="delta.managedCommit.commitOwner",
     owner_conf_property="delta.managedCommit.commitOwnerConf",
+    table_conf_property=None,
+    owner_leaves_first=False,
     requires_txn_id=False,
     cleanup_deletes_checksums=False,
     cleanup_keeps_newest=1,
@@ -101,13 +108,38 @@ CATALOG_MANAGED: Final = TableFeature(
     clients_publish=True,
     owner_property=None,
     owner_conf_property=None,
+    table_conf_property=None,
+    owner_leaves_first=False,
     requires_txn_id=True,
     cleanup_deletes_checksums=True,
     cleanup_keeps_newest=1,
 )
 """`cleanup_keeps_newest` is 1 here too: the cut-off checkpoint's own commit proves its version."""
 
-TABLE_FEATURES: Final = {feature.name: feature for feature in (MANAGED_COMMIT, CATALOG_MANAGED)}
+COORDINATED_COMMITS: Final = TableFeature(
+    name="coordinatedCommits-preview",
+    reader_feature=False,
+    min_reader_version=1,
+    ways=frozenset({Way.STAGED}),
+    staging_folder="_staged_commits",
+    owner_copy_wins=False,
+    capped_at_latest=False,
+    path_access=True,
+    clients_publish=False,
+    owner_property="delta.coordinatedCommits.commitCoordinator-preview",
+    owner_conf_property="delta.coordinatedCommits.commitCoordinatorConf-preview",
+    table_conf_property="delta.coordinatedCommits.tableConf-preview",
+    owner_leaves_first=True,
+    requires_txn_id=False,
+    cleanup_deletes_checksums=False,
+    cleanup_keeps_newest=1,
+)
+"""managed-commits as Delta Lake 4.x ships it, with names of its own: delta-facts section 4."""
+
+DOCUMENTED_FEATURES: Final = {feature.name: feature for feature in (MANAGED_COMMIT, CATALOG_MANAGED)}
+"""The dialects that the two documents define; the others are engines' renderings of them."""
+
+TABLE_FEATURES: Final = {**DOCUMENTED_FEATURES, COORDINATED_COMMITS.name: COORDINATED_COMMITS}
 
 
 def feature_of(protocol: Protocol) -> TableFeature | None:

@@ -3,7 +3,9 @@
 ==================  ===============  ====================================================================
 feature             lists            listed when
 ==================  ===============  ====================================================================
-managedCommit       writer           the table has that dialect's owner
+managedCommit,      writer           the table has that dialect's owner
+coordinatedCommits-
+preview
 catalogManaged      reader, writer   the same
 inCommitTimestamp   writer           the table has an owner, or asked for in-commit timestamps
 vacuumProtocolCheck reader, writer   the table is catalog-managed: engines expect the two together

@@ -28,6 +28,8 @@ vacuumProtocolCheck    yes                 yes: VACUUM is not run here
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
 domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
 managedCommit          (writers only)      yes, through the table's owner
+coordinatedCommits-preview
+                       (writers only)      yes, through the table's owner
 catalogManaged         yes                 yes, through the table's owner
 =====================  ==================  ==========================================================
 
@@ -45,6 +47,7 @@ from refimpl.actions import Metadata, Protocol
 from refimpl.errors import InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
+    COORDINATED_COMMITS,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT,
@@ -65,6 +68,7 @@ WRITTEN: Final = READ | {
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT.name,
+    COORDINATED_COMMITS.name,
 }
 
 _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {

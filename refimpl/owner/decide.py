@@ -350,6 +350,8 @@ def _still_owned_flaw(
 ) -> Rejected | None:
     protocol = examined.protocol
     metadata = examined.metadata or (current and current[1])
+    if table.feature.owner_leaves_first and protocol is None:
+        return _still_named_flaw(table, metadata)
     if protocol is None or metadata is None or feature_of(protocol) is not None:
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE,
@@ -357,6 +359,16 @@ def _still_owned_flaw(
         )
     found = inconsistencies(protocol, metadata)
     return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found)) if found else None
+
+
+def _still_named_flaw(table: TableRecord, metadata: Metadata | None) -> Rejected | None:
+    """Of a dialect whose feature stays a version longer than the owner: what counts is that no owner is named."""
+    owner = table.feature.owner_property
+    if metadata is None or owner is None or owner not in metadata.configuration:
+        return None
+    return _rejected(
+        RejectionReason.INCONSISTENT_TABLE, f"a hand-back of {table.label} must remove the property {owner}"
+    )
 
 
 def _backlog_flaw(table: TableRecord) -> Rejected | None:

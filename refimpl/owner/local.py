@@ -50,7 +50,7 @@ from refimpl.errors import (
 )
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
-from refimpl.owner import creation, decide, ownership, policy
+from refimpl.owner import adoption, creation, decide, ownership, policy
 from refimpl.owner import terms as requests
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, disk_errors, stored_commits
@@ -337,6 +337,35 @@ class LocalOwner:
         log_path.checked(version)
         with _reported("hand a table back", table_id, version, proposal.attempt):
             return ownership.hand_back(self._context, table_id, version, proposal)
+
+    def announce(
+        self,
+        location: Path,
+        name: str | None,
+        feature: TableFeature,
+        latest: Version | None,
+        *,
+        owner_conf: str | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable:
+        """Expect that an engine makes the table at `location` ours by itself, with the version after `latest`.
+
+        None: with version 0 of a new table. `name`: what the engine calls it, as far as it is a name here. The table
+        is staging until `adopt`. `owner_conf`: the JSON map for the owner's client that will stand in the log.
+        Raises `LocationError`, `InvalidRequestError`.
+        """
+        with disk_errors("announce a table"):
+            called = adoption.name_for(location, name)
+            return adoption.announce(self._context, location, called, feature, latest, owner_conf, policy)
+
+    def adopt(self, table_id: str) -> Outcome:
+        """Own an announced table from its newest published version on, which must name this owner.
+
+        `VersionGap(None)`: nothing is published yet. `Conflict`: it is owned already. `Rejected`: the version says
+        otherwise, and the table stays announced.
+        """
+        with disk_errors("adopt a table"):
+            return adoption.adopt(self._context, self.name, table_id)
 
     def add_roots(self, roots: list[Path]) -> None:
         """Allow take-overs below these directories too."""

@@ -96,10 +96,10 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         return Conflict(latest_ratified_version=contiguous_end(log, examined.version))
     if examined.version == 0 or not log.published(examined.version - 1):
         return VersionGap(latest_ratified_version=None)
-    return _timestamp_flaw(log, examined)
+    return previous_timestamp_flaw(log, examined)
 
 
-def _timestamp_flaw(log: LogStore, examined: Examined) -> Outcome | None:
+def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | None:
     """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time."""
     name = log_path.commit(examined.version - 1)
     first = next(iter(actions.decode(log.read(name), source=name)), None)

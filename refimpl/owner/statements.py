@@ -252,6 +252,9 @@ class Writer(View):
     def set_state(self, table: TableRecord, state: TableState) -> None:
         self._set(table, "state", state.value)
 
+    def set_name(self, table: TableRecord, name: str) -> None:
+        self._set(table, "name", name)
+
     def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
         self._set(table, "policy", _policy_text(policy))
 

@@ -173,6 +173,6 @@ def test_append_only_needs_the_property_and_a_writer_that_must_know_it() -> None
 
 def test_the_documented_list_is_the_list() -> None:
     assert supported.__doc__ is not None
-    documented = set(re.findall(r"^([a-z][A-Za-z0-9]+) {2,}", supported.__doc__, re.MULTILINE)) - {"feature"}
+    documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", supported.__doc__, re.MULTILINE)) - {"feature"}
     listed = supported.READ | supported.WRITTEN | set(supported.READ_UNUSED) | set(supported.WRITTEN_UNUSED)
     assert documented == listed - {"inCommitTimestamps"}

@@ -13,7 +13,7 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -318,9 +318,10 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
     flawed = [
         append(START + 1),
         actions.encode([info(START + 1), protocol_of(table.feature), metadata_of(None)]),
-        actions.encode([info(START + 1), metadata_of(None)]),
         ownership_change(other, START + 1),
     ]
+    if not table.feature.owner_leaves_first:
+        flawed.append(actions.encode([info(START + 1), metadata_of(None)]))
     if table.feature is MANAGED_COMMIT:
         flawed.append(actions.encode([info(START + 1), protocol_of(None)]))
         flawed.append(actions.encode([info(START + 1), protocol_of(None), metadata_of(MANAGED_COMMIT)]))
@@ -330,6 +331,19 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
     refused(hand_back(table, 1, b""), RejectionReason.MALFORMED_ACTIONS)
     assert table.published() == [0]
     assert isinstance(hand_back(table, 1), Ratified)
+
+
+def test_an_owner_may_leave_before_its_feature_where_the_dialect_says_so(
+    warehouse: refimpl.Warehouse,
+) -> None:
+    """delta-facts section 4: Delta Spark removes the properties through the owner, and then the feature without it."""
+    table = create(warehouse, COORDINATED_COMMITS, Way.STAGED)
+    still_named = actions.encode([info(START + 1), metadata_of(COORDINATED_COMMITS)])
+    refused(hand_back(table, 1, still_named), RejectionReason.INCONSISTENT_TABLE)
+    assert table.owner.resolve("orders").state is TableState.ACTIVE
+    assert isinstance(hand_back(table, 1, actions.encode([info(START + 1), metadata_of(None)])), Ratified)
+    assert table.owner.resolve(table.log.location).state is TableState.HANDED_BACK
+    assert table.published() == [0, 1]
 
 
 def test_a_stranger_in_the_way_stops_a_hand_back(table: OwnedTable) -> None:

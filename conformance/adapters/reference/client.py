@@ -34,13 +34,15 @@ from refimpl.commit_owner import Maintenance, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import TABLE_FEATURES, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, Way
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
     "backlog-limit", "discovery",
 )  # fmt: skip
-WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+WAYS: Final = {
+    name: tuple(way.value for way in Way if way in feature.ways) for name, feature in DOCUMENTED_FEATURES.items()
+}
 _JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
 
@@ -74,7 +76,7 @@ class ReferenceClient:
             interface_version=INTERFACE_VERSION,
             side="client",
             profiles=PROFILES,
-            features=tuple(TABLE_FEATURES),
+            features=tuple(DOCUMENTED_FEATURES),
             ways=WAYS,
             promises=("fresh-snapshots",),
         )
@@ -171,7 +173,7 @@ class ReferenceClient:
         """The client builds the change itself, on the newest version; its identity in the log is the request's."""
 
         def change() -> m.Answer:
-            owner, feature = self._owner(client), TABLE_FEATURES.get(request.feature)
+            owner, feature = self._owner(client), DOCUMENTED_FEATURES.get(request.feature)
             if feature is None or request.way not in WAYS[feature.name]:
                 return m.Rejected(reason=f"{request.feature!r} has no {request.way!r} commits")
             table = Table.by_path(Path(request.path), self._environment)

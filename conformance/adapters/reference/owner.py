@@ -31,10 +31,10 @@ from refimpl.commits import (
     StagedProposal,
     is_attempt_id,
 )
-from refimpl.errors import DeltaError
+from refimpl.errors import DeltaError, OwnerUnavailableError
 from refimpl.log_store import LogStore
 from refimpl.owner.policy import MAX_INLINE_BYTES
-from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, TableFeature, Way
 
 PROFILES: Final = (
     "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",
@@ -42,7 +42,9 @@ PROFILES: Final = (
     "storage-access", "harness-control",
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
-WAYS: Final = {name: tuple(way.value for way in Way if way in feature.ways) for name, feature in TABLE_FEATURES.items()}
+WAYS: Final = {
+    name: tuple(way.value for way in Way if way in feature.ways) for name, feature in DOCUMENTED_FEATURES.items()
+}
 SYNCED_VARIABLE: Final = "CONFORMANCE_SYNCED"
 FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse below which the kit may make tables without an owner."""
@@ -107,7 +109,7 @@ class ReferenceOwner:
             interface_version=INTERFACE_VERSION,
             side="owner",
             profiles=PROFILES,
-            features=tuple(TABLE_FEATURES),
+            features=tuple(DOCUMENTED_FEATURES),
             ways=WAYS,
             limits={"inline_bytes": MAX_INLINE_BYTES, "winners": MAX_WINNERS},
             shared_state=True,
@@ -221,7 +223,10 @@ class ReferenceOwner:
             told = owner.take_over(
                 location, name, feature, request.version, proposal, way=tables.way_named(request.way)
             )
-            table = owner.resolve(location).table_id if isinstance(told, Ratified) else None
+            try:
+                table = owner.resolve(location).table_id if isinstance(told, Ratified) else None
+            except OwnerUnavailableError as error:  # it landed, whatever the disk says of its log now
+                return m.Unknown(reason=error.message)
             return translation.outcome(told, table)
 
         return self._answered(ask)

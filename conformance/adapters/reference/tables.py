@@ -17,7 +17,7 @@ from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, T
 from refimpl.log_store import LogStore
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
-from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, TableFeature, Way
 
 BACKFILL_EVERY: Final = 3
 """Commits, where the kit leaves backfilling to the subject."""
@@ -65,9 +65,9 @@ def load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
 
 
 def feature_named(name: str) -> TableFeature:
-    found = TABLE_FEATURES.get(name)
+    found = DOCUMENTED_FEATURES.get(name)
     if found is None:
-        raise InvalidRequestError(f"{name!r} is no dialect: give {' or '.join(TABLE_FEATURES)}")
+        raise InvalidRequestError(f"{name!r} is no dialect: give {' or '.join(DOCUMENTED_FEATURES)}")
     return found
 
 
