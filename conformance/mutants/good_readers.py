@@ -21,15 +21,25 @@ class ListsForWhatIsPublished(ModelClient):
 
 @good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
 class IgnoresTheOwner(ModelClient):
-    """Reads managedCommit tables from listings alone, and promises no fresh snapshots."""
+    """Reads managedCommit tables from listings alone, and promises no fresh snapshots. Its writes and its jobs ask."""
+
+    _reads = False
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
         ways = {"managedCommit": identity.ways["managedCommit"]}
         return msgspec.structs.replace(identity, features=("managedCommit",), ways=ways, promises=())
 
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        self._reads = True
+        try:
+            return super().snapshot(client, request)
+        finally:
+            self._reads = False
+
     def _ask(self, client: str, table: Resolved) -> None:
-        """It needs nobody."""
+        if not self._reads:
+            super()._ask(client, table)
 
 
 @good("MC-READ-02", "FREE-STALE-01", side="client")
@@ -195,3 +205,17 @@ class ReadsTheNewestByName(ModelClient):
         if request.path is not None or request.version is not None or request.timestamp is not None:
             return m.Unsupported(reason="only the newest version, by name")
         return super().snapshot(client, request)
+
+
+@good(side="client")
+class OnlyReads(ModelClient):
+    """It reads tables, and does nothing else: neither writes, nor jobs, nor changes of the owner."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        identity = super().hello(client, request)
+        return msgspec.structs.replace(identity, profiles=("core",))
+
+    def _no(self, client: str, request: m.Request) -> m.Answer:
+        return m.Unsupported(reason="it is a reader")
+
+    transact = checkpoint = compact = checksum = cleanup = maintain = take_over = hand_back = create_table = _no

@@ -26,8 +26,9 @@ class EveryNameIsFound(ModelOwner):
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
-        if isinstance(answer, m.NotFound) and self.tables:
-            return super().load_table(client, m.LoadTable(name=next(iter(self.tables))))
+        others = [reference for reference, table in self.tables.items() if table.active]
+        if isinstance(answer, m.NotFound) and others:
+            return super().load_table(client, m.LoadTable(name=others[-1]))
         return answer
 
 

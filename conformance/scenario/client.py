@@ -35,7 +35,7 @@ from conformance.scenario.adversary import Adversary, ClientHost, Heard
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import operation_of
+from conformance.scenario.words import NO_SUCH_JOB, operation_of
 
 
 class ClientScenario(Scenario):
@@ -83,7 +83,7 @@ class ClientScenario(Scenario):
             return Told(number=number, request=request, answer=answer)
         told = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
-            raise Inconclusive(f"the client does not do that: {answer.reason}")
+            raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason}")
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", told=(told,),
             expected="a client ends its operation, with success or with an error",

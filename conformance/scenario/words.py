@@ -12,6 +12,9 @@ from conformance.interface import messages as m
 LONGEST: Final = 300
 """Characters of an answer that has no words of its own."""
 
+NO_SUCH_JOB: Final = "the client does not do that"
+"""How the reason of a case begins that needs an operation which a client under test does not have."""
+
 
 def operation_of(answer: m.Answer) -> str:
     """The name of an outcome, as on the wire."""

@@ -9,6 +9,7 @@ from conformance.interface.messages import Identity
 from conformance.requirements import load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.running import verdicts
+from conformance.scenario.words import NO_SUCH_JOB
 from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity
 
 RETRY = identity("idempotent-retry")
@@ -147,6 +148,15 @@ def test_a_run_of_which_most_came_to_no_verdict_is_too_little() -> None:
     )
     assert verdicts.too_little([case(), opened()]) == ()
     assert verdicts.too_little([case(), case("limits/b[x/y]", Verdict.FAILED, (MUST,)), opened(), opened()]) == ()
+
+
+def test_a_client_need_not_do_everything() -> None:
+    """Of one that only reads most cases are about what it does not do."""
+    others = [opened(f"{NO_SUCH_JOB}: it is a reader")] * 3
+    assert verdicts.too_little([case(), *others]) == ()
+    assert verdicts.too_little([case(), *others, opened(), opened()]) == (
+        "only 1 of 3 cases came to a verdict, fewer than half",
+    )
 
 
 @pytest.mark.parametrize(
