@@ -18,8 +18,8 @@ import msgspec
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.named import Here
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.uc.subject import UcSubject
 from conformance.adapters.subject import AdapterError, Subject
+from conformance.adapters.uc.subject import UcSubject
 from conformance.checks.registry import Check, Variant, applies
 from conformance.generated import shrinking
 from conformance.generated.clients import Client, Creator, Operator, Publisher, Reader, Shared, Writer
