@@ -1,6 +1,7 @@
 """Simulate the reference: every interleaving, every crash, power loss.
 
     python -m conformance.simulation power [SCOPE...] [--thorough] [--seed N] [--json]
+    python -m conformance.simulation crash [SCOPE...] [--mode MODE] [--json]
     python -m conformance.simulation explore [SCOPE...] [--budget SECONDS] [--seed N] [--json]
     python -m conformance.simulation replay FILE
 
@@ -13,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from conformance.simulation import explore_command, power_command
+from conformance.simulation import crash_command, explore_command, power_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     power_command.add(commands)
+    crash_command.add(commands)
     explore_command.add(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)

@@ -51,7 +51,7 @@ def explore(host: Host, scope: Scope, *, budget: float, seed: int) -> Explored:
     def take(outcomes: Iterator[object]) -> Iterator[None]:
         for outcome in outcomes:
             assert isinstance(outcome, Outcome)
-            answers.add(outcome.answers)
+            answers.add(str(outcome.answers))
             found.bad += bool(outcome.violations)
             new = [each for each in outcome.violations if each not in found.violations]
             found.violations += new[: VIOLATIONS_KEPT - len(found.violations)]

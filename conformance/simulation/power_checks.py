@@ -19,7 +19,7 @@ from conformance.interface import messages as m
 from conformance.scenario import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.effects import unobserved
-from conformance.simulation.power_run import Ask, Asked, Host, Recorder
+from conformance.simulation.power_run import Ask, Asked, Host, Recorder, in_order_of_answers
 from conformance.simulation.power_scopes import TABLE, Scope, append, attempt
 from conformance.simulation.power_states import PowerCut
 from conformance.simulation.storage import Disk, Tree
@@ -90,13 +90,17 @@ class Examination:
         """Every start has a number of its own."""
         return next(self._starts)
 
-    def __call__(self, tree: Tree, facts: Sequence[Asked], told: int, *, may_halt: bool = False) -> Wrong | None:
-        """What is wrong after the subject started on this disk; None if nothing is. `told`: the `moment` of
-        the facts. `may_halt`: the disk had failed before, and the subject may wait for somebody who looks after it:
-        then it commits nothing more, and keeps everything."""
+    def expect(self, own: str, version: int, content: str) -> None:
+        """One more attempt that may land, beside those of the run."""
+        self._truth[own] = version, content
+
+    def __call__(self, left: Tree | Disk, facts: Sequence[Asked], told: int, *, may_halt: bool = False) -> Wrong | None:
+        """What is wrong after the subject started on this disk; None if nothing is. `left`: what the power left, or a
+        disk that never lost it. `told`: the `moment` of the facts. `may_halt`: the disk had failed before, and the
+        subject may wait for somebody who looks after it: then it commits nothing more, and keeps everything."""
         self._may_halt = may_halt
         try:
-            disk = Disk.holding(tree, now=0)
+            disk = _standing(left)
             seen = self._visible(disk)
             ask = self._start(disk)
             state = self._host.state(), told
@@ -107,7 +111,7 @@ class Examination:
             self._examine(disk, ask, facts, seen, resend_first=False)
             if pending:
                 self._host.stop()
-                disk = Disk.holding(tree, now=0)
+                disk = _standing(left)
                 self._examine(disk, self._start(disk), facts, seen, resend_first=True)
         except Wrong as wrong:
             return wrong
@@ -123,7 +127,7 @@ class Examination:
 
     def _examine(self, disk: Disk, ask: Ask, facts: Sequence[Asked], seen: Log, *, resend_first: bool) -> None:
         client = _Client(ask, self._scope, facts)
-        found = self._recovered(client, facts, seen, resend_first=resend_first)
+        found = self._recovered(client, in_order_of_answers(facts), seen, resend_first=resend_first)
         self._again(disk, found)
 
     def _start(self, disk: Disk) -> Ask:
@@ -177,6 +181,7 @@ class Examination:
             require(made, "a table is there that nobody made")
             return told.table
         require(isinstance(told, m.NotFound), f"the table is neither there nor absent: {told}")
+        client.made_again = True
         told = client.ask(self._scope.made())
         require(isinstance(told, m.Ratified), f"the table is not there, and making it once more fails: {told}")
         assert isinstance(told, m.Ratified)
@@ -200,6 +205,7 @@ class Examination:
         for number, fact in enumerate(facts):
             own = _attempt_of(fact.request)
             again = any(_attempt_of(later.request) == own for later in facts[number + 1 :])
+            again = again or (client.made_again and own == self._scope.made().attempt)
             if not (again and isinstance(fact.answer, m.Rejected) and fact.answer.retryable):
                 _agrees(fact.request, fact.answer, outcomes, "before the cut")
         if pending is not None and not resend_first:
@@ -280,6 +286,8 @@ class _Client:
     """Asks, and writes the history: of what was asked before the cut, too."""
 
     def __init__(self, ask: Ask, scope: Scope, facts: Sequence[Asked]) -> None:
+        self.made_again = False
+        """Whether the table's creation was sent once more."""
         self._ask = ask
         self._scope = scope
         header = events.Header(
@@ -292,15 +300,21 @@ class _Client:
         self._recording = Recording(header)
         self._sent: list[m.Request] = []
         for fact in facts:
-            if isinstance(fact.request, m.Plant):  # the version is from before the history
-                continue
-            self._sent.append(fact.request)
-            number = self._recording.invoke("before", TABLE, fact.request)
-            if fact.answer is None:
-                self._recording.lost(number, "the power went")
-            else:
-                self._recording.ended(number, fact.request, fact.answer)
+            self._before(fact, "before")
         self._recording.fault("power-cut")
+
+    def _before(self, fact: Asked, client: str) -> None:
+        """What was asked before the cut, and meanwhile."""
+        if isinstance(fact.request, m.Plant):  # the version is from before the history
+            return
+        self._sent.append(fact.request)
+        number = self._recording.invoke(client, TABLE, fact.request)
+        for each in fact.meanwhile:
+            self._before(each, "meanwhile")
+        if fact.answer is None:
+            self._recording.lost(number, "the power went")
+        else:
+            self._recording.ended(number, fact.request, fact.answer)
 
     def ask(self, request: m.Request) -> m.Answer:
         self._sent.append(request)
@@ -335,7 +349,13 @@ class _Client:
 
 def moment(facts: Sequence[Asked]) -> int:
     """Equal for equal facts, within one process."""
-    return hash(tuple(None if fact.answer is None else str(fact.answer) for fact in facts))
+    told = in_order_of_answers(facts)
+    return hash(tuple(None if fact.answer is None else str(fact.answer) for fact in told))
+
+
+def _standing(left: Tree | Disk) -> Disk:
+    """A disk of one's own to start on. One that never lost its power may still lose what was not synced."""
+    return left.copy() if isinstance(left, Disk) else Disk.holding(left, now=0)
 
 
 def _attempt_of(request: m.Request) -> str | None:

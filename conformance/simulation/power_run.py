@@ -43,6 +43,13 @@ class Asked:
 
     request: m.Request
     answer: m.Answer | None
+    meanwhile: tuple[Asked, ...] = ()
+    """What others asked between this request and its answer."""
+
+
+def in_order_of_answers(facts: Sequence[Asked]) -> list[Asked]:
+    """Each of them, and what was asked meanwhile just before it."""
+    return [each for fact in facts for each in (*in_order_of_answers(fact.meanwhile), fact)]
 
 
 @dataclass(frozen=True, slots=True)

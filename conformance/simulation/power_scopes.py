@@ -51,8 +51,9 @@ class Scope:
         """So many versions stood in the log before anybody asked the owner."""
         return FILESYSTEM_VERSIONS if self.path is not None else 0
 
-    def made(self) -> m.CreateTable | m.TakeOver:
-        """The request that makes the owner the table's."""
+    def made(self, own: str | None = None) -> m.CreateTable | m.TakeOver:
+        """The request that makes the owner the table's. `own`: the attempt, of somebody else's."""
+        own = own or attempt(self.versions_before)
         if self.path is not None:
             return m.TakeOver(
                 path=self.path,
@@ -60,12 +61,11 @@ class Scope:
                 feature=self.dialect,
                 way=self.way,
                 version=self.versions_before,
-                attempt=attempt(self.versions_before),
-                actions=_all_actions(self.dialect, self.versions_before),
+                attempt=own,
+                actions=_all_actions(self.dialect, self.versions_before, own),
             )
-        return m.CreateTable(
-            name=TABLE, feature=self.dialect, way=self.way, attempt=attempt(0), actions=_all_actions(self.dialect, 0)
-        )
+        actions = _all_actions(self.dialect, 0, own)
+        return m.CreateTable(name=TABLE, feature=self.dialect, way=self.way, attempt=own, actions=actions)
 
 
 FILESYSTEM_VERSIONS: Final = 2
@@ -75,8 +75,8 @@ def _time(version: int) -> int:
     return proposals.BASE_TIME + version
 
 
-def _all_actions(dialect: str | None, version: int) -> tuple[str, ...]:
-    return proposals.version_0(dialect, attempt(version), TABLE, timestamp=_time(version))
+def _all_actions(dialect: str | None, version: int, own: str | None = None) -> tuple[str, ...]:
+    return proposals.version_0(dialect, own or attempt(version), TABLE, timestamp=_time(version))
 
 
 def append(table: str, version: int, own: str | None = None) -> m.Commit:
@@ -159,6 +159,11 @@ def _drop(_: Scope, ask: Ask) -> None:
     _must(ask, m.DropTable(table=_table(ask)), m.Done)
 
 
+def _read(_: Scope, ask: Ask) -> None:
+    table = _table(ask)
+    _must(ask, m.GetCommits(table=table), m.Commits)
+
+
 def _resolve(_: Scope, ask: Ask) -> None:
     """Somebody resolves an attempt; then it arrives after all, and another one lands."""
     table, late = _table(ask), attempt(900)
@@ -185,4 +190,5 @@ def scopes(storage: str) -> Iterator[Scope]:
         yield Scope(operation="hand-back", dialect=dialect, way="staged", setup=_made_with(2), script=_hand_back)
         yield Scope(operation="drop", dialect=dialect, way="staged", setup=_made_with(2), script=_drop)
         yield Scope(operation="resolve", dialect=dialect, way="staged", setup=_made_with(1), script=_resolve)
+        yield Scope(operation="read", dialect=dialect, way="staged", setup=_made_with(2), script=_read)
     yield Scope(operation=FOLDING, dialect="catalogManaged", way="inline", setup=_made_with(1), script=_fold)

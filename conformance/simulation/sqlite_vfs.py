@@ -63,7 +63,7 @@ class _Host:
 
     def sync_directory_of(self, path: str) -> None:
         folder = str(Path(path).parent)
-        with self.effect(Kind.FSYNC_DIRECTORY, folder), _as_sqlite(apsw.SQLITE_IOERR_DIR_FSYNC):
+        with _as_sqlite(apsw.SQLITE_IOERR_DIR_FSYNC), self.effect(Kind.FSYNC_DIRECTORY, folder):
             self.disk.sync_directory(folder)
 
 
@@ -139,7 +139,7 @@ class _FileSystem(apsw.VFS):
             missing = apsw.IOError(f"{path} is not there")
             missing.extendedresult = apsw.SQLITE_IOERR_DELETE_NOENT  # type: ignore[attr-defined]
             raise missing
-        with host.effect(Kind.UNLINK, path):
+        with _as_sqlite(apsw.SQLITE_IOERR_DELETE), host.effect(Kind.UNLINK, path):
             host.disk.unlink(path, now=host.now())
         if syncdir:
             host.sync_directory_of(path)
@@ -153,7 +153,7 @@ class _FileSystem(apsw.VFS):
         if number is None:
             if not flags[0] & apsw.SQLITE_OPEN_CREATE:
                 raise apsw.CantOpenError(f"{path} is not there")
-            with host.effect(Kind.CREATE, path):
+            with _as_sqlite(apsw.SQLITE_IOERR_ACCESS), host.effect(Kind.CREATE, path):
                 number = host.disk.create(path, now=host.now())
         content = _Content(host, path, number, unsynced_name=created and bool(flags[0] & _JOURNALS))
         flags[1] = flags[0]
@@ -182,12 +182,12 @@ class _Content:
         self._change(Kind.WRITE, Truncate(newsize))
 
     def _change(self, kind: Kind, change: Change) -> None:
-        with self.host.effect(kind, self.path):
+        with _as_sqlite(apsw.SQLITE_IOERR_WRITE), self.host.effect(kind, self.path):
             self.host.disk.change(self.number, change, now=self.host.now())
 
     def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
         """The first sync of a new journal makes its name durable too: so does SQLite's Unix port."""
-        with self.host.effect(Kind.FSYNC, self.path), _as_sqlite(apsw.SQLITE_IOERR_FSYNC):
+        with _as_sqlite(apsw.SQLITE_IOERR_FSYNC), self.host.effect(Kind.FSYNC, self.path):
             self.host.disk.sync(self.number)
         if self._unsynced_name:
             self.host.sync_directory_of(self.path)

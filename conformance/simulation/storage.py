@@ -304,6 +304,15 @@ class Disk:
         disk.syncs, disk.failing_sync = self.syncs, self.failing_sync
         return disk
 
+    def fingerprint(self) -> int:
+        """Equal for disks that were made in the same way, and hold the same, synced or not; within one process."""
+        files = (
+            (number, bytes(file.content), file.durable, len(file.unsynced))
+            for number, file in sorted(self._files.items())
+        )
+        names = (tuple(sorted(each.items())) for each in (*self._directories.values(), *self._durable.values()))
+        return hash((tuple(files), tuple(names), len(self._renamings)))
+
     @classmethod
     def holding(cls, tree: Tree, *, now: int) -> Disk:
         """A disk on which exactly this is durable, and nothing else is known."""

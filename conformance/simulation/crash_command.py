@@ -1,0 +1,79 @@
+"""`crash`: interrupt the reference at every effect, in four ways, and print what was explored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from conformance.command.output import counted, show, show_json
+from conformance.simulation.crash import Mode, Result, Violation, explore
+from conformance.simulation.power_scopes import FOLDING, scopes
+
+
+def add(commands: Any) -> None:
+    """Add the command to those of the program."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "crash", help="interrupt every effect in four ways; exit code 0 nothing lost, 1 violation, 2 wrong call"
+    )
+    parser.add_argument("scope", nargs="*", help="beginnings of the names of scopes, such as commit/catalogManaged")
+    parser.add_argument(
+        "--mode", action="append", choices=[mode.value for mode in Mode], help="only this way; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from conformance.adapters.reference.simulated_processes import SimulatedProcesses
+
+    known = list(scopes(SimulatedProcesses.storage))
+    chosen = [scope for scope in known if not options.scope or scope.name.startswith(tuple(options.scope))]
+    if not chosen:
+        print(f"no scope begins so; there are {', '.join(scope.name for scope in known)}", file=sys.stderr)
+        return 2
+    modes = [Mode(mode) for mode in options.mode or Mode]
+    results, started = [], time.perf_counter()
+    for scope in chosen:
+        with SimulatedProcesses(folding=scope.operation == FOLDING) as host:
+            results.append(explore(host, scope, modes))
+        if not options.json:
+            _tell(results[-1], modes)
+    violations = sum(len(result.violations) for result in results)
+    if options.json:
+        show_json({"scopes": [_as_json(result) for result in results]})
+    else:
+        effects, runs = sum(result.effects for result in results), sum(result.runs for result in results)
+        states = sum(result.states for result in results)
+        show(
+            f"{counted(len(results), 'operation')}, {counted(effects, 'effect')} x {counted(len(modes), 'way')} = "
+            f"{counted(runs, 'interruption')}, {states:,} distinct states started from, "
+            f"{counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s"
+        )
+    return 1 if violations else 0
+
+
+def _tell(result: Result, modes: list[Mode]) -> None:
+    ways = "  ".join(f"{result.interrupted[mode]:>4} {mode.value}" for mode in modes)
+    show(
+        f"{result.scope:<32} {result.effects:>4} effects:  {ways};  {result.states:>5,} states  "
+        f"{result.judged:>5,} judged  {counted(len(result.violations), 'violation')}"
+    )
+    for violation in result.violations:
+        _tell_violation(violation)
+
+
+def _tell_violation(violation: Violation) -> None:
+    came = f", and {violation.company} meanwhile" if violation.company else ""
+    show(f"  {violation.requirement}: {violation.problem}")
+    show(f"  effect {violation.at}, {violation.effect}: {violation.mode.value}{came}; what had been asked:")
+    for fact in violation.facts:
+        show(f"    {fact}")
+
+
+def _as_json(result: Result) -> Any:
+    return msgspec.to_builtins(replace(result, interrupted=dict(result.interrupted)))
