@@ -20,6 +20,7 @@ from refimpl.errors import (
     InvalidRequestError,
     LocationError,
     NameTakenError,
+    OutcomeUnknown,
     OwnerUnavailableError,
 )
 from refimpl.files import Files
@@ -176,7 +177,12 @@ def register_table(
     if isinstance(outcome, TableRecord):
         return NameTaken(winner=context.resolve_id(outcome.table_id))
     if isinstance(outcome, Ratified):
-        return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
+        try:
+            return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
+        except OwnerUnavailableError as error:  # it landed: that nothing did is not to be said any more
+            raise OutcomeUnknown(
+                f"{table.label} was registered, and cannot be described: {error.message}; send the request again"
+            ) from error
     return outcome
 
 
