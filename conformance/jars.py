@@ -131,13 +131,22 @@ def _copy_dependencies(scratch: Path) -> None:
         raise JarsError(f"Maven failed with exit code {done.returncode}: {' | '.join(lines) or 'it said nothing'}")
 
 
+def version(artifact: str) -> str:
+    """Which version of a library the list names. Raises `KeyError`."""
+    return _versions()[artifact]
+
+
 def _file_names() -> dict[str, str]:
     """By artifact id, the name of the file that Maven makes."""
+    return {artifact: f"{artifact}-{number}.jar" for artifact, number in _versions().items()}
+
+
+def _versions() -> dict[str, str]:
     project = ElementTree.parse(POM).getroot()
     properties = project.iterfind(f"{_NAMESPACE}properties/*")
-    versions = {f"${{{each.tag.removeprefix(_NAMESPACE)}}}": each.text or "" for each in properties}
-    names = {}
+    named = {f"${{{each.tag.removeprefix(_NAMESPACE)}}}": each.text or "" for each in properties}
+    found = {}
     for dependency in project.iter(f"{_NAMESPACE}dependency"):
-        artifact, version = (dependency.findtext(f"{_NAMESPACE}{tag}", "") for tag in ("artifactId", "version"))
-        names[artifact] = f"{artifact}-{versions.get(version, version)}.jar"
-    return names
+        artifact, number = (dependency.findtext(f"{_NAMESPACE}{tag}", "") for tag in ("artifactId", "version"))
+        found[artifact] = named.get(number, number)
+    return found

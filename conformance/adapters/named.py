@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,7 +27,9 @@ from conformance.interface.messages import Answer, Request
 FORMS: Final = """\
   "stdio:COMMAND WITH ARGUMENTS"   a process that reads calls and writes replies, a line of JSON each
   http:URL                         a server that answers calls by POST (also https:)
+  uc:URL?catalog=C&schema=S        a server of Unity Catalog's Delta API; its token is in $UC_TOKEN
   python:MODULE:CLASS              a Python class with one method for each operation, in this process
+  jvm:in-memory, jvm:dynamodb      Delta's own commit coordinators; "jvm:CLASS --classpath JARS" for any other
   reference                        the reference commit owner
   reference-client                 the reference's Delta client, against the kit's own owner
   model, model-client              the kit's own readable owner, and its client
@@ -44,7 +47,7 @@ _OURS: Final = {
     "model": ("conformance.models.owner", "ModelOwner"),
     "model-client": ("conformance.models.client", "ModelClient"),
 }
-_KINDS: Final = ("stdio", "http", "https", "python", "mutant", "good")
+_KINDS: Final = ("stdio", "http", "https", "uc", "python", "jvm", "mutant", "good")
 
 
 class UsageError(Exception):
@@ -73,6 +76,8 @@ def open_subject(
     `AdapterError` for a subject that does not speak the interface.
     """
     kind, rest = _parts(name)
+    if kind == "uc":
+        return _catalog(name, rest, timeout)
     if kind not in ("stdio", "http", "https"):
         return Here(handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
     made = contextlib.ExitStack()
@@ -90,6 +95,16 @@ def open_subject(
         made.close()
         raise
     return subject
+
+
+def _catalog(name: str, rest: str, timeout: float) -> Subject:
+    from conformance.adapters.uc.address import AddressError, address_of
+    from conformance.adapters.uc.subject import UcSubject
+
+    try:
+        return UcSubject(address_of(rest), timeout=timeout)
+    except AddressError as error:
+        raise UsageError(f"{name!r}: {error.problem}") from error
 
 
 # Names
@@ -180,6 +195,8 @@ def handler_of(name: str) -> Handler:
         return _handler(name, _ours(name))
     if kind == "python":
         return _handler(name, _class(name, rest))
+    if kind == "jvm":
+        return _handler(name, _coordinator(name, rest))
     if kind in ("mutant", "good"):
         return _handler(name, _mutant(kind, rest))
     raise UsageError(f"{name!r} runs in another process; a subject in this one is python:MODULE:CLASS, or one of ours")
@@ -232,6 +249,19 @@ def _mutant(kind: str, identifier: str) -> Any:
         f"'{kind}:{identifier}' names no subject{wire.near(identifier, known)} "
         f"(all {len(known)}: delta-commit-conformance list mutants)"
     )
+
+
+def _coordinator(name: str, rest: str) -> Any:
+    from conformance.adapters.jvm.machine import NoJavaError, java
+    from conformance.adapters.jvm.naming import UnknownError, named
+    from conformance.adapters.jvm.owner import CoordinatorOwner
+    from conformance.jars import JarsError
+
+    try:
+        java()
+        return partial(CoordinatorOwner, named(rest))
+    except (NoJavaError, UnknownError, JarsError) as error:
+        raise UsageError(f"{name!r}: {error.problem}") from error
 
 
 def _class(name: str, rest: str) -> Any:

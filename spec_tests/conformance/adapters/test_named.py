@@ -166,6 +166,9 @@ def test_the_problem_crosses_the_borders_of_processes() -> None:
 
 def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
+    monkeypatch.setattr("conformance.adapters.uc.subject.UcSubject", lambda *args, **options: opened.append(args))
+    monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")
+    monkeypatch.setattr("conformance.jars.classpath", lambda group, **options: "")
     for kind in ("Here", "StdioSubject", "HttpSubject"):
         monkeypatch.setattr(named, kind, lambda *args, **options: opened.append(args))
     for line in FORMS.splitlines():
@@ -174,4 +177,4 @@ def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch)
             if name in ("python:MODULE:CLASS", "mutant:ID", "good:ID"):
                 continue  # words in the place of names
             open_subject(name)
-    assert len(opened) == 6
+    assert len(opened) == 9

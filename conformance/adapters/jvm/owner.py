@@ -1,0 +1,368 @@
+"""A `CommitCoordinatorClient` as a subject of the kit.
+
+The coordinator stages, ratifies, lists and publishes. What Delta's client does is done here, and no more than that:
+version 0 and the change of ownership are written to the log by put-if-absent after the table was registered, and every
+proposal comes with the metadata that its writer had read. What the coordinator throws is told as Delta's client reads
+it: a `CommitFailedException` by its two flags, everything else as an outcome that nobody knows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.adapters.jvm import delta
+from conformance.adapters.jvm.files import Log, OutsideError
+from conformance.adapters.jvm.machine import Machine, machine
+from conformance.adapters.jvm.naming import Named
+from conformance.adapters.subject import AdapterError, Died
+from conformance.interface import messages as m
+
+FEATURE: Final = "managedCommit"
+WAY: Final = "staged"
+EVERY: Final = 3
+"""Commits after which the coordinator publishes where that is left to it."""
+NEVER: Final = 1_000_000
+"""The same, where it shall wait to be asked."""
+
+_COMMIT: Final = "io.delta.storage.commit"
+_REFUSALS: Final = (
+    "java.lang.IllegalArgumentException", "java.lang.IllegalStateException", "java.lang.UnsupportedOperationException",
+)  # fmt: skip
+"""Exceptions by which Java code says that it did nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Table:
+    """A table as one of its clients knows it."""
+
+    reference: str
+    log: Log
+    batch: int
+    descriptor: Any
+    metadata: Any
+    protocol: Any
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer
+    """A client of Delta gets no further than this."""
+
+    def __init__(self, answer: m.Answer) -> None:
+        super().__init__(str(answer))
+        self.answer = answer
+
+
+class CoordinatorOwner:
+    """Answers the owner side of the shared interface, one request at a time. `directory`: its tables, and whatever
+    outlives the coordinator."""
+
+    def __init__(self, coordinator: Named, directory: Path) -> None:
+        self._named = coordinator
+        self._directory = directory.resolve()
+        self._storage = self._directory / "tables"
+        self._storage.mkdir(parents=True, exist_ok=True)
+        self._saved = self._directory / "tables.json"
+        self._machine: Machine = machine(coordinator.classpath)
+        self._configuration = self._machine.type("org.apache.hadoop.conf.Configuration")(False)
+        # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
+        self._configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        self._configuration.set("fs.file.impl.disable.cache", "true")
+        self._store = self._machine.type("io.delta.storage.LocalLogStore")(self._configuration)
+        self._logs: dict[Path, Log] = {}
+        self._start()
+        self._version = coordinator.version or self._implementation()
+
+    def _start(self) -> None:
+        self._dead = ""
+        self._database = self._named.database(self._machine, self._directory)
+        self._coordinators = {batch: self._named.make(self._machine, batch, self._database) for batch in (EVERY, NEVER)}
+        self._tables: dict[str, Table] = {}
+        if self._saved.exists():
+            for reference, (location, batch) in json.loads(self._saved.read_text("utf-8")).items():
+                self._tables[reference] = self._known(reference, Path(location), batch)
+
+    def _implementation(self) -> str:
+        package = self._machine.reflected(self._named.class_name).getPackage()
+        return str((package and package.getImplementationVersion()) or "unknown")
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return m.Identity(
+            name=f"jvm:{self._named.name}",
+            version=self._version,
+            interface_version=m.INTERFACE_VERSION,
+            side="owner",
+            profiles=self._named.profiles,
+            features=(FEATURE,),
+            ways={FEATURE: (WAY,)},
+            storage=str(self._storage),
+            crash_points=self._named.crash_points,
+        )
+
+    def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        """The answer. Raises `Died` where the coordinator's process does, and `AdapterError` if the JVM is gone."""
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+
+        if self._dead:
+            raise Died(self._dead)
+        try:
+            answer = ask()
+        except Refused as refused:
+            answer = refused.answer
+        except OutsideError as error:
+            answer = m.Rejected(reason=str(error))
+        except Py4JJavaError as error:
+            answer = _thrown(error)
+        except Py4JNetworkError as error:
+            raise AdapterError(f"the Java virtual machine of {self._named.name} is gone: {error}") from error
+        if self._database is not None and self._database.dead is not None:
+            self._dead = f"it died {self._database.dead}"
+            raise Died(self._dead)
+        return answer
+
+    # Committing
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        if request.actions is None:
+            return m.Rejected(reason="the coordinator stages what is proposed to it itself")
+        return self._answered(lambda: self._propose(request.table, request.version, request.actions or (), owned=True))
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        return self._answered(lambda: self._propose(request.table, request.version, request.actions, owned=False))
+
+    def _propose(self, reference: str, version: int, actions: Sequence[str], *, owned: bool) -> m.Answer:
+        """`owned`: the table keeps its owner, whatever metadata it gets; otherwise this is its last commit there."""
+        table = self._table(reference)
+        metadata, protocol, info = self._parsed(actions, table if owned else None)
+        if info is None:
+            raise Refused(m.Rejected(reason="Delta's client proposes nothing without a commitInfo"))
+        updated = self._machine.type(f"{_COMMIT}.UpdatedActions")(
+            info, metadata or table.metadata, protocol or table.protocol, table.metadata, table.protocol
+        )
+        try:
+            lines = self._machine.iterator(actions)
+            response = self._coordinators[table.batch].commit(
+                self._store, self._configuration, table.descriptor, version, lines, updated
+            )
+        finally:
+            table.log.meet()
+        return m.Ratified(version=response.getCommit().getVersion())
+
+    def _parsed(self, actions: Sequence[str], owned: Table | None) -> tuple[Any, Any, Any]:
+        """The metadata, the protocol and the commitInfo among these actions as Delta's objects, or None for each."""
+        from py4j.protocol import Py4JJavaError
+
+        action = self._machine.type("org.apache.spark.sql.delta.actions.Action")
+        found = []
+        try:
+            for kind in ("metaData", "protocol", "commitInfo"):
+                text = delta.of_kind(actions, kind)
+                if text is not None and owned is not None:
+                    text = delta.owned(text, self._named.name, {})
+                found.append(None if text is None else action.fromJson(text))
+        except (ValueError, TypeError, AttributeError, Py4JJavaError) as error:
+            raise Refused(m.Rejected(reason=f"Delta's client cannot read its own actions: {error}"[:300])) from error
+        return found[0], found[1], found[2]
+
+    # Reading and publishing
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        return self._answered(lambda: self._listed(self._table(request.table), request.start, request.end))
+
+    def _listed(self, table: Table, start: int | None, end: int | None) -> m.Commits:
+        told = self._coordinators[table.batch].getCommits(table.descriptor, start, end)
+        entries = []
+        for commit in told.getCommits():
+            path = commit.getFileStatus().getPath()
+            staged = path.getParent().getName() == delta.STAGING
+            name = table.log.shown(path.getName()) if staged else None
+            entries.append(m.CommitEntry(version=commit.getVersion(), file_name=name))
+        return m.Commits(commits=tuple(entries), latest=told.getLatestTableVersion())
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        def ask() -> m.Answer:
+            table = self._table(request.table)
+            self._coordinators[table.batch].backfillToVersion(
+                self._store, self._configuration, table.descriptor, request.version, None
+            )
+            return m.Done()
+
+        return self._answered(ask)
+
+    # Tables
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        if (request.feature, request.way) != (FEATURE, WAY):
+            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {WAY} commits")
+        return self._answered(lambda: self._create(request))
+
+    def _create(self, request: m.CreateTable) -> m.Answer:
+        """As Delta's client does it: it looks whether there is a table, registers it, and writes version 0."""
+        reference = _reference(request.name)
+        log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
+        there = log.read(0)
+        if there is not None:
+            mine = delta.attempt_in("\n".join(there)) == request.attempt and reference in self._tables
+            known = reference if reference in self._tables else None
+            return m.Ratified(version=0, table=reference) if mine else m.Conflict(winner_table=known)
+        batch = EVERY if request.backfill == "subject" else NEVER
+        if not self._own(reference, log, 0, batch, request.actions):
+            return m.Conflict(winner_table=reference if reference in self._tables else None)
+        return m.Ratified(version=0, table=reference)
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        if (request.feature, request.way) != (FEATURE, WAY):
+            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {WAY} commits")
+        return self._answered(lambda: self._take_over(request))
+
+    def _take_over(self, request: m.TakeOver) -> m.Answer:
+        log = self._log(Path(request.path))
+        if not log.published(request.version - 1).exists():
+            return m.Gap()
+        if log.published(request.version).exists():
+            return m.Conflict()
+        reference = _reference(request.name)
+        if not self._own(reference, log, request.version, NEVER, request.actions):
+            return m.Conflict()
+        return m.Ratified(version=request.version, table=reference)
+
+    def _own(self, reference: str, log: Log, version: int, batch: int, actions: Sequence[str]) -> bool:
+        """Register the table, then write the version that makes the coordinator its owner, by put-if-absent. False: it
+        was there."""
+        from py4j.protocol import Py4JJavaError
+
+        log.make()
+        metadata, protocol, _ = self._parsed(actions, None)
+        nobody = self._machine.type("java.util.Optional").empty()
+        path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
+        conf = dict(self._coordinators[batch].registerTable(path, nobody, version - 1, metadata, protocol))
+        lines = self._machine.iterator([delta.owned(action, self._named.name, conf) for action in actions])
+        target = self._machine.type("org.apache.hadoop.fs.Path")(str(log.published(version)))
+        try:
+            self._store.write(target, lines, False, self._configuration)
+        except Py4JJavaError as error:
+            if _class_of(error) == "java.nio.file.FileAlreadyExistsException":
+                return False
+            raise
+        self._tables[reference] = self._known(reference, log.location, batch)
+        self._save()
+        return True
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        def ask() -> m.Answer:
+            wanted = _reference(request.name) if request.name is not None else None
+            for table in self._tables.values():
+                if table.reference in (wanted, request.name) or str(table.log.location) == request.path:
+                    told = self._listed(table, None, None)
+                    return m.Table(
+                        table=table.reference, feature=FEATURE, way=WAY, latest=told.latest, commits=told.commits,
+                        location=str(table.log.location),
+                    )  # fmt: skip
+            return m.NotFound()
+
+        return self._answered(ask)
+
+    def _known(self, reference: str, location: Path, batch: int) -> Table:
+        """The table with what its newest ownership change says: what a client learns from a snapshot."""
+        log = self._log(location)
+        actions: list[str] = []
+        for path in sorted(log.folder.glob("*.json")):
+            actions += path.read_text("utf-8").splitlines()
+        metadata, protocol, _ = self._parsed(actions, None)
+        nobody = self._machine.type("java.util.Optional").empty()
+        conf = self._machine.type("java.util.HashMap")()
+        for key, value in delta.table_conf(actions).items():
+            conf.put(key, value)
+        path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
+        descriptor = self._machine.type(f"{_COMMIT}.TableDescriptor")(path, nobody, conf)
+        return Table(
+            reference=reference, log=log, batch=batch, descriptor=descriptor, metadata=metadata, protocol=protocol
+        )
+
+    def _table(self, reference: str) -> Table:
+        if reference not in self._tables:
+            raise Refused(m.NotFound())
+        return self._tables[reference]
+
+    def _log(self, location: Path) -> Log:
+        """Of a table anywhere below the storage. Raises `OutsideError`."""
+        if ".." in location.parts or not location.is_relative_to(self._storage) or location == self._storage:
+            raise OutsideError(f"{location} is no path of a table below {self._storage}")
+        return self._logs.setdefault(location, Log(location))
+
+    def _save(self) -> None:
+        known = {each.reference: (str(each.log.location), each.batch) for each in self._tables.values()}
+        temporary = self._saved.with_suffix(".new")
+        temporary.write_text(json.dumps(known), "utf-8")
+        temporary.replace(self._saved)
+
+    # The kit's eyes and hands
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        return self._answered(
+            lambda: m.Observation(files=self._any_log(request.table).listed(contents=request.contents))
+        )
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        def ask() -> m.Answer:
+            log = self._any_log(request.table)
+            done = log.plant(request.file, request.content, if_absent=request.if_absent, modified=request.modified)
+            return m.Done() if done else m.Conflict()
+
+        return self._answered(ask)
+
+    def remove(self, client: str, request: m.Remove) -> m.Answer:
+        def ask() -> m.Answer:
+            self._any_log(request.table).remove(request.file)
+            return m.Done()
+
+        return self._answered(ask)
+
+    def _any_log(self, table: str) -> Log:
+        """Of a table of the coordinator, or of a filesystem table of the kit."""
+        return self._table(table).log if "/" not in table else self._log(Path(table))
+
+    # Dying and starting again
+
+    def crash(self, client: str, request: m.Crash) -> m.Answer:
+        if not self._named.crash_points or self._database is None:
+            return m.Unsupported(reason="its state is in the memory of its process")
+        if request.point is None:
+            self._dead = "it was told to crash"
+        elif request.point in self._named.crash_points:
+            self._database.deadly = request.point
+        else:
+            return m.Unsupported(reason=f"crash points are {', '.join(self._named.crash_points)}")
+        return m.Done()
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        if self._database is None:
+            return m.Unsupported(reason="its state is in the memory of its process")
+        self._start()
+        return m.Done()
+
+
+def _reference(name: str) -> str:
+    """The folder of a table with that name, which is also what the table is called."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", name)[:80].strip("-")
+    return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def _class_of(error: Any) -> str:
+    return str(error.java_exception.getClass().getName())
+
+
+def _thrown(error: Any) -> m.Answer:
+    """What Delta's client makes of an exception. `CommitFailedException(retryable, conflict)`: with a conflict the
+    version was lost; with neither the commit failed for good; retryable alone: the same version once more."""
+    thrown, kind = error.java_exception, _class_of(error)
+    said = f"{kind}: {thrown.getMessage()}"
+    if kind == f"{_COMMIT}.CommitFailedException":
+        if thrown.getConflict():
+            return m.Conflict()
+        return m.Rejected(reason=said, retryable=thrown.getRetryable())
+    return m.Rejected(reason=said) if kind in _REFUSALS else m.Unknown(reason=said)
