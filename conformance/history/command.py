@@ -11,6 +11,7 @@ import msgspec
 
 from conformance.checkers.check import Verdict, check_file
 from conformance.history.errors import InvalidHistoryError
+from conformance.history.times import Times, times_of_file
 
 CONFORMANT: Final = 0
 VIOLATION: Final = 1
@@ -30,6 +31,8 @@ def check(file: Path, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         print(f"{file}: interrupted; there is no verdict", file=sys.stderr)
         return INTERRUPTED
+    if verdict.violations:
+        verdict = _readable(verdict, times_of_file(file))
     if as_json:
         _print_json({"file": str(file), "verdict": _word(verdict), **msgspec.to_builtins(verdict)})
     else:
@@ -39,6 +42,12 @@ def check(file: Path, *, as_json: bool) -> int:
 
 def _word(verdict: Verdict) -> str:
     return "conformant" if verdict.conformant else "violation"
+
+
+def _readable(verdict: Verdict, times: Times) -> Verdict:
+    """With the times in its messages as people read them; the operations beside them keep those of the history."""
+    found = [msgspec.structs.replace(each, message=times.in_words(each.message)) for each in verdict.violations]
+    return msgspec.structs.replace(verdict, violations=tuple(found))
 
 
 def _count(number: int, what: str) -> str:

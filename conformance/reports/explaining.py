@@ -10,6 +10,7 @@ from typing import Final
 from conformance.checkers.explanation import describe, describe_answer, describe_request
 from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Fault, FileLook, Witness
+from conformance.history.times import Times
 from conformance.reports import labels
 from conformance.reports.bundle import bundle_name
 from conformance.reports.lanes import Drawing, draw
@@ -34,7 +35,6 @@ from conformance.reports.summary import (
     side_of,
     standing,
 )
-from conformance.reports.times import Times
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_EXPLAINED: Final = 6

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final
 
 from conformance.history.events import Fault, FileLook, Other, Witness
+from conformance.history.times import Times
 from conformance.reports import labels
 from conformance.reports.recorded import (
     Recorded,
@@ -26,7 +27,6 @@ from conformance.reports.recorded import (
     sides,
     to_draw,
 )
-from conformance.reports.times import Times
 from conformance.results import Violation
 
 CHARACTER: Final = 7.3

@@ -12,7 +12,7 @@ from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Fault, FileLook, Header, Witness
 from conformance.history.operations import Operation, operations
 from conformance.history.reading import read_events
-from conformance.reports.times import Times, times_of
+from conformance.history.times import Times, times_of
 from conformance.results import Violation
 
 Step = Operation | FileLook

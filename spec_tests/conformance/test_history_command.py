@@ -35,6 +35,30 @@ def test_a_violation_is_told_with_its_requirement_and_both_operations(capsys: py
     assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in told
 
 
+def test_real_times_are_told_from_the_beginning_of_the_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As somebody recorded them in production: in ns since the epoch, of which nobody can read the difference."""
+    began = 1_700_000_000_000_000_000
+    events = [json.loads(line) for line in BAD.read_text("utf-8").splitlines()]
+    events[0]["clock"] = {"unit": "ns"}
+    first = events[1]["at"]
+    for event in events[1:]:
+        if "at" in event:
+            event["at"] = began + (event["at"] - first) * 1_500_000
+    file = tmp_path / "production.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
+    assert main(["check", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "reader's get_commits (operation 1, 3.000..4.500 ms: commits" in told
+    assert "writer's commit of version 1 as attempt first (operation 0, 0.000..1.500 ms: ratified" in told
+    assert str(began)[:6] not in told
+    assert main(["check", str(file), "--json"]) == 1
+    (violation,) = json.loads(capsys.readouterr().out)["violations"]
+    assert "(operation 1, 3.000..4.500 ms: commits" in violation["message"]
+    assert [each["invoked"] - began for each in violation["operations"]] == [3_000_000, 0]
+
+
 def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(BAD), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from conformance import reports
+from conformance.history.times import Times, times_of
 from conformance.reports.recorded import read_history
-from conformance.reports.times import Times, times_of, with_readable_times
+from conformance.reports.times import with_readable_times
 from conformance.results import CaseResult
 from spec_tests.conformance.reports import runs
 
