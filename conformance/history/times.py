@@ -14,7 +14,8 @@ from conformance.history.reading import LONGEST_LINE
 _IN_A_MILLISECOND: Final = {"ns": 1_000_000, "us": 1_000, "ms": 1}
 _SPAN: Final = re.compile(r"(?P<operation>\(operation \d+), (?P<start>\d+)\.\.(?P<end>\d*)")
 """How explanations tell when an operation began and ended."""
-_MOMENT: Final = re.compile(r"\bwas told by (?P<at>\d+) that\b")
+_MOMENT: Final = re.compile(r"\b(?P<when>by|before) (?P<at>\d+)\b(?!\.\d)")
+"""How they tell when something was known. What is less than the first time of the history is a number of its own."""
 
 
 class _Clock(msgspec.Struct):
@@ -49,9 +50,11 @@ class Times:
         """The text, with the times of the operations that it names in milliseconds."""
         if not self.real:
             return text
-        return _MOMENT.sub(
-            lambda found: f"was told by {self.told(int(found['at']))} ms that", _SPAN.sub(self._span, text)
-        )
+        return _SPAN.sub(self._span, _MOMENT.sub(self._moment, text))
+
+    def _moment(self, found: re.Match[str]) -> str:
+        at = int(found["at"])
+        return found[0] if at < self.first else f"{found['when']} {self.told(at)} ms"
 
     def _span(self, found: re.Match[str]) -> str:
         end = self.told(int(found["end"])) if found["end"] else ""
