@@ -88,7 +88,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
 @check(Family.VERSION_0, *MADE)
 def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
     """Version 0 says what was proposed: its commitInfo, its protocol, its schema, its properties. Its owner may add
-    properties of its own, and nothing else."""
+    properties of its own and table features that it asks of all its tables, and nothing else."""
     request = s.creation()
     actions = proposals.version_0(s.dialect, request.attempt, s.attempt(), timestamp=s.timestamp(0),
                                   properties={"delta.appendOnly": "false", "purpose": "a test, nothing else"},
@@ -100,21 +100,26 @@ def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
     table = s.created("orders", told, ratified)
     found = version_0(s, table).splitlines()
     s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, told=(told,), table=table,
-              version=0, expected="version 0 is what was proposed, but for properties that the owner added",
+              version=0, expected="version 0 is what was proposed, but for what the owner may add",
               observed=f"it is {found}"[:900])  # fmt: skip
     s.land(table)
 
 
 def _without_additions(proposed: list[str], found: list[str]) -> str | None:
-    """The digest of what was found, without properties that were not proposed; None if it is no commit."""
+    """The digest of what was found, without properties and features that were not proposed; None: it is no commit."""
     try:
         parsed = [json.loads(line) for line in found]
         wanted = [json.loads(line) for line in proposed]
         own = next(action["metaData"]["configuration"] for action in wanted if "metaData" in action)
+        protocol = next(action["protocol"] for action in wanted if "protocol" in action)
         for action in parsed:
             if "metaData" in action:
                 told = action["metaData"]["configuration"]
                 action["metaData"]["configuration"] = {key: told[key] for key in told if key in own}
+            if "protocol" in action:
+                for kind in ("readerFeatures", "writerFeatures"):
+                    kept = [each for each in protocol.get(kind, ()) if each in action["protocol"].get(kind, ())]
+                    action["protocol"] |= {kind: kept} if kind in protocol else {}
         return digests.of_actions(json.dumps(action) for action in parsed)
     except (ValueError, KeyError, TypeError, StopIteration):
         return None

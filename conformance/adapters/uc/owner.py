@@ -40,6 +40,8 @@ class Known:
     """By reference. Of dropped tables too: what is left of them can still be looked at."""
     created: dict[tuple[str, str], str] = field(default_factory=dict)
     """By name and attempt, the reference of the table that the attempt made."""
+    proposed: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By table and attempt, the version that it was proposed for."""
     publishing: set[str] = field(default_factory=set)
     """The tables whose commits the kit leaves to the subject to publish."""
 
@@ -171,10 +173,14 @@ class UcOwner:
         return self._answered(lambda: self._proposed(request))
 
     def _proposed(self, request: m.Commit) -> m.Answer:
+        """The server knows a commit again by the name of its file, which holds its version: an attempt is proposed for
+        one version only, and that is its client's affair."""
         log = self._log(request.table)
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
         file_name = request.staged_file or f"{request.version:020}.{request.attempt}.json"
+        if self._known.proposed.setdefault((request.table, request.attempt), request.version) != request.version:
+            return m.Rejected(reason=f"{request.attempt} was proposed for another version; every try is a new attempt")
         if request.actions is not None:
             content = documents.content_of(request.actions)
             time = documents.timestamp_of(documents.parsed(content))

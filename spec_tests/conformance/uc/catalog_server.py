@@ -1,0 +1,231 @@
+"""A small server of the Delta API, in memory: `Answers` says where it does what Unity Catalog 0.6.0 was recorded to do,
+and where it does what the documents ask for. Only what the adapter calls."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from conformance.adapters.http_server import Listener
+
+BASE: Final = "/api/2.1/unity-catalog/delta/v1"
+LIMIT: Final = 10
+"""Unbackfilled commits of a table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """How it behaves; by default as it should."""
+
+    remembers: bool = True
+    """Whether a commit that landed is recognised for ever; otherwise only the newest, as recorded."""
+    looks: bool = True
+    """Whether a staged file must be there, and be named for its version; not so, as recorded."""
+    token: str | None = None
+
+
+@dataclass
+class Table:
+    name: str
+    uuid: str
+    location: str
+    columns: Any
+    partition_columns: list[str]
+    properties: dict[str, str]
+    etag: int = 1
+    latest: int = 0
+    backfilled: int = 0
+    commits: dict[int, dict[str, Any]] = field(default_factory=dict)
+    landed: dict[int, str] = field(default_factory=dict)
+
+
+class Refusal(Exception):  # noqa: N818  # it is an answer
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+class Catalog:
+    """The catalog `main` with the schema `s1`."""
+
+    def __init__(self, root: Path, answers: Answers) -> None:
+        self.root, self.answers = root, answers
+        self.tables: dict[str, Table] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.lock = threading.Lock()
+
+    def answer(self, method: str, target: str, body: Any, token: str) -> tuple[int, Any]:
+        if self.answers.token is not None and token != f"Bearer {self.answers.token}":
+            raise Refusal(401, "NotAuthorizedException", "who are you?")
+        path = urlsplit(target).path.removeprefix(BASE)
+        if path == "/config":
+            if "catalog=main" not in target:
+                raise Refusal(404, "NoSuchCatalogException", "no such catalog")
+            return 200, {"endpoints": [], "protocol-version": "1.0"}
+        parts = path.strip("/").split("/")
+        if parts[:4] != ["catalogs", "main", "schemas", "s1"]:
+            raise Refusal(404, "NoSuchSchemaException", f"no such schema: {path}")
+        match method, *parts[4:]:
+            case "POST", "staging-tables":
+                return 200, self._stage()
+            case "POST", "tables":
+                return 200, self._create(body)
+            case "GET", "tables", name:
+                return 200, self._shown(self._table(name))
+            case "POST", "tables", name:
+                return 200, self._update(self._table(name), body)
+            case "DELETE", "tables", name:
+                del self.tables[self._table(name).name]
+                return 204, None
+        raise Refusal(404, "NotFoundException", path)
+
+    def _table(self, name: str) -> Table:
+        if name not in self.tables:
+            raise Refusal(404, "NoSuchTableException", name)
+        return self.tables[name]
+
+    def _stage(self) -> Any:
+        identifier = str(uuid.uuid4())
+        return {
+            "table-id": identifier,
+            "table-type": "MANAGED",
+            "location": (self.root / identifier).as_uri(),
+            "storage-credentials": [],
+            "required-protocol": {"reader-features": ["vacuumProtocolCheck"], "writer-features": ["inCommitTimestamp"]},
+            "required-properties": {"io.unitycatalog.tableId": identifier, "delta.checkpointPolicy": None},
+        }
+
+    def _create(self, body: Any) -> Any:
+        if body["name"] in self.tables:
+            raise Refusal(409, "AlreadyExistsException", body["name"])
+        if not body["columns"]["fields"]:
+            raise Refusal(400, "InvalidParameterValueException", "no columns")
+        table = Table(
+            name=body["name"], uuid=body["location"].rpartition("/")[2], location=body["location"],
+            columns=body["columns"], partition_columns=body["partition-columns"], properties=dict(body["properties"]),
+        )  # fmt: skip
+        self._describe(table, body["protocol"])
+        self.tables[table.name] = table
+        return self._shown(table)
+
+    def _describe(self, table: Table, protocol: Any) -> None:
+        table.properties |= {
+            "delta.minReaderVersion": str(protocol["min-reader-version"]),
+            "delta.minWriterVersion": str(protocol["min-writer-version"]),
+            **{f"delta.feature.{each}": "supported" for each in protocol["writer-features"]},
+        }
+
+    def _shown(self, table: Table) -> Any:
+        return {
+            "metadata": {
+                "etag": f"etag-{table.etag}", "table-type": "MANAGED", "table-uuid": table.uuid,
+                "location": table.location, "columns": table.columns, "partition-columns": table.partition_columns,
+                "properties": table.properties, "created-time": 1, "updated-time": 1,
+            },
+            "commits": [table.commits[version] for version in sorted(table.commits, reverse=True)],
+            "latest-table-version": table.latest,
+        }  # fmt: skip
+
+    def _update(self, table: Table, body: Any) -> Any:
+        updates = {update["action"]: update for update in body["updates"]}
+        requirements = {each["type"]: each for each in body["requirements"]}
+        commit = updates.get("add-commit", {}).get("commit")
+        report = updates.get("set-latest-backfilled-version", {}).get("latest-published-version")
+        if requirements["assert-table-uuid"]["uuid"] != table.uuid:
+            raise Refusal(409, "UpdateRequirementConflictException", "another table")
+        if commit is not None and table.landed.get(commit["version"]) == commit["file-name"]:
+            return self._shown(table)
+        if commit is not None:
+            self._judge(table, commit, report)
+        if report is not None and report > (table.latest if commit is None else commit["version"]):
+            raise Refusal(400, "InvalidParameterValueException", "published before it was committed")
+        if requirements.get("assert-etag", {}).get("etag") not in (None, f"etag-{table.etag}"):
+            raise Refusal(409, "UpdateRequirementConflictException", "the metadata changed")
+        if commit is not None:
+            table.latest = commit["version"]
+            table.commits[table.latest] = commit
+            if not self.answers.remembers:
+                table.landed.clear()
+            table.landed[table.latest] = commit["file-name"]
+        if report is not None:
+            table.backfilled = max(table.backfilled, report)
+            table.commits = {each: table.commits[each] for each in table.commits if each > table.backfilled}
+        self._change(table, updates)
+        return self._shown(table)
+
+    def _judge(self, table: Table, commit: Any, report: int | None) -> None:
+        version = commit["version"]
+        if version <= 0:
+            raise Refusal(400, "InvalidParameterValueException", "versions are positive")
+        if version <= table.latest:
+            raise Refusal(409, "CommitVersionConflictException", f"the latest version is {table.latest}")
+        if version > table.latest + 1:
+            raise Refusal(400, "InvalidParameterValueException", f"not the next version after {table.latest}")
+        if len([each for each in table.commits if each > (report or 0)]) >= LIMIT:
+            raise Refusal(429, "ResourceExhaustedException", "too many commits")
+        staged = Path(urlsplit(table.location).path) / "_delta_log/_staged_commits" / commit["file-name"]
+        if self.answers.looks and not (staged.name.startswith(f"{version:020}.") and staged.is_file()):
+            raise Refusal(400, "InvalidParameterValueException", f"no such staged file: {staged.name}")
+
+    def _change(self, table: Table, updates: Any) -> None:
+        table.properties |= updates.get("set-properties", {}).get("updates", {})
+        for key in updates.get("remove-properties", {}).get("removals", ()):
+            table.properties.pop(key, None)
+        if "set-protocol" in updates:
+            self._describe(table, updates["set-protocol"]["protocol"])
+        table.columns = updates.get("set-columns", {}).get("columns", table.columns)
+        table.partition_columns = updates.get("set-partition-columns", {}).get(
+            "partition-columns", table.partition_columns
+        )
+        table.etag += any(action.startswith(("set-p", "set-c", "remove-")) for action in updates)
+
+
+@contextmanager
+def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, Catalog]]:
+    """The server's URL, and its inside."""
+    catalog = Catalog(root, answers or Answers())
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length", "0"))
+            body = json.loads(self.rfile.read(length)) if length else None
+            with catalog.lock:
+                catalog.requests.append((self.command, self.path))
+                try:
+                    status, told = catalog.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
+                except Refusal as refusal:
+                    status = refusal.status
+                    told = {"error": {"type": refusal.kind, "code": status, "message": str(refusal), "stack": None}}
+            content = b"" if told is None else json.dumps(told).encode()
+            self.send_response(status)
+            if status != 204:
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Nobody reads it."""
+
+    server = Listener(("127.0.0.1", 0), Handler, ipv6=False)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", catalog
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
