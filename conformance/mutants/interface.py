@@ -6,41 +6,32 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
-from conformance.models.storage import Storage
 from conformance.mutants.registry import mutant
 
 
 @mutant("PROFILE-CORE-01")
 class ProfilesDependOnTheMoment(ModelOwner):
-    """The owner declares everything when it is asked first, and less to those who ask later."""
-
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.asked = 0
+    """The owner declares everything as long as it has nothing to do, and less as soon as it has a commit."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
-        self.asked += 1
-        return identity if self.asked == 1 else msgspec.structs.replace(identity, profiles=("core",))
+        busy = any(table.latest > 0 for table in self.tables.values())
+        return msgspec.structs.replace(identity, profiles=("core",)) if busy else identity
 
 
 @mutant("PROFILE-CORE-02")
 class ContentsAreToldOnce(ModelOwner):
-    """A look at the log leaves out the contents that an earlier look has shown, although they were asked for."""
+    """The content of version 0 is told in the first look at a log, and left out in those after it."""
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         answer = super().observe(client, request)
-        shown: set[tuple[str, str]] = self.__dict__.setdefault("_shown", set())
-        if not isinstance(answer, m.Observation) or not request.contents:
+        shown: set[str] = self.__dict__.setdefault("_shown", set())
+        if not isinstance(answer, m.Observation) or request.table not in shown:
+            shown.add(request.table)
             return answer
-        known, names = set(shown), {(request.table, file.name) for file in answer.files}
-        shown |= names
-        return m.Observation(
-            files=tuple(
-                msgspec.structs.replace(file, content=None) if (request.table, file.name) in known else file
-                for file in answer.files
-            )
-        )
+        first = f"{0:020}.json"
+        files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
+        return m.Observation(files=tuple(files))
 
 
 @mutant("PROFILE-CORE-02")
