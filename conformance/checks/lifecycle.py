@@ -176,8 +176,9 @@ def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
         observed=f"{answer.protocol}",
     )
     attempt, time = s.attempt(), s.timestamp(1)
-    identifier = _inner(answer.metadata, "metaData").get("id") or s.attempt()
-    changed = proposals.metadata(str(identifier), time, {"kit.changed": "yes"})
+    before = _inner(answer.metadata, "metaData")
+    had = before.get("configuration") or {}  # what is not changed stays: some of it may be the owner's
+    changed = proposals.metadata(str(before.get("id") or s.attempt()), time, {**had, "kit.changed": "yes"})
     change = s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), changed))
     s.land(table)
     after = load(s, table)
