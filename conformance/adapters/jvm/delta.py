@@ -47,6 +47,12 @@ def table_conf(actions: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def has_owner(actions: Iterable[str]) -> bool:
+    """Whether the newest metaData of these names a coordinator. Raises `ValueError`."""
+    newest = of_kind(actions, "metaData")
+    return newest is not None and NAME in (_parsed(newest)["metaData"].get("configuration") or {})
+
+
 def of_kind(actions: Iterable[str], kind: str) -> str | None:
     """The last action of that kind. Raises `ValueError`."""
     return next((action for action in reversed(list(actions)) if kind in _parsed(action)), None)

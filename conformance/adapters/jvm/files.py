@@ -42,6 +42,10 @@ class Log:
         except FileNotFoundError:
             return None
 
+    def actions(self) -> list[str]:
+        """Of all published commits, in order."""
+        return [line for path in sorted(self.folder.glob("*.json")) for line in path.read_text("utf-8").splitlines()]
+
     # Names
 
     def shown(self, real: str) -> str:

@@ -42,7 +42,7 @@ class Named:
 
     name: str
     version: str
-    """Empty: the class says it, or nobody."""
+    """As far as its files say it."""
     classpath: str
     class_name: str
     profiles: tuple[str, ...] = _PROFILES
@@ -145,7 +145,7 @@ def _by_class(words: Sequence[str]) -> Named:
     theirs = [str(Path(each).absolute()) for each in options.classpath.split(os.pathsep) if each]
     return Named(
         name=options.class_name,
-        version="",
+        version=", ".join(Path(each).name for each in theirs) or "unknown",
         classpath=os.pathsep.join([*theirs, jars.classpath("spark", hadoop=True)]),
         class_name=options.class_name,
         conf=conf,

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.adapters.jvm import delta
+from conformance.adapters.jvm.dynamodb import Database
 from conformance.adapters.jvm.files import Log, OutsideError
 from conformance.adapters.jvm.machine import Machine, machine
-from conformance.adapters.jvm.naming import Named
+from conformance.adapters.jvm.naming import Named, UnknownError
 from conformance.adapters.subject import AdapterError, Died
 from conformance.interface import messages as m
 
@@ -30,6 +31,7 @@ EVERY: Final = 3
 NEVER: Final = 1_000_000
 """The same, where it shall wait to be asked."""
 
+_IN_MEMORY: Final = "its state is in the memory of its process"
 _COMMIT: Final = "io.delta.storage.commit"
 _REFUSALS: Final = (
     "java.lang.IllegalArgumentException", "java.lang.IllegalStateException", "java.lang.UnsupportedOperationException",
@@ -67,33 +69,34 @@ class CoordinatorOwner:
         self._storage = self._directory / "tables"
         self._storage.mkdir(parents=True, exist_ok=True)
         self._saved = self._directory / "tables.json"
-        self._machine: Machine = machine(coordinator.classpath)
+        self._logs: dict[Path, Log] = {}
+        self._tables: dict[str, Table] = {}
+        self._dead = ""
+        """Why its process is no more."""
+        self._started = False
+        self._machine: Machine
+        self._database: Database | None
+
+    def _start(self) -> None:
+        """When something is asked of the coordinator first: a virtual machine takes its time."""
+        self._machine = machine(self._named.classpath)
         self._configuration = self._machine.type("org.apache.hadoop.conf.Configuration")(False)
         # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
         self._configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         self._configuration.set("fs.file.impl.disable.cache", "true")
         self._store = self._machine.type("io.delta.storage.LocalLogStore")(self._configuration)
-        self._logs: dict[Path, Log] = {}
-        self._start()
-        self._version = coordinator.version or self._implementation()
-
-    def _start(self) -> None:
-        self._dead = ""
         self._database = self._named.database(self._machine, self._directory)
         self._coordinators = {batch: self._named.make(self._machine, batch, self._database) for batch in (EVERY, NEVER)}
-        self._tables: dict[str, Table] = {}
+        self._tables = {}
         if self._saved.exists():
             for reference, (location, batch) in json.loads(self._saved.read_text("utf-8")).items():
                 self._tables[reference] = self._known(reference, Path(location), batch)
-
-    def _implementation(self) -> str:
-        package = self._machine.reflected(self._named.class_name).getPackage()
-        return str((package and package.getImplementationVersion()) or "unknown")
+        self._started = True
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=f"jvm:{self._named.name}",
-            version=self._version,
+            version=self._named.version,
             interface_version=m.INTERFACE_VERSION,
             side="owner",
             profiles=self._named.profiles,
@@ -110,11 +113,15 @@ class CoordinatorOwner:
         if self._dead:
             raise Died(self._dead)
         try:
+            if not self._started:
+                self._start()
             answer = ask()
         except Refused as refused:
             answer = refused.answer
         except OutsideError as error:
             answer = m.Rejected(reason=str(error))
+        except UnknownError as error:
+            raise AdapterError(error.problem) from error
         except Py4JJavaError as error:
             answer = _thrown(error)
         except Py4JNetworkError as error:
@@ -136,6 +143,8 @@ class CoordinatorOwner:
 
     def _propose(self, reference: str, version: int, actions: Sequence[str], *, owned: bool) -> m.Answer:
         """`owned`: the table keeps its owner, whatever metadata it gets; otherwise this is its last commit there."""
+        from py4j.protocol import Py4JJavaError
+
         table = self._table(reference)
         metadata, protocol, info = self._parsed(actions, table if owned else None)
         if info is None:
@@ -148,6 +157,8 @@ class CoordinatorOwner:
             response = self._coordinators[table.batch].commit(
                 self._store, self._configuration, table.descriptor, version, lines, updated
             )
+        except Py4JJavaError as error:
+            raise Refused(_not_committed(error)) from error
         finally:
             table.log.meet()
         return m.Ratified(version=response.getCommit().getVersion())
@@ -221,6 +232,10 @@ class CoordinatorOwner:
 
     def _take_over(self, request: m.TakeOver) -> m.Answer:
         log = self._log(Path(request.path))
+        if delta.has_owner(log.actions()):
+            return m.Rejected(
+                reason="its newest metadata says that it has an owner: Delta's client does not ask for one"
+            )
         if not log.published(request.version - 1).exists():
             return m.Gap()
         if log.published(request.version).exists():
@@ -269,9 +284,7 @@ class CoordinatorOwner:
     def _known(self, reference: str, location: Path, batch: int) -> Table:
         """The table with what its newest ownership change says: what a client learns from a snapshot."""
         log = self._log(location)
-        actions: list[str] = []
-        for path in sorted(log.folder.glob("*.json")):
-            actions += path.read_text("utf-8").splitlines()
+        actions = log.actions()
         metadata, protocol, _ = self._parsed(actions, None)
         nobody = self._machine.type("java.util.Optional").empty()
         conf = self._machine.type("java.util.HashMap")()
@@ -329,21 +342,28 @@ class CoordinatorOwner:
     # Dying and starting again
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
-        if not self._named.crash_points or self._database is None:
-            return m.Unsupported(reason="its state is in the memory of its process")
+        points = self._named.crash_points
+        if not points:
+            return m.Unsupported(reason=_IN_MEMORY)
         if request.point is None:
             self._dead = "it was told to crash"
-        elif request.point in self._named.crash_points:
+            return m.Done()
+        if request.point not in points:
+            return m.Unsupported(reason=f"crash points are {', '.join(points)}")
+
+        def arm() -> m.Answer:
+            assert self._database is not None
             self._database.deadly = request.point
-        else:
-            return m.Unsupported(reason=f"crash points are {', '.join(self._named.crash_points)}")
-        return m.Done()
+            return m.Done()
+
+        return self._answered(arm)
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
-        if self._database is None:
-            return m.Unsupported(reason="its state is in the memory of its process")
-        self._start()
-        return m.Done()
+        """A new coordinator, with what the old one had written."""
+        if not self._named.crash_points:
+            return m.Unsupported(reason=_IN_MEMORY)
+        self._dead, self._started = "", False
+        return self._answered(m.Done)
 
 
 def _reference(name: str) -> str:
@@ -356,13 +376,20 @@ def _class_of(error: Any) -> str:
     return str(error.java_exception.getClass().getName())
 
 
-def _thrown(error: Any) -> m.Answer:
+def _not_committed(error: Any) -> m.Answer:
     """What Delta's client makes of an exception. `CommitFailedException(retryable, conflict)`: with a conflict the
-    version was lost; with neither the commit failed for good; retryable alone: the same version once more."""
-    thrown, kind = error.java_exception, _class_of(error)
-    said = f"{kind}: {thrown.getMessage()}"
-    if kind == f"{_COMMIT}.CommitFailedException":
-        if thrown.getConflict():
-            return m.Conflict()
-        return m.Rejected(reason=said, retryable=thrown.getRetryable())
-    return m.Rejected(reason=said) if kind in _REFUSALS else m.Unknown(reason=said)
+    version was lost; with neither the commit failed for good; retryable alone: the same version once more. Whatever
+    else comes tells nothing of the commit."""
+    if _class_of(error) != f"{_COMMIT}.CommitFailedException":
+        return m.Unknown(reason=_said(error))
+    thrown = error.java_exception
+    return m.Conflict() if thrown.getConflict() else m.Rejected(reason=_said(error), retryable=thrown.getRetryable())
+
+
+def _thrown(error: Any) -> m.Answer:
+    """Of every other call."""
+    return m.Rejected(reason=_said(error)) if _class_of(error) in _REFUSALS else m.Unknown(reason=_said(error))
+
+
+def _said(error: Any) -> str:
+    return f"{_class_of(error)}: {error.java_exception.getMessage()}"
