@@ -68,6 +68,8 @@ class TableFeature:
     """catalog-managed, "Metadata Cleanup", deletes checksums too."""
     cleanup_keeps_newest: int
     """managed-commits, "Writer Requirements": how many of the newest backfilled commits always stay."""
+    table_id_property: str | None = None
+    """Table property with the owner's id of the table: engines that commit through a catalog look for it in the log."""
 
     def enabled_in(self, protocol: Protocol) -> bool:
         """Whether the protocol action lists this feature everywhere that it must be listed."""
@@ -113,6 +115,7 @@ CATALOG_MANAGED: Final = TableFeature(
     requires_txn_id=True,
     cleanup_deletes_checksums=True,
     cleanup_keeps_newest=1,
+    table_id_property="io.unitycatalog.tableId",
 )
 """`cleanup_keeps_newest` is 1 here too: the cut-off checkpoint's own commit proves its version."""
 

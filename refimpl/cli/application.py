@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from refimpl import __version__
-from refimpl.cli import demonstration, history, ingesting, ownership, tables, upkeep
+from refimpl.cli import demonstration, history, ingesting, ownership, serving, tables, upkeep
 from refimpl.cli.exit_codes import DOCUMENTED, ExitCode, exit_code, message
 from refimpl.cli.output import show_error
 
@@ -113,5 +113,5 @@ def _commit_owner(
     """
 
 
-for module in (demonstration, tables, ingesting, history, upkeep, ownership):
+for module in (demonstration, tables, ingesting, history, upkeep, ownership, serving):
     module.register(application)

@@ -210,6 +210,8 @@ class Creation:
         features.first_protocol(draft, feature, in_commit_timestamps=True)
         staged = owner.stage_table(name, feature, way=way, location=location, policy=policy)
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
+        if feature.table_id_property is not None:
+            metadata = _with_properties(metadata, {feature.table_id_property: staged.table_id})
         return cls(owner, environment, staged, metadata)
 
     def finish(self, adds: Sequence[Add] = ()) -> Table:

@@ -23,7 +23,12 @@ from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES
 OWNER_PROPERTIES: Final = frozenset(
     name
     for feature in TABLE_FEATURES.values()
-    for name in (feature.owner_property, feature.owner_conf_property, feature.table_conf_property)
+    for name in (
+        feature.owner_property,
+        feature.owner_conf_property,
+        feature.table_conf_property,
+        feature.table_id_property,
+    )
     if name is not None
 )
 PROTECTED: Final = OWNER_PROPERTIES | {

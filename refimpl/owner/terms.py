@@ -43,6 +43,10 @@ class Terms:
     """The client reports every version up to here as published."""
     properties: Mapping[str, str | None] = field(default_factory=dict)
     """Properties to set, or (None) to remove. Those of the log are the log's: they can only be confirmed."""
+    in_commit_timestamp: int | None = None
+    """What the request says of the staged file's time, in ms since the epoch."""
+    size: int | None = None
+    """What it says of the staged file's length, in bytes."""
     contradiction: Callable[[Protocol, Metadata], str | None] = _agrees
     """What the request says of the table that the log does not say, once the commit is in it."""
 
@@ -145,7 +149,7 @@ def refusal(
         )
     protocol = (examined and examined.protocol) or current[0]
     metadata = (examined and examined.metadata) or current[1]
-    flaw = terms.contradiction(protocol, metadata) or _property_flaw(terms, metadata)
+    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata) or _property_flaw(terms, metadata)
     return None if flaw is None else TermsRefused(requirement=Requirement.METADATA, detail=flaw)
 
 
@@ -199,6 +203,20 @@ def _report_flaw(writer: Writer, table: TableRecord, terms: Terms, log: LogStore
         if not same and (commit is None or commit.content is None or not same_actions(content, commit.content)):
             return f"{name} of {table.label} does not hold what was ratified as version {version}; run verify"
         log.make_durable(name)
+    return None
+
+
+def _claim_flaw(terms: Terms, examined: Examined | None) -> str | None:
+    """Where the request and its staged file differ. A file that is flawed by itself is judged for that."""
+    if examined is None or examined.flaw is not None:
+        return None
+    if terms.size is not None and terms.size != len(examined.content):
+        return f"the staged file of version {examined.version} has {len(examined.content)} bytes, not {terms.size}"
+    if terms.in_commit_timestamp is not None and terms.in_commit_timestamp != examined.in_commit_timestamp:
+        return (
+            f"the staged file of version {examined.version} has the inCommitTimestamp {examined.in_commit_timestamp}, "
+            f"not {terms.in_commit_timestamp}"
+        )
     return None
 
 

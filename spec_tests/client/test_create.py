@@ -78,6 +78,8 @@ def test_the_first_version_enables_the_dialect_and_in_commit_timestamps(
     expected = {"team": "a", "delta.appendOnly": "true", "delta.enableInCommitTimestamps": "true"}
     if feature.owner_property is not None:
         expected[feature.owner_property] = setting.owner.name
+    if feature.table_id_property is not None:
+        expected[feature.table_id_property] = table.table_id
     assert metadata.configuration == expected
     assert (metadata.id, metadata.name, metadata.created_time) == (table.table_id, "orders", START)
     assert (metadata.schema_string, metadata.partition_columns) == (SCHEMA, ("month",))

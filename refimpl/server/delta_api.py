@@ -1,0 +1,311 @@
+"""What the Delta API's calls mean: values of requests in, shapes of answers out, `ApiError` for what is refused.
+
+An update is judged in this order, and each step has its own status (authentication and shape came before):
+
+    1. the table, and its uuid             404, 409
+    2. a replay of a commit that landed    200, for ever
+    3. a version that is taken, or a gap   409, 400
+    4. the report of published versions    400
+    5. the etag                            409
+    6. what the staged file says, and what the request says of it   400
+    7. room in the backlog                 429
+
+Three before four: who lost a race reports versions that look absurd to the winner's table, and must hear that it lost.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from refimpl import actions, log_path
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.commits import (
+    Conflict,
+    DirectProposal,
+    Outcome,
+    Ratified,
+    Rejected,
+    StagedProposal,
+    VersionGap,
+)
+from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.log_path import LOG_FOLDER
+from refimpl.owner.local import LocalOwner
+from refimpl.owner.policy import MAX_COMMIT_BYTES
+from refimpl.owner.terms import TableDescription, Terms, TermsRefused
+from refimpl.server import agreement, answers, messages
+from refimpl.server.errors import (
+    ApiError,
+    already_exists,
+    bad_request,
+    no_such_table,
+    not_found,
+    of_refused_terms,
+    of_rejection,
+    requirement_conflict,
+    version_conflict,
+)
+from refimpl.server.names import Names, place_of
+from refimpl.table_feature import CATALOG_MANAGED
+
+MAX_UPDATES: Final = 32
+"""More than there are kinds."""
+
+
+class DeltaApi:
+    """The calls on one warehouse. Safe to share between threads."""
+
+    def __init__(self, owner: LocalOwner, names: Names, policy: MaintenancePolicy) -> None:
+        self.owner = owner
+        self.names = names
+        self._policy = policy
+        self._files = owner.context.environment.files
+
+    # Tables
+
+    def live_names(self) -> list[str]:
+        """The owner's names of the tables that the API shows."""
+        return [table.name for table in self.owner.tables() if table.name is not None and _is_served(table)]
+
+    def check_schema(self, catalog: str, schema: str) -> None:
+        self.names.check_schema(catalog, schema, self.live_names() if schema not in self.names.declared else ())
+
+    def tables_in(self, catalog: str, schema: str) -> list[str]:
+        """The names of a schema's tables, sorted."""
+        self.check_schema(catalog, schema)
+        places = (place_of(name) for name in self.live_names())
+        return sorted(place[1] for place in places if place is not None and place[0] == schema)
+
+    def describe(self, catalog: str, schema: str, table: str) -> TableDescription:
+        """The table, with every commit that the API cannot express already published."""
+        full = f"{catalog}.{schema}.{table}"
+        name = self.names.owner_name(catalog, schema, table)
+        try:
+            found = self.owner.describe(name)
+            if any(commit.file_name is None for commit in found.table.commits.commits):  # inline commits
+                self.owner.backfill_to_version(found.table.table_id)
+                found = self.owner.describe(name)
+        except TableNotFoundError:
+            self.check_schema(catalog, schema)
+            raise no_such_table(full) from None
+        if not _is_served(found.table):
+            raise no_such_table(f"{full} (a {found.table.feature_name} table; this API serves catalog-managed ones)")
+        return found
+
+    def load(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
+        return self._answer(self.describe(catalog, schema, table))
+
+    def drop(self, catalog: str, schema: str, table: str) -> None:
+        found = self.describe(catalog, schema, table)
+        self.owner.drop_table(found.table.table_id)
+
+    def staging_credentials(self, table_id: str) -> dict[str, Any]:
+        try:
+            found = self.owner.resolve(str(uuid.UUID(table_id)))
+        except (ValueError, TableNotFoundError):
+            raise not_found(f"Staging table not found: {table_id}") from None
+        return {"storage-credentials": answers.credentials(found.location, "READ_WRITE")}
+
+    def credentials(self, catalog: str, schema: str, table: str, operation: str) -> dict[str, Any]:
+        if operation not in ("READ", "READ_WRITE"):
+            raise bad_request(f"operation is {operation!r}; give READ or READ_WRITE")
+        found = self.describe(catalog, schema, table)
+        return {"storage-credentials": answers.credentials(found.table.location, operation)}
+
+    def _answer(self, found: TableDescription) -> dict[str, Any]:
+        return answers.table(found, self._modified)
+
+    def _modified(self, path: Path) -> int | None:
+        status = self._files.stat(path)
+        return None if status is None else status.modified
+
+    # Creation
+
+    def stage(self, catalog: str, schema: str, request: messages.StageTable) -> dict[str, Any]:
+        """Phase 1: a place of its own. The name is not reserved."""
+        self.check_schema(catalog, schema)
+        name = self.names.new_owner_name(schema, request.name)
+        staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy)
+        return answers.staged(staged.table_id, staged.location)
+
+    def create(self, catalog: str, schema: str, request: messages.CreateTable) -> dict[str, Any]:
+        """Phase 3: version 0 stands at the location; give it its name. A repeated request gets the same answer."""
+        self.check_schema(catalog, schema)
+        name = self.names.new_owner_name(schema, request.name)
+        if request.table_type != answers.MANAGED:
+            raise bad_request(f"table-type is {request.table_type!r}; this server makes {answers.MANAGED} tables only")
+        if not request.columns.fields:
+            raise bad_request("a table needs at least one column")
+        staged = self._staged(name, request.location)
+        content = self._first_version(staged)
+        protocol, metadata = _table_actions(content)
+        flaw = agreement.with_creation(request, staged.table_id, protocol, metadata)
+        if flaw is not None:
+            raise bad_request(flaw)
+        attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
+        outcome = self.owner.register_table(staged.table_id, DirectProposal(attempt=attempt, content=content))
+        match outcome:
+            case Registered():
+                pass
+            case NameTaken() | Conflict():
+                raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
+            case Rejected():
+                raise of_rejection(outcome)
+            case _:
+                raise bad_request(f"version 0 of {name!r} could not be registered: {type(outcome).__name__}")
+        extra = {key: value for key, value in (request.properties or {}).items() if not answers.is_derived(key)}
+        extra = {key: value for key, value in extra.items() if key not in metadata.configuration}
+        extra.pop(answers.TABLE_ID, None)
+        if extra:
+            refused = self.owner.change(staged.table_id, Terms(properties=extra))
+            if isinstance(refused, TermsRefused):
+                raise of_refused_terms(refused)
+        return self._answer(self.describe(catalog, schema, request.name))
+
+    def _staged(self, name: str, location: str) -> ResolvedTable:
+        """The table that was staged at `location` for this name, in whatever state it is since."""
+        parts = urlsplit(location)
+        place = Path(unquote(parts.path))
+        wrong = bad_request(f"the location {location} was not staged for {name!r}; ask for a staging table first")
+        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not place.is_absolute():
+            raise wrong
+        if ".." in place.parts or not place.is_relative_to(self.owner.context.warehouse):
+            raise wrong
+        try:
+            found = self.owner.resolve(place)
+        except InvalidRequestError:
+            raise wrong from None
+        if found.name != name or found.location != place or not _is_served(found, live=False):
+            raise wrong
+        return found
+
+    def _first_version(self, staged: ResolvedTable) -> bytes:
+        path = staged.location / LOG_FOLDER / log_path.commit(0)
+        _refuse_links(path)
+        status = self._files.stat(path)
+        if status is None or status.is_directory:
+            raise bad_request(f"version 0 is not at {path}; write it, then register the table")
+        if status.size > MAX_COMMIT_BYTES:
+            raise bad_request(f"{path} has {status.size} bytes; the limit is {MAX_COMMIT_BYTES}")
+        return self._files.read(path)
+
+    # Commits
+
+    def update(self, catalog: str, schema: str, table: str, request: messages.UpdateTable) -> dict[str, Any]:
+        """Carry out a request's updates, all or none."""
+        asked = _one_of_each(request.updates)
+        required = _one_of_each(request.requirements or ())
+        demanded = required.get(messages.AssertTableUuid)
+        if not request.updates:
+            raise bad_request("At least one update is required.")
+        if demanded is None:
+            raise bad_request("the requirement assert-table-uuid is missing")
+        if messages.UpdateSnapshotVersion in asked:
+            raise bad_request("update-metadata-snapshot-version is for tables whose commits are not the catalog's")
+        found = self.describe(catalog, schema, table)
+        if demanded.uuid != found.table.table_id:
+            raise requirement_conflict(
+                f"assert-table-uuid failed: expected {demanded.uuid} but table has {found.table.table_id}"
+            )
+        etag = required.get(messages.AssertEtag)
+        terms = agreement.terms_of(asked, found.table.table_id, None if etag is None else etag.etag)
+        added = asked.get(messages.AddCommit)
+        if added is None:
+            self._change(found, asked, terms)
+        else:
+            self._commit(found, added.commit, terms)
+        return self._answer(self.describe(catalog, schema, table))
+
+    def _change(self, found: TableDescription, asked: dict[type, Any], terms: Terms) -> None:
+        for kind in (messages.SetDomainMetadata, messages.RemoveDomainMetadata):
+            if kind in asked:
+                raise bad_request(f"{agreement.tag_of(kind)} needs an add-commit whose file says the same")
+        refused = self.owner.change(found.table.table_id, terms)
+        if isinstance(refused, TermsRefused):
+            raise of_refused_terms(refused)
+        if refused is not None:
+            raise of_rejection(refused)
+
+    def _commit(self, found: TableDescription, commit: messages.WireCommit, terms: Terms) -> None:
+        name = log_path.parse_staged(commit.file_name)
+        if name is None or name.uuid is None or name.version != commit.version:
+            raise bad_request(
+                f"file-name {commit.file_name!r} is not that of a staged commit of version {commit.version}: "
+                f"{commit.version:020d}.<lower-case uuid>.json"
+            )
+        proposal = StagedProposal(attempt=name.uuid, file_name=commit.file_name)
+        path = found.table.location / LOG_FOLDER / found.table.feature.staging_folder / commit.file_name
+        _refuse_links(path)
+        if commit.version == (found.table.commits.latest_ratified_version or 0) + 1:
+            self._make_durable(path)
+        raise_unless_ratified(self.owner.commit_on(found.table.table_id, commit.version, proposal, terms))
+
+    def _make_durable(self, path: Path) -> None:
+        """Clients write staged files without syncing them, and what is ratified must survive a power cut.
+
+        Order: fsync file, fsync directory; the owner's transaction comes after. A loser's file may stay as it is.
+        """
+        try:
+            with suppress(FileNotFoundError):
+                self._files.fsync(path)
+                self._files.fsync_directory(path.parent)
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot make {path.name} durable: {error}; nothing was committed") from error
+
+
+def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
+    match outcome:
+        case Ratified():
+            return
+        case Conflict(latest_ratified_version=latest):
+            raise version_conflict(latest)
+        case VersionGap(latest_ratified_version=latest):
+            raise bad_request(f"Commit version must be the next version after the latest commit {latest}")
+        case Rejected():
+            raise of_rejection(outcome)
+        case TermsRefused():
+            raise of_refused_terms(outcome)
+
+
+def _is_served(table: ResolvedTable, *, live: bool = True) -> bool:
+    """Whether the API can express the table: it is found by its catalog only, and not by its path."""
+    return not table.feature.path_access and (not live or table.state is TableState.ACTIVE)
+
+
+def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
+    """The items by their kind; 400 for two of a kind."""
+    listed = list(items)
+    counts = Counter(type(item) for item in listed)
+    for kind, count in counts.items():
+        if count > 1:
+            raise bad_request(f"{count} times {agreement.tag_of(kind)}: at most one of each kind in a request")
+    return {type(item): item for item in listed}
+
+
+def _refuse_links(path: Path) -> None:
+    """400 for a file that is reached by a symbolic link: it could be anybody's, anywhere."""
+    if os.path.realpath(path) != str(path):
+        raise bad_request(f"{path.name} is reached by a symbolic link; write a file into the table's own log")
+
+
+def _table_actions(content: bytes) -> tuple[Protocol, Metadata]:
+    try:
+        found = actions.decode(content, source="version 0")
+    except CorruptLogError as error:
+        raise bad_request(error.message) from None
+    protocol = next((action for action in found if isinstance(action, Protocol)), None)
+    metadata = next((action for action in found if isinstance(action, Metadata)), None)
+    if protocol is None or metadata is None:
+        raise bad_request("version 0 needs a protocol and a metaData action")
+    return protocol, metadata
+
+
+__all__ = ["ApiError", "DeltaApi"]

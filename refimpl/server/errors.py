@@ -1,0 +1,136 @@
+"""What went wrong, in the API's words: a status, one of the documented types, a message.
+
+delta-facts section 5. The status is a promise to the client: 409 says that the commit has not landed and a rebase may
+help, 400 that it never will, 429 and 503 that nothing landed and the same request may succeed later, 500 that nobody
+knows and the identical request may be sent again.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from refimpl.commits import Rejected, RejectionReason
+from refimpl.errors import (
+    CorruptionError,
+    DeltaError,
+    InvalidRequestError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.owner.terms import Requirement, TermsRefused
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """`type` is one of the API's exception names; `stack` is always null here."""
+
+    message: str
+    type: str
+    code: int
+    stack: str | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorBody
+
+
+class ApiError(Exception):
+    """A request that is answered with an error. Nothing was changed, except where the status says 500."""
+
+    def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[ApiError], tuple[HTTPStatus, str, str]]:
+        return type(self), (self.status, self.kind, self.message)
+
+    @property
+    def answer(self) -> ErrorAnswer:
+        return ErrorAnswer(error=ErrorBody(message=self.message, type=self.kind, code=int(self.status)))
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", message)
+
+
+def requirement_conflict(message: str) -> ApiError:
+    return ApiError(HTTPStatus.CONFLICT, "UpdateRequirementConflictException", message)
+
+
+def version_conflict(latest: int) -> ApiError:
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        "CommitVersionConflictException",
+        f"Commit version already accepted. Current table version is {latest}",
+    )
+
+
+def already_exists(message: str) -> ApiError:
+    return ApiError(HTTPStatus.CONFLICT, "AlreadyExistsException", message)
+
+
+def no_such_catalog(name: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchCatalogException", f"Catalog not found: {name}")
+
+
+def no_such_schema(name: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchSchemaException", f"Schema not found: {name}")
+
+
+def no_such_table(name: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", f"Table not found: {name}")
+
+
+def not_found(message: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_FOUND, "NotFoundException", message)
+
+
+def not_implemented(message: str) -> ApiError:
+    return ApiError(HTTPStatus.NOT_IMPLEMENTED, "NotImplementedException", message)
+
+
+_REJECTIONS: Final = {
+    RejectionReason.BACKLOG_FULL: (HTTPStatus.TOO_MANY_REQUESTS, "ResourceExhaustedException"),
+    RejectionReason.ATTEMPT_RESOLVED: (HTTPStatus.CONFLICT, "UpdateRequirementConflictException"),
+    RejectionReason.NOT_ACTIVE: (HTTPStatus.NOT_FOUND, "NoSuchTableException"),
+}
+
+
+def of_rejection(rejected: Rejected) -> ApiError:
+    """A refusal that is nobody's race: 400, but where the client has something better to do."""
+    status, kind = _REJECTIONS.get(rejected.reason, (HTTPStatus.BAD_REQUEST, "InvalidParameterValueException"))
+    return ApiError(status, kind, rejected.detail)
+
+
+def of_refused_terms(refused: TermsRefused) -> ApiError:
+    return (
+        requirement_conflict(refused.detail) if refused.requirement is Requirement.ETAG else bad_request(refused.detail)
+    )
+
+
+def of_owner(error: DeltaError) -> ApiError:
+    """An error of the owner. Its text never holds anything but paths, names and numbers."""
+    match error:
+        case TableNotFoundError():
+            return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", error.message)
+        case NameTakenError():
+            return already_exists(error.message)
+        case InvalidRequestError():
+            return bad_request(error.message)
+        case OutcomeUnknown():
+            return ApiError(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "CommitStateUnknownException",
+                f"{error.message}; or send the identical request again, which is safe",
+            )
+        case OwnerUnavailableError():
+            return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "InternalServerErrorException", error.message)
+        case CorruptionError():
+            return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)
+    return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerErrorException", error.message)

@@ -1,0 +1,108 @@
+"""The older Unity Catalog calls that clients of the Delta API make besides: what exists, and dropping by full name.
+
+interop: DuckDB lists schemas and tables with them, Spark's connector asks for a schema and drops a table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from refimpl.server import answers
+from refimpl.server.delta_api import DeltaApi
+from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
+
+DEFAULT_PAGE: Final = 100
+LARGEST_PAGE: Final = 1000
+
+
+class LegacyApi:
+    """These calls on one warehouse. Safe to share between threads."""
+
+    def __init__(self, api: DeltaApi) -> None:
+        self._api = api
+
+    def metastore(self) -> dict[str, Any]:
+        warehouse = self._api.owner.context.warehouse
+        return {"metastore_id": str(uuid.uuid5(uuid.NAMESPACE_URL, warehouse.as_uri())), "name": warehouse.name}
+
+    def catalogs(self) -> dict[str, Any]:
+        return {"catalogs": [self._catalog()], "next_page_token": None}
+
+    def catalog(self, name: str) -> dict[str, Any]:
+        self._api.names.check_catalog(name)
+        return self._catalog()
+
+    def _catalog(self) -> dict[str, Any]:
+        name, place = self._api.names.catalog, self._api.owner.context.warehouse
+        return {"name": name, "comment": None, "properties": {}, "id": str(uuid.uuid5(_NAMESPACE, f"{place}/{name}"))}
+
+    def schemas(self, catalog: str, max_results: int, page_token: str) -> dict[str, Any]:
+        self._api.names.check_catalog(catalog)
+        found = self._api.names.schemas(self._api.live_names())
+        page, following = paged(found, max_results, page_token)
+        return {"schemas": [self._schema(name) for name in page], "next_page_token": following}
+
+    def schema(self, full_name: str) -> dict[str, Any]:
+        catalog, _, schema = full_name.partition(".")
+        if not schema:
+            raise no_such_schema(full_name)
+        self._api.check_schema(catalog, schema)
+        return self._schema(schema)
+
+    def _schema(self, name: str) -> dict[str, Any]:
+        catalog, place = self._api.names.catalog, self._api.owner.context.warehouse
+        return {
+            "name": name,
+            "catalog_name": catalog,
+            "full_name": f"{catalog}.{name}",
+            "comment": None,
+            "properties": {},
+            "schema_id": str(uuid.uuid5(_NAMESPACE, f"{place}/{catalog}.{name}")),
+        }
+
+    def tables(self, catalog: str, schema: str, max_results: int, page_token: str) -> dict[str, Any]:
+        page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
+        found = []
+        for name in page:
+            try:
+                found.append(self._table(catalog, schema, name))
+            except ApiError as error:  # dropped since it was listed
+                if error.kind != "NoSuchTableException":
+                    raise
+        return {"tables": found, "next_page_token": following}
+
+    def table(self, full_name: str) -> dict[str, Any]:
+        return self._table(*_three_parts(full_name))
+
+    def drop(self, full_name: str) -> None:
+        self._api.drop(*_three_parts(full_name))
+
+    def _table(self, catalog: str, schema: str, name: str) -> dict[str, Any]:
+        return answers.legacy_table(catalog, schema, name, self._api.describe(catalog, schema, name))
+
+    def setting(self) -> None:
+        """Clients ask for a setting of the whole service, and do without."""
+        raise not_found("this server has no settings")
+
+
+_NAMESPACE: Final = uuid.UUID("0b2ef6a4-6a3c-4a0b-9a3e-2f6d1f6f5f10")
+
+
+def paged(names: Sequence[str], max_results: int, page_token: str) -> tuple[list[str], str | None]:
+    """One page of sorted names, and the token of the next: the last name of this one, so that it stays right while
+    tables come and go. `max_results` 0: as many as the server likes."""
+    if max_results < 0:
+        raise bad_request(f"max_results is {max_results}; give 0 or more")
+    size = min(max_results or DEFAULT_PAGE, LARGEST_PAGE)
+    waiting = [name for name in names if name > page_token]
+    page = waiting[:size]
+    return page, page[-1] if len(waiting) > size else None
+
+
+def _three_parts(full_name: str) -> tuple[str, str, str]:
+    parts = full_name.split(".")
+    if len(parts) != 3:
+        raise no_such_table(full_name)
+    return parts[0], parts[1], parts[2]

@@ -1,0 +1,73 @@
+"""How the API's three-part names and the owner's names go together.
+
+The server shows one catalog. Its schema `default` holds the owner's tables with one-part names, and the schema `s`
+those called `s.<table>`. Three-part names, and two-part ones that begin with `default`, have no place in the API: such
+tables are for local use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from refimpl.server.errors import bad_request, no_such_catalog, no_such_schema, no_such_table
+
+DEFAULT_SCHEMA: Final = "default"
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+MAX_LENGTH: Final = 255
+
+
+class Names:
+    """The names that one server knows. `schemas`: those that exist even while no table is in them."""
+
+    def __init__(self, catalog: str, schemas: Iterable[str] = ()) -> None:
+        for name in (catalog, *schemas):
+            if not is_identifier(name):
+                raise bad_request(f"{name!r} is not a name: use letters, digits and _, at most {MAX_LENGTH}")
+        self.catalog = catalog
+        self.declared = frozenset({DEFAULT_SCHEMA, *schemas})
+
+    def check_catalog(self, catalog: str) -> None:
+        if catalog != self.catalog:
+            raise no_such_catalog(catalog)
+
+    def schemas(self, tables: Iterable[str]) -> list[str]:
+        """All schemas, given the owner's names of its tables."""
+        return sorted(self.declared | {place[0] for name in tables if (place := place_of(name)) is not None})
+
+    def check_schema(self, catalog: str, schema: str, tables: Iterable[str]) -> None:
+        self.check_catalog(catalog)
+        if schema not in self.declared and schema not in self.schemas(tables):
+            raise no_such_schema(f"{catalog}.{schema}")
+
+    def owner_name(self, catalog: str, schema: str, table: str) -> str:
+        """The owner's name of an existing table; an impossible name is that of no table."""
+        self.check_catalog(catalog)
+        if not is_identifier(schema):
+            raise no_such_schema(f"{catalog}.{schema}")
+        if not is_identifier(table):
+            raise no_such_table(f"{catalog}.{schema}.{table}")
+        return table if schema == DEFAULT_SCHEMA else f"{schema}.{table}"
+
+    def new_owner_name(self, schema: str, table: str) -> str:
+        """The owner's name for a table that shall be."""
+        if not is_identifier(table):
+            raise bad_request(
+                f"{table!r} is not a table name: use letters, digits and _, at most {MAX_LENGTH} characters"
+            )
+        return table if schema == DEFAULT_SCHEMA else f"{schema}.{table}"
+
+
+def place_of(owner_name: str) -> tuple[str, str] | None:
+    """Schema and table of an owner's name, or None for one that the API cannot express."""
+    parts = owner_name.split(".")
+    if len(parts) == 1:
+        return DEFAULT_SCHEMA, parts[0]
+    if len(parts) == 2 and parts[0] != DEFAULT_SCHEMA:
+        return parts[0], parts[1]
+    return None
+
+
+def is_identifier(name: str) -> bool:
+    return len(name) <= MAX_LENGTH and _IDENTIFIER.fullmatch(name) is not None

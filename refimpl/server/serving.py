@@ -1,0 +1,207 @@
+"""One server process: uvicorn around the application, from its first line of output to a graceful stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+import refimpl
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.environment import Environment, HostLock, host_lock
+from refimpl.errors import InvalidRequestError
+from refimpl.server.application import Limits, Server
+from refimpl.server.names import Names
+from refimpl.server.observation import line
+
+BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """How one server shall run."""
+
+    warehouse: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: one that is free."""
+    catalog: str = "unity"
+    schemas: tuple[str, ...] = ()
+    policy: MaintenancePolicy = field(default_factory=lambda: MaintenancePolicy(backfill_every=10))
+    """Of tables that are created over HTTP."""
+    limits: Limits = field(default_factory=Limits)
+    header_seconds: float = 10.0
+    """For a connection to send a request's headers."""
+    stop_seconds: int = 30
+    """For requests to end once the server shall stop."""
+    log_level: str = "info"
+
+
+def serve(wanted: Serving) -> None:
+    """Serve until the process is told to stop (SIGINT or SIGTERM).
+
+    The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
+    server answers. Raises `InvalidRequestError` where it would be open to other machines without any token.
+    """
+    configure_logs(wanted.log_level)
+    warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
+    server = Server(warehouse.owner, Names(wanted.catalog, wanted.schemas), policy=wanted.policy, limits=wanted.limits)
+    try:
+        if not is_loopback(wanted.host) and not server.tokens.all():
+            raise InvalidRequestError(
+                f"{wanted.host} can be reached from other machines and {wanted.warehouse} has no token; "
+                f"make one first: commit-owner token add NAME -w {wanted.warehouse}"
+            )
+        listener = bound(wanted.host, wanted.port)
+        port = listener.getsockname()[1]
+        shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
+        told = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
+        process = _Process(_configuration(server, wanted), line(told))
+        process.run(sockets=[listener])
+    finally:
+        server.close()
+
+
+def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
+    """uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be warned of with every request."""
+    return uvicorn.Config(
+        server.application,
+        http=_protocol(wanted.header_seconds),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=60,
+        timeout_graceful_shutdown=wanted.stop_seconds,
+        backlog=BACKLOG,
+    )
+
+
+class _Process(uvicorn.Server):
+    """uvicorn, saying when it listens."""
+
+    def __init__(self, config: uvicorn.Config, announcement: str) -> None:
+        super().__init__(config)
+        self._announcement = announcement
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        print(self._announcement, flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what is being answered. The signal is obeyed by that: it need not kill the process, too."""
+        await super().shutdown(sockets=sockets)
+        self._captured_signals.clear()
+
+
+def _protocol(header_seconds: float) -> type[H11Protocol]:
+    """uvicorn's HTTP protocol, that also ends connections which do not send their headers in time.
+
+    Without it a half-open connection is kept for ever: uvicorn's own timer starts after the first answer.
+    """
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._headers_due = self.loop.call_later(header_seconds, self._headers_missing)
+
+        def _headers_missing(self) -> None:
+            transport: Any = self.transport
+            answering: Any = self.cycle  # none before the first request's headers are there
+            if answering is None and not transport.is_closing():
+                transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._headers_due.cancel()
+            super().connection_lost(exc)
+
+    return Protocol
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket on this address that listens once uvicorn wants it to."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
+    return listener
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name other than `localhost` is taken for one that others do."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def shared_environment() -> Environment:
+    """The host's effects for many threads: they queue for the owner's lock inside the process first.
+
+    Only one thread at a time then asks for the file lock, which is taken by polling.
+    """
+
+    def lock(path: Path) -> HostLock:
+        return _queued(host_lock(path))
+
+    return Environment(host_lock=lock)
+
+
+def _queued(outer: HostLock) -> HostLock:
+    inside = threading.RLock()
+
+    class Held:
+        def __enter__(self) -> None:
+            inside.acquire()
+            self._held: AbstractContextManager[object] = outer()
+            try:
+                self._held.__enter__()
+            except BaseException:
+                inside.release()
+                raise
+
+        def __exit__(self, *error: Any) -> None:
+            try:
+                self._held.__exit__(*error)
+            finally:
+                inside.release()
+
+    return Held
+
+
+def configure_logs(level: str) -> None:
+    """One JSON line for each event, on the standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    logger = logging.getLogger("refimpl")
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(level.upper())
+
+
+class _Lines(logging.Formatter):
+    """`{"at": ..., "level": ..., ...}`; an event that is JSON itself is put in as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        told: dict[str, Any] = {"at": round(record.created, 3), "level": record.levelname.lower()}
+        event = message[1:-1] if message.startswith("{") and message.endswith("}") else line({"message": message})[1:-1]
+        head = line(told)[:-1]
+        trace = "," + line({"trace": self.formatException(record.exc_info)})[1:-1] if record.exc_info else ""
+        return f"{head},{event}{trace}}}"
