@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -23,13 +22,12 @@ from conformance.adapters.in_process import RAISED
 from conformance.adapters.smoke_client import ReadableTable
 from conformance.adapters.smoke_identity import contradictions
 from conformance.adapters.smoke_log import Log
+from conformance.adapters.smoke_report import PAGE, Outcome, SmokeReport, Step
 from conformance.adapters.subject import AdapterError, Subject
 from conformance.interface import messages as m
 from conformance.interface.answers import name_of
 from conformance.scenario import proposals
 from conformance.scenario.adversary import ClientHost
-
-PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 
 CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
 """Operations of every owner."""
@@ -38,78 +36,6 @@ TRIES: Final = 5
 
 A = TypeVar("A", bound=m._Message)
 P = TypeVar("P", m.CreateTable, m.Commit)
-
-
-class Outcome(StrEnum):
-    """What became of a step."""
-
-    OK = "ok"
-    ADAPTER = "adapter"
-    """The adapter is broken."""
-    OWNER = "owner"
-    """The adapter works, and what it tells is wrong."""
-    SKIPPED = "skipped"
-    """A step before it failed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One thing that was tried."""
-
-    name: str
-    outcome: Outcome
-    asked: str = ""
-    """The last request, as on the wire."""
-    came: str = ""
-    """Its answer, as on the wire."""
-    says: str = ""
-    """What the interface asks for, or why the step was skipped."""
-    see: str = ""
-    """Where the page says so."""
-
-    def __str__(self) -> str:
-        if not self.says:
-            return f"{self.outcome:<8} {self.name}"
-        facts = [f"asked: {self.asked}"] if self.asked else []
-        facts += [f"came: {self.came}"] if self.came else []
-        where = [f"see: {self.see}"] if self.see else []
-        return "\n           ".join([f"{self.outcome:<8} {self.name}: {self.says}", *facts, *where])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmokeReport:
-    """All steps, in their order."""
-
-    identity: m.Identity
-    steps: tuple[Step, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing failed. There are always steps that have to succeed for that."""
-        return not self.adapter and not self.owner and any(step.outcome is Outcome.OK for step in self.steps)
-
-    @property
-    def adapter(self) -> str:
-        """Why no verdict is possible; or nothing."""
-        return self._problems(Outcome.ADAPTER)
-
-    @property
-    def owner(self) -> str:
-        """What the subject behind the adapter does wrong; or nothing."""
-        return self._problems(Outcome.OWNER)
-
-    def _problems(self, outcome: Outcome) -> str:
-        return "\n".join(str(step) for step in self.steps if step.outcome is outcome)
-
-    def __str__(self) -> str:
-        who = f"{self.identity.name} {self.identity.version} ({self.identity.side})"
-        if self.adapter:
-            verdict = "the adapter is broken: no verdict is possible before it is repaired"
-        elif self.owner:
-            verdict = "the adapter works; what it tells of the owner is wrong"
-        else:
-            verdict = "the adapter works, and the owner does what it was asked"
-        return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
 
 
 def smoke(subject: Subject, host: ClientHost | None = None) -> SmokeReport:
@@ -322,6 +248,10 @@ class _Smoke:
 
     def _backfill(self, table: _Table) -> None:
         request = m.BackfillToVersion(table=table.reference, version=1)
+        for _ in range(TRIES - 1):
+            answer = self._ask(request)
+            if not isinstance(answer, m.Rejected) or not answer.retryable:
+                break
         self._expect(request, m.Done, "`done` when version 1 is published")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
         with self._blame():

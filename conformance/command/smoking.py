@@ -6,11 +6,12 @@ from typing import Final
 
 import typer
 
+from conformance.adapters.smoke_report import Step, first_hello
 from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import show, show_json
 from conformance.command.running import subject_of
 from conformance.running.durations import seconds
-from conformance.running.errors import ExitCode
+from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.session import Session
 
 _EPILOG: Final = """Examples:
@@ -33,8 +34,14 @@ def smoke(
 
     Exit code 0: neither; 1: the owner does something wrong; 2: the adapter is broken, no verdict is possible.
     """
-    with Session(subject_of(subject), timeout=seconds(timeout, "--timeout")) as session:
-        report = session.smoke()
+    try:
+        with Session(subject_of(subject), timeout=seconds(timeout, "--timeout")) as session:
+            report = session.smoke()
+    except UnusableError as error:
+        if not error.says:
+            raise
+        _show_first_hello(first_hello(error.came, error.says), json=json)
+        raise typer.Exit(ExitCode.USAGE) from None
     if json:
         show_json({"ok": report.ok, "adapter": report.adapter, "owner": report.owner, "steps": report.steps})
     else:
@@ -44,3 +51,11 @@ def smoke(
     if report.owner:
         raise typer.Exit(ExitCode.VIOLATION)
     raise typer.Exit(ExitCode.CONFORMANT if report.ok else ExitCode.INCOMPLETE)
+
+
+def _show_first_hello(step: Step, *, json: bool) -> None:
+    """Who answers `hello` by nothing that can be read has no name, and is asked no more."""
+    if json:
+        show_json({"ok": False, "adapter": str(step), "owner": "", "steps": [step]})
+    else:
+        show(f"the adapter is broken: no verdict is possible before it is repaired\n{step}")

@@ -20,8 +20,11 @@ class ExitCode(IntEnum):
 
 
 class UnusableError(Exception):
-    """No run is possible: the call is wrong, or the subject cannot be asked. `problem` says what and what to do."""
+    """No run is possible: the call is wrong, or the subject cannot be asked. `problem` says what and what to do. If it
+    is the answer to the first `hello` that is wrong: `came` is that answer, and `says` what the interface asks for."""
 
-    def __init__(self, problem: str) -> None:
+    def __init__(self, problem: str, came: str = "", says: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
+        self.came = came
+        self.says = says

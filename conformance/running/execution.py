@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
 
+from conformance.adapters.smoke_report import first_hello
 from conformance.adapters.subject import TIMEOUT, AdapterError
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
@@ -145,6 +146,8 @@ class _Run:
     def _open(self, crew: Crew, worker: WorkerProcess) -> Identity:
         self._send_open(worker)
         report = self._answer(crew, "open", OPENING_SECONDS)
+        if isinstance(report, Unusable) and report.says:
+            raise UnusableError(f"the adapter is broken:\n{first_hello(report.came, report.says)}")
         if not isinstance(report, Opened):
             raise UnusableError(_problem(report, "the subject could not be opened"))
         worker.silent_since = None

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
-from conformance.adapters.smoke import SmokeReport
+from conformance.adapters.smoke_report import SmokeReport
 from conformance.adapters.subject import AdapterError
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Verdict
@@ -63,6 +63,8 @@ class Session:
         worker = self._worker = self._crew.hire()
         task = Open(subject=self.subject, timeout=self._timeout, directory=str(worker.directory), salt=self._salt)
         report = self._ask(task)
+        if isinstance(report, Unusable):
+            raise UnusableError(report.problem, report.came, report.says)
         if not isinstance(report, Opened):
             raise UnusableError(_why(report))
         return report.identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from conformance import json_text
-from conformance.adapters.smoke import SmokeReport
+from conformance.adapters.smoke_report import SmokeReport
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult
 
@@ -61,6 +61,8 @@ class Unusable(_Message, frozen=True, kw_only=True):
     """Instead of any other answer: the call is wrong, or the subject does not speak the interface."""
 
     problem: str
+    came: str = ""
+    says: str = ""
 
 
 class Defect(_Message, frozen=True, kw_only=True):

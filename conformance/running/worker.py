@@ -43,7 +43,7 @@ class Worker:
         try:
             return self._do(task)
         except (AdapterError, UnusableError) as error:
-            return Unusable(problem=error.problem)
+            return Unusable(problem=error.problem, came=error.came, says=error.says)
         except Exception as error:  # noqa: BLE001  # the coordinator says it, and the run goes no further
             return Defect(problem=f"{type(error).__name__}: {error}", where=traceback.format_exc())
 

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from conformance.adapters import smoke, smoke_identity
 from conformance.adapters.named import FORMS
-from conformance.adapters.smoke import PAGE
+from conformance.adapters.smoke_report import PAGE
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.checks.registry import WAYS
 from conformance.command.application import application

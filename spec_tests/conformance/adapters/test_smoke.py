@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,16 +11,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import open_subject
-from conformance.adapters.smoke import Outcome, SmokeReport, Step, smoke
+from conformance.adapters.smoke import smoke
 from conformance.adapters.smoke_identity import contradictions
+from conformance.adapters.smoke_report import Outcome, SmokeReport, Step
+from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
+from conformance.running.errors import ExitCode
 from conformance.scenario.adversary import ClientHost
 from spec_tests.conformance.adapters.test_stdio import command
 
@@ -306,3 +311,23 @@ def test_a_client_that_reads_something_else_is_told_so() -> None:
     assert "the newest version is 1" in step.says
     client.snapshot = lambda asker, request: m.Unknown(reason="no answer")  # type: ignore[method-assign]
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
+
+
+def test_a_first_hello_that_means_nothing_is_a_step_that_explains_it(tmp_path: Path) -> None:
+    """Also for a run: whoever wrote it sees what was asked, what came, and where the page says what it should be."""
+    program = tmp_path / "owner.py"
+    program.write_text(
+        "import json, sys\n"
+        "call = json.loads(sys.stdin.readline())\n"
+        "who = {'outcome': 'identity', 'name': 'x', 'versoin': '1', 'interface_version': 1, 'side': 'owner'}\n"
+        "print(json.dumps({'id': call['id'], 'answer': {**who, 'profiles': ['core']}}), flush=True)\n"
+        "sys.stdin.read()\n",
+        "utf-8",
+    )
+    named = f"stdio:{shlex.join([sys.executable, str(program)])}"
+    for arguments in (["smoke", named], ["smoke", named, "--json"], ["run", named]):
+        result = CliRunner().invoke(application, arguments)
+        assert result.exit_code == ExitCode.USAGE
+        told = result.output
+        for fact in ("adapter  hello: ", "did you mean 'version'?", "TEST_YOUR_OWNER.md#hello", "came: ", "asked: "):
+            assert fact in told, (arguments, told)
