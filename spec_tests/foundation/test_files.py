@@ -1,0 +1,71 @@
+"""The host's files: what is asked to be made durable reaches the kernel, for that very file or directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from refimpl.files import PosixFiles
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """What the kernel was asked to sync: (inode, size at that moment)."""
+    found: list[tuple[int, int]] = []
+
+    def fsync(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        found.append((status.st_ino, status.st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_new_file_is_synced_with_what_was_written(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
+    with PosixFiles().create(tmp_path / "new") as file:
+        file.write(b"bytes")
+        assert synced == []
+        file.fsync()
+    assert synced == [((tmp_path / "new").stat().st_ino, 5)]
+
+
+def test_a_file_and_a_directory_that_are_there_are_synced(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
+    (tmp_path / "there").write_bytes(b"more bytes")
+    PosixFiles().fsync(tmp_path / "there")
+    PosixFiles().fsync_directory(tmp_path)
+    assert [inode for inode, _ in synced] == [(tmp_path / "there").stat().st_ino, tmp_path.stat().st_ino]
+    with pytest.raises(NotADirectoryError):
+        PosixFiles().fsync_directory(tmp_path / "there")
+    assert len(synced) == 2
+
+
+def _written(path: Path) -> None:
+    with PosixFiles().create(path) as file:
+        file.write(b"bytes")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [_written, lambda path: PosixFiles().fsync(path.parent), lambda path: PosixFiles().fsync_directory(path.parent)],
+    ids=["create", "fsync", "fsync_directory"],
+)
+def test_no_descriptor_stays_open(tmp_path: Path, use: Callable[[Path], None]) -> None:
+    before = os.dup(0)  # the lowest number that is free
+    os.close(before)
+    use(tmp_path / "new")
+    after = os.dup(0)
+    os.close(after)
+    assert after == before
+
+
+def test_directories_come_and_go(tmp_path: Path) -> None:
+    files = PosixFiles()
+    files.make_directory(tmp_path / "made")
+    assert (tmp_path / "made").is_dir()
+    with pytest.raises(FileExistsError):
+        files.make_directory(tmp_path / "made")
+    files.remove_directory(tmp_path / "made")
+    assert not (tmp_path / "made").exists()
