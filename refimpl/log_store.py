@@ -34,11 +34,18 @@ class LogStore:
 
         Those that exist are fine. Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
         """
-        missing = [parent for parent in self.location.parents if self._files.stat(parent) is None]
-        wanted = [*reversed(missing), self.location, self.folder]
+        wanted = [self.location, self.folder]
         if staging_folder is not None:
             wanted.append(self.folder / staging_folder)
-        for directory in wanted:
+        self._create(wanted)
+
+    def create_location(self) -> None:
+        """The same for the table's directory alone."""
+        self._create([self.location])
+
+    def _create(self, wanted: list[Path]) -> None:
+        missing = [parent for parent in self.location.parents if self._files.stat(parent) is None]
+        for directory in (*reversed(missing), *wanted):
             with contextlib.suppress(FileExistsError):
                 self._files.make_directory(directory)
             self._files.fsync_directory(directory.parent)

@@ -47,6 +47,7 @@ def stage_table(
     way: Way | None,
     location: Path | None,
     wanted: MaintenancePolicy | None,
+    empty: bool = False,
 ) -> ResolvedTable:
     """Phase 1; see `CommitOwner.stage_table`. The ledger knows the location before anything is there."""
     table_id = context.environment.new_id()
@@ -74,7 +75,10 @@ def stage_table(
             _check_new_location(context, writer, record.location)
             record = writer.add_table(record)
     try:
-        context.log(record).create_folders(feature.staging_folder)
+        if empty:
+            context.log(record).create_location()
+        else:
+            context.log(record).create_folders(feature.staging_folder)
     except OSError as error:
         with contextlib.suppress(DeltaError), context.lock(), context.ledger.write() as writer:
             writer.forget_table(record)

@@ -134,9 +134,11 @@ class LocalOwner:
         way: Way | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
+        empty: bool = False,
     ) -> ResolvedTable:
+        """`empty`: leave the folders of the log to the creator; engines refuse to create where there is anything."""
         with disk_errors(f"create {name!r}"):
-            return creation.stage_table(self._context, name, feature, way, location, policy)
+            return creation.stage_table(self._context, name, feature, way, location, policy, empty)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):

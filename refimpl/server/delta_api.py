@@ -38,6 +38,7 @@ from refimpl.commits import (
 )
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
+from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES
 from refimpl.owner.terms import TableDescription, Terms, TermsRefused
@@ -133,7 +134,7 @@ class DeltaApi:
         """Phase 1: a place of its own. The name is not reserved."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
-        staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy)
+        staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy, empty=True)
         return answers.staged(staged.table_id, staged.location)
 
     def create(self, catalog: str, schema: str, request: messages.CreateTable) -> dict[str, Any]:
@@ -151,6 +152,7 @@ class DeltaApi:
         if flaw is not None:
             raise bad_request(flaw)
         attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
+        self._make_folders_durable(staged)
         outcome = self.owner.register_table(staged.table_id, DirectProposal(attempt=attempt, content=content))
         match outcome:
             case Registered():
@@ -169,6 +171,14 @@ class DeltaApi:
             if isinstance(refused, TermsRefused):
                 raise of_refused_terms(refused)
         return self._answer(self.describe(catalog, schema, request.name))
+
+    def _make_folders_durable(self, staged: ResolvedTable) -> None:
+        """The creator made the log's folder, and version 0 is to survive a power cut."""
+        try:
+            log = LogStore(staged.location, self.owner.context.environment)
+            log.create_folders(staged.feature.staging_folder)
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
 
     def _staged(self, name: str, location: str) -> ResolvedTable:
         """The table that was staged at `location` for this name, in whatever state it is since."""
