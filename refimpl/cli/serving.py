@@ -1,19 +1,39 @@
-"""Commands of the server: `serve`."""
+"""Commands of the server: `serve`, and `token` with its own commands."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refimpl.cli.options import BacklogOption, WarehouseOption, backfill_number, default_root, names_of
+from refimpl.cli import output
+from refimpl.cli.options import (
+    BacklogOption,
+    JsonOption,
+    WarehouseOption,
+    backfill_number,
+    default_root,
+    names_of,
+    opened,
+)
 from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from refimpl.server.access import Tokens
 
 _PANEL = "Server"
 
 
 def register(application: typer.Typer) -> None:
     application.command("serve", rich_help_panel=_PANEL, epilog=_SERVE)(serve)
+    tokens = typer.Typer(no_args_is_help=True, help="Tokens of the server: who may call it, and for what.")
+    tokens.command("add", epilog=_TOKEN_ADD)(token_add)
+    tokens.command("list", epilog=_TOKEN_LIST)(token_list)
+    tokens.command("remove", epilog=_TOKEN_REMOVE)(token_remove)
+    application.add_typer(tokens, name="token", rich_help_panel=_PANEL)
 
 
 _SERVE = "Example:  commit-owner serve -w /data/lake --port 8080"
@@ -68,3 +88,74 @@ def serve(
             log_level=log_level,
         )
     )
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Who holds it: letters, digits, - and _.")]
+
+_TOKEN_ADD = "Example:  commit-owner token add pipeline --scope write"
+
+
+def token_add(
+    name: NameArgument,
+    scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, or write, which may read too.")] = (
+        "read"
+    ),
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a token. It is shown this once: only a hash of it is kept.
+
+    As soon as a warehouse has a token, its servers answer nobody without one.
+    """
+    with _tokens(warehouse) as tokens:
+        from refimpl.server.access import Scope
+
+        known = {each.value: each for each in Scope}
+        if scope not in known:
+            raise InvalidRequestError(f"{scope!r} is not a scope; choose {' or '.join(known)}")
+        secret = tokens.add(name, known[scope])
+    if json:
+        output.show_json({"name": name, "scope": scope, "token": secret})
+        return
+    output.show_line(secret)
+
+
+_TOKEN_LIST = "Example:  commit-owner token list"
+
+
+def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+    """Who has a token, and for what. Never the token itself."""
+    with _tokens(warehouse) as tokens:
+        found = tokens.all()
+    if json:
+        output.show_json([{"name": t.name, "scope": t.scope.value, "added_at": t.added_at} for t in found])
+        return
+    if not found:
+        output.show_line("no tokens: whoever reaches a server of this warehouse may use it")
+        return
+    rows = [(token.name, token.scope.value, output.moment(token.added_at)) for token in found]
+    output.show_table(("name", "scope", "added"), rows)
+
+
+_TOKEN_REMOVE = "Example:  commit-owner token remove pipeline"
+
+
+def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+    """Remove a token. Servers that run refuse it from now on."""
+    with _tokens(warehouse) as tokens:
+        tokens.remove(name)
+        left = len(tokens.all())
+    if json:
+        output.show_json({"name": name, "left": left})
+        return
+    output.show_line(f"{name} is removed; {output.counted(left, 'token')} left")
+    if not left:
+        output.show_hint("without any token, servers answer everybody who reaches them")
+
+
+@contextmanager
+def _tokens(warehouse: Path | None) -> Iterator[Tokens]:
+    from refimpl.server.access import Tokens
+
+    with opened(warehouse) as place:
+        yield Tokens(place.owner.ledger.path.parent, place.owner.context.lock, place.environment)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from enum import Enum
 from http import HTTPStatus
@@ -16,13 +17,16 @@ from typing import Final
 
 import msgspec
 
-from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError
+from refimpl.environment import Environment, HostLock
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server.errors import ApiError
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "dco_"
 """So that people and scanners see what it is."""
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class Scope(Enum):
@@ -47,8 +51,9 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 class Tokens:
     """The tokens of one warehouse, in the owner's folder."""
 
-    def __init__(self, folder: Path, environment: Environment) -> None:
+    def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
         self.path = folder / FILE_NAME
+        self._lock = lock
         self._environment = environment
         self._seen: bytes | None = None
         self._loaded: tuple[Token, ...] = ()
@@ -67,9 +72,51 @@ class Tokens:
             self._seen = content
         return self._loaded
 
+    def add(self, name: str, scope: Scope) -> str:
+        """A new token of this name, which is returned and stored nowhere.
+
+        Raises `InvalidRequestError` for a name that is taken, or no name.
+        """
+        if _NAME.fullmatch(name) is None:
+            raise InvalidRequestError(
+                f"{name!r} is not a token's name: use letters, digits, - and _, at most 64", name=name
+            )
+        with self._lock():
+            known = self.all()
+            if any(token.name == name for token in known):
+                raise InvalidRequestError(f"a token {name!r} exists; remove it first, or choose another name")
+            secret = PREFIX + secrets.token_urlsafe(32)
+            added = Token(name=name, sha256=_digest(secret), scope=scope, added_at=self._environment.now())
+            self._store((*known, added))
+        return secret
+
+    def remove(self, name: str) -> None:
+        """From now on nobody gets in by it. `InvalidRequestError` where there is none of this name."""
+        with self._lock():
+            known = self.all()
+            kept = tuple(token for token in known if token.name != name)
+            if len(kept) == len(known):
+                names = ", ".join(token.name for token in known) or "none"
+                raise InvalidRequestError(f"there is no token {name!r}; there is {names}", name=name)
+            self._store(kept)
+
+    def _store(self, tokens: tuple[Token, ...]) -> None:
+        """Order: write a temporary file that only its owner reads, fsync it, rename it, fsync the directory."""
+        files = self._environment.files
+        temporary = self.path.with_name(f".{FILE_NAME}.{self._environment.new_id()}")
+        try:
+            with files.create(temporary) as file:
+                temporary.chmod(0o600)
+                file.write(msgspec.json.encode(tokens))
+                file.fsync()
+            files.replace(temporary, self.path)
+            files.fsync_directory(self.path.parent)
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot store tokens in {self.path}: {error}; nothing was changed") from error
+
     def holder(self, presented: str) -> Token | None:
         """Whose token this is. Takes as long for a wrong one as for a right one."""
-        digest = hashlib.sha256(presented.encode("utf-8", "surrogatepass")).hexdigest()
+        digest = _digest(presented)
         found: Token | None = None
         for token in self.all():
             if hmac.compare_digest(token.sha256, digest):
@@ -77,12 +124,12 @@ class Tokens:
         return found
 
 
-def authorized(tokens: Tokens, authorization: str | None, wanted: Scope) -> str | None:
+def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:
     """The name of the caller's token; None where the warehouse has none and everybody may call.
 
-    Raises `ApiError`: 401 for no token or an unknown one, 403 for one that does not allow this.
+    `always`: a token is needed even then, because other machines reach the server. Raises `ApiError`: 401 for no token or an unknown one, 403 for one that does not allow this.
     """
-    if not tokens.all():
+    if not always and not tokens.all():
         return None
     scheme, _, presented = (authorization or "").partition(" ")
     token = tokens.holder(presented.strip()) if scheme.lower() == "bearer" else None
@@ -97,6 +144,5 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope) -> str 
     return token.name
 
 
-def new_secret() -> str:
-    """A token as its holder keeps it: shown once, stored nowhere."""
-    return PREFIX + secrets.token_urlsafe(32)
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

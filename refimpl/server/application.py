@@ -64,11 +64,14 @@ class Server:
         *,
         policy: MaintenancePolicy | None = None,
         limits: Limits | None = None,
+        always_token: bool = False,
     ) -> None:
+        """`always_token`: answer nobody without one, even while the warehouse has none."""
         self.limits = limits or Limits()
         self.observation = Observation()
-        self.tokens = Tokens(owner.ledger.path.parent, owner.context.environment)
+        self.tokens = Tokens(owner.ledger.path.parent, owner.context.lock, owner.context.environment)
         self._owner = owner
+        self._always_token = always_token
         self._delta = DeltaApi(owner, names, policy or MaintenancePolicy())
         self._legacy = LegacyApi(self._delta)
         self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="call")
@@ -103,9 +106,7 @@ class Server:
 
             async def answered(seen: Seen) -> Response:
                 wanted = route.scope if route is not None else Scope.READ
-                seen.caller = await self._on_thread(
-                    lambda: authorized(self.tokens, request.headers.get("authorization"), wanted)
-                )
+                seen.caller = await self._on_thread(lambda: self._caller(request, wanted))
                 if route is None:
                     raise method_not_allowed(request.method, sorted(routes))
                 return await self._called(route, request, seen)
@@ -113,6 +114,9 @@ class Server:
             return await self._observed(name, request, answered)
 
         return endpoint
+
+    def _caller(self, request: Request, wanted: Scope) -> str | None:
+        return authorized(self.tokens, request.headers.get("authorization"), wanted, always=self._always_token)
 
     async def _called(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
         path = {key: str(value) for key, value in request.path_params.items()}
@@ -199,7 +203,7 @@ class Server:
             async def answered(seen: Seen) -> Response:
                 def carried_out() -> Response:
                     if scope is not None:
-                        seen.caller = authorized(self.tokens, request.headers.get("authorization"), scope)
+                        seen.caller = self._caller(request, scope)
                     if request.method not in ("GET", "HEAD"):
                         raise method_not_allowed(request.method, ["GET"])
                     return work()
@@ -231,9 +235,7 @@ class Server:
 
     async def _no_route(self, request: Request, _error: Exception) -> Response:
         async def answered(seen: Seen) -> Response:
-            seen.caller = await self._on_thread(
-                lambda: authorized(self.tokens, request.headers.get("authorization"), Scope.READ)
-            )
+            seen.caller = await self._on_thread(lambda: self._caller(request, Scope.READ))
             raise errors.not_found("there is no such call; /openapi.json lists all of them")
 
         return await self._observed("none", request, answered)
