@@ -1,0 +1,216 @@
+"""What `LogStore` has done stays done when the power goes, and what it was doing is there whole or not at all.
+
+Each operation runs on a simulated disk. At each of its effects the power goes, and every disk that this may leave is
+looked at: what was synced, with any part of what was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import pytest
+
+from conformance.simulation.effects import Effect
+from conformance.simulation.files import SimulatedFiles
+from conformance.simulation.power_states import PowerCut
+from conformance.simulation.storage import Disk
+from refimpl import log_path
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLogError
+from refimpl.files import Files
+from refimpl.log_store import LogStore
+
+STAGING = "_staged_commits"
+ATTEMPT = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
+STAGED = log_path.staged_commit(3, ATTEMPT)
+COMMIT = log_path.commit(3)
+OLD, NEW = b"old" * 600, b"new!" * 500
+"""Each longer than a sector, so that it can be torn."""
+LOCATION = Path("/warehouse/of/tables/orders")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A log on a simulated disk."""
+
+    disk: Disk
+    files: SimulatedFiles
+    log: LogStore
+
+    @property
+    def folder(self) -> Path:
+        return self.log.folder
+
+    def write(self, path: Path, content: bytes = NEW) -> None:
+        """As somebody who syncs nothing."""
+        with self.files.create(path) as file:
+            file.write(content)
+
+    def write_in_vain(self, path: Path) -> None:
+        """As somebody whose fsync failed: this file will never be durable, whoever syncs it."""
+        self.disk.failing_sync = self.disk.syncs + 1
+        with self.files.create(path) as file, pytest.raises(OSError, match="error"):
+            file.write(NEW)
+            file.fsync()
+
+
+def host(disk: Disk | None = None, hook: Callable[[Effect], None] = lambda _: None) -> Host:
+    disk = disk or Disk()
+    files, numbers = SimulatedFiles(disk, hook=hook), count(1)
+    environment = Environment(files=cast(Files, files), new_id=lambda: f"temporary-{next(numbers)}")
+    return Host(disk, files, LogStore(LOCATION, environment))
+
+
+def nothing(_: Host) -> None:
+    """Nobody was there before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`act` leaves `after` at `path`, for ever; while it goes on, one of `meanwhile` is there (None: nothing is)."""
+
+    act: Callable[[LogStore], object]
+    path: str
+    before: Callable[[Host], None] = nothing
+    """What others did, and did not sync."""
+    durable: bool = False
+    """Whether that was long ago."""
+    meanwhile: tuple[bytes | None, ...] | None = None
+    """None: anything, because nobody knows the name yet."""
+    after: bytes | None = NEW
+    folders: bool = True
+
+
+CASES = {
+    "stage": Case(act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED}"),
+    "stage, where the folders are gone": Case(
+        act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED}", folders=False
+    ),
+    "stage again what was not synced": Case(
+        before=lambda at: at.write(at.folder / STAGING / STAGED),
+        act=lambda log: log.stage_again(STAGING, STAGED, NEW),
+        path=f"{STAGING}/{STAGED}",
+    ),
+    "stage again what cannot be synced": Case(
+        before=lambda at: at.write_in_vain(at.folder / STAGING / STAGED),
+        act=lambda log: log.stage_again(STAGING, STAGED, NEW),
+        path=f"{STAGING}/{STAGED}",
+    ),
+    "stage again what is durable": Case(
+        before=lambda at: at.write(at.folder / STAGING / STAGED),
+        durable=True,
+        act=lambda log: log.stage_again(STAGING, STAGED, NEW),
+        path=f"{STAGING}/{STAGED}",
+        meanwhile=(NEW,),
+    ),
+    "what an engine staged": Case(
+        before=lambda at: at.write(at.folder / STAGING / STAGED),
+        act=lambda log: log.make_staged_durable(STAGING, STAGED),
+        path=f"{STAGING}/{STAGED}",
+    ),
+    "put": Case(act=lambda log: log.put_if_absent(COMMIT, NEW), path=COMMIT, meanwhile=(None, NEW)),
+    "put, where somebody was first": Case(
+        before=lambda at: at.write(at.folder / COMMIT, OLD),
+        act=lambda log: log.put_if_absent(COMMIT, NEW),
+        path=COMMIT,
+        after=OLD,
+    ),
+    "publish": Case(act=lambda log: log.publish(3, NEW), path=COMMIT, meanwhile=(None, NEW)),
+    "publish what is there": Case(
+        before=lambda at: at.write(at.folder / COMMIT), act=lambda log: log.publish(3, NEW), path=COMMIT
+    ),
+    "publish what is in doubt": Case(
+        before=lambda at: at.write_in_vain(at.folder / COMMIT),
+        act=lambda log: log.publish(3, NEW, in_doubt=True),
+        path=COMMIT,
+    ),
+    "overwrite": Case(
+        before=lambda at: at.write(at.folder / "_last_checkpoint", OLD),
+        durable=True,
+        act=lambda log: log.overwrite("_last_checkpoint", NEW),
+        path="_last_checkpoint",
+        meanwhile=(OLD, NEW),
+    ),
+    "somebody else's file": Case(
+        before=lambda at: at.write(at.folder / COMMIT), act=lambda log: log.make_durable(COMMIT), path=COMMIT
+    ),
+    "delete": Case(
+        before=lambda at: at.write(at.folder / COMMIT),
+        durable=True,
+        act=lambda log: (log.delete(COMMIT), log.sync()),
+        path=COMMIT,
+        meanwhile=(None, NEW),
+        after=None,
+    ),
+}
+
+
+def left(disk: Disk) -> Iterator[Disk]:
+    """Every disk that a power cut may leave, up to some hundreds."""
+    for tree in PowerCut(disk.snapshot()).disks(Random(1), limit=300):
+        yield Disk.holding(tree, now=0)
+
+
+def found(disk: Disk, path: Path) -> bytes | None:
+    return bytes(disk.file(path).content) if disk.find(path) is not None else None
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_was_done_stays_and_what_was_being_done_is_whole_or_absent(name: str) -> None:
+    case, moments = CASES[name], list[Disk]()
+    at = host()
+    if case.folders:
+        at.log.create_folders(STAGING)
+    at.disk.sync_everything()
+    case.before(at)
+    if case.durable:
+        at.disk.sync_everything()
+    log = host(at.disk, lambda _: moments.append(at.disk.copy())).log
+    case.act(log)
+    assert {found(disk, at.folder / case.path) for disk in left(at.disk)} == {case.after}
+    if case.meanwhile is not None:
+        seen = {found(disk, at.folder / case.path) for moment in moments for disk in left(moment)}
+        assert seen == set(case.meanwhile)
+    assert len(moments) > 2
+    assert [entry for folder in ("", STAGING) for entry in names(at, folder) if entry.startswith(".tmp-")] == []
+
+
+def names(at: Host, folder: str) -> list[str]:
+    return [entry.name for entry in at.files.list_directory(at.folder / folder)]
+
+
+def test_folders_stay_and_those_above_them() -> None:
+    at = host()
+    at.log.create_folders(STAGING)
+    assert all(disk.find(at.folder / STAGING) is not None for disk in left(at.disk))
+    at = host()
+    at.log.create_folders()
+    assert all(disk.find(at.folder) is not None for disk in left(at.disk))
+    assert at.disk.find(at.folder / STAGING) is None
+
+
+def test_folders_that_somebody_made_and_did_not_sync_are_made_durable() -> None:
+    at = host()
+    for folder in (*reversed(LOCATION.parents[:-1]), LOCATION, at.folder, at.folder / STAGING):
+        at.files.make_directory(folder)
+    at.disk.sync_directory("/")
+    for parent in reversed(LOCATION.parents[1:-1]):
+        at.disk.sync_directory(parent)
+    at.log.create_folders(STAGING)
+    assert all(disk.find(at.folder / STAGING) is not None for disk in left(at.disk))
+
+
+def test_a_stranger_who_was_first_is_told_once_he_is_durable() -> None:
+    """And a plain publish does not repair what an fsync lost: only who is in doubt puts it there anew."""
+    at = host()
+    at.log.create_folders(STAGING)
+    at.disk.sync_everything()
+    at.write(at.folder / COMMIT, OLD)
+    with pytest.raises(CorruptLogError):
+        at.log.publish(3, NEW, in_doubt=True)
+    assert {found(disk, at.folder / COMMIT) for disk in left(at.disk)} == {OLD}
