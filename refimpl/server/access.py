@@ -127,7 +127,8 @@ class Tokens:
 def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:
     """The name of the caller's token; None where the warehouse has none and everybody may call.
 
-    `always`: a token is needed even then, because other machines reach the server. Raises `ApiError`: 401 for no token or an unknown one, 403 for one that does not allow this.
+    `always`: a token is needed even then, because other machines reach the server.
+    Raises `ApiError`: 401 for no token or an unknown one, 403 for one that does not allow this.
     """
     if not always and not tokens.all():
         return None

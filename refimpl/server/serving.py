@@ -53,7 +53,13 @@ def serve(wanted: Serving) -> None:
     """
     configure_logs(wanted.log_level)
     warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
-    server = Server(warehouse.owner, Names(wanted.catalog, wanted.schemas), policy=wanted.policy, limits=wanted.limits)
+    server = Server(
+        warehouse.owner,
+        Names(wanted.catalog, wanted.schemas),
+        policy=wanted.policy,
+        limits=wanted.limits,
+        always_token=not is_loopback(wanted.host),
+    )
     try:
         if not is_loopback(wanted.host) and not server.tokens.all():
             raise InvalidRequestError(

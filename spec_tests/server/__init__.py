@@ -1,0 +1,1 @@
+"""The owner over HTTP: what the Delta API's calls answer, and what they leave behind."""

@@ -1,0 +1,71 @@
+"""A server in this process, called through ASGI, on a warehouse of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.server.application import Limits, Server
+from refimpl.server.names import Names
+from spec_tests.server.wire import WireTable
+
+Serve = Callable[..., TestClient]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def serve(directory: Path) -> Iterator[Serve]:
+    """Starts a server on the warehouse; several may share it. Tables that it makes are published on request only."""
+    with ExitStack() as stack:
+
+        def started(
+            *,
+            backlog_limit: int = 1000,
+            limits: Limits | None = None,
+            schemas: tuple[str, ...] = (),
+            always_token: bool = False,
+            environment: Any = None,
+        ) -> TestClient:
+            warehouse = refimpl.open(directory, environment=environment)
+            server = Server(
+                warehouse.owner,
+                Names("unity", schemas),
+                policy=MaintenancePolicy(backfill_every=None, backlog_limit=backlog_limit),
+                limits=limits,
+                always_token=always_token,
+            )
+            stack.callback(server.close)
+            client = stack.enter_context(TestClient(server.application, raise_server_exceptions=True))
+            client.app_state["server"] = server
+            return client
+
+        yield started
+
+
+@pytest.fixture
+def http(serve: Serve) -> TestClient:
+    return serve()
+
+
+@pytest.fixture
+def table(http: TestClient) -> WireTable:
+    """A table with version 0, made over HTTP."""
+    return WireTable(http).create()
+
+
+@pytest.fixture
+def warehouse(directory: Path) -> Iterator[refimpl.Warehouse]:
+    """The same warehouse for local use."""
+    with refimpl.open(directory) as opened:
+        yield opened

@@ -1,0 +1,306 @@
+"""delta-facts section 5: committing over HTTP, in the order in which a request is judged."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.commits import Landed
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import (
+    BAD,
+    EXHAUSTED,
+    NO_TABLE,
+    REQUIREMENT,
+    START,
+    VERSION_CONFLICT,
+    WireTable,
+    added,
+    commit_info,
+    lines,
+    refusal,
+    reported,
+)
+
+# What lands
+
+
+def test_a_commit_lands_and_is_told_until_it_is_published(table: WireTable) -> None:
+    first, second = table.land(1), table.land(2)
+    told = table.load()
+    assert told["latest-table-version"] == 2
+    assert [c["file-name"] for c in told["commits"]] == [second.name, first.name]
+    assert told["commits"][0]["file-size"] == len(second.content)
+    assert told["commits"][0]["timestamp"] == START + 2
+
+
+def test_a_local_client_sees_what_landed_over_http_and_the_other_way_round(
+    table: WireTable, warehouse: refimpl.Warehouse
+) -> None:
+    table.land(1)
+    local = warehouse.table("orders")
+    assert local.snapshot().version == 1
+    warehouse.owner.backfill_to_version(table.table_id)
+    assert table.state()[:2] == (1, [])
+
+
+def test_a_replay_is_answered_with_success_for_ever(table: WireTable) -> None:
+    """The client's identical retry after a lost answer; the real server forgets all but the newest."""
+    staged = table.land(1)
+    table.land(2)
+    for version in (1, 2):
+        table.publish(staged) if version == 1 else None
+    assert table.update(reported(1)).status_code == 200
+    staged.path.unlink()  # a cleanup
+    before = table.state()
+    answer = table.propose(staged)
+    assert answer.status_code == 200
+    assert answer.json()["latest-table-version"] == 2
+    assert table.state() == before
+
+
+def test_a_replay_is_recognised_before_its_report_and_etag_are_judged(table: WireTable) -> None:
+    etag = table.state()[2]
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    assert table.propose(staged, etag=etag).status_code == 200
+    assert table.state()[2] != etag
+    assert table.propose(staged, reported(0), etag=etag).status_code == 200
+    assert table.propose(staged, reported(99), etag="another").status_code == 200
+
+
+ENABLED = {"delta.enableInCommitTimestamps": "true"}
+
+# What loses
+
+
+def test_another_file_for_a_version_that_is_taken_is_a_conflict(table: WireTable) -> None:
+    table.land(1)
+    before = table.state()
+    assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
+    assert table.state() == before
+
+
+def test_who_lost_a_race_hears_that_whatever_else_is_wrong_with_the_request(table: WireTable) -> None:
+    """A loser reports versions at or above its own, has an old etag, and may have removed its file."""
+    table.land(1)
+    staged = table.write_staged(1)
+    staged.path.unlink()
+    assert refusal(table.propose(staged, reported(1), etag="another")) == VERSION_CONFLICT
+    assert refusal(table.propose(staged, reported(5))) == VERSION_CONFLICT
+
+
+def test_a_gap_is_a_bad_request_and_no_conflict(table: WireTable) -> None:
+    """The first commit is version 1, too: the real server takes any."""
+    before = table.state()
+    assert refusal(table.propose(table.write_staged(5))) == BAD
+    assert refusal(table.propose(table.write_staged(2))) == BAD
+    assert table.state() == before
+    table.land(1)
+
+
+def test_another_tables_uuid_comes_before_everything(table: WireTable) -> None:
+    staged = table.land(1)
+    assert refusal(table.propose(staged, table_uuid=str(uuid.uuid4()))) == REQUIREMENT
+    assert table.propose(staged).status_code == 200
+
+
+def test_an_etag_that_is_not_the_tables_any_more_is_a_conflict(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.propose(staged, etag="etag-of-yesterday")) == REQUIREMENT
+    assert table.state()[0] == 0
+    assert table.propose(staged, etag=table.state()[2]).status_code == 200
+
+
+def test_the_etag_changes_with_the_metadata_and_only_with_it(table: WireTable) -> None:
+    first = table.state()[2]
+    table.land(1)
+    assert table.state()[2] == first
+    staged = table.write_staged(2, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    assert table.propose(staged).status_code == 200
+    assert table.state()[2] != first
+
+
+# Published versions
+
+
+def test_a_report_is_taken_when_the_file_is_there_with_the_bytes_that_were_ratified(table: WireTable) -> None:
+    staged = table.land(1)
+    assert refusal(table.update(reported(1))) == BAD, "not published yet"
+    assert table.state()[:2] == (1, [1])
+    table.publish(staged)
+    assert table.update(reported(1)).status_code == 200
+    assert table.state()[:2] == (1, [])
+
+
+def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTable) -> None:
+    staged = table.land(1)
+    published = table.location / "_delta_log" / f"{1:020d}.json"
+    published.write_bytes(lines(commit_info(START + 1, operation="forged")))
+    assert refusal(table.update(reported(1))) == BAD
+    published.unlink()
+    told = table.load()
+    assert [c["file-name"] for c in told["commits"]] == [staged.name]
+
+
+def test_a_report_beyond_the_latest_version_is_refused_and_one_that_goes_back_changes_nothing(
+    table: WireTable,
+) -> None:
+    staged = table.land(1)
+    table.publish(staged)
+    assert refusal(table.update(reported(99))) == BAD
+    assert table.update(reported(1)).status_code == 200
+    assert table.update(reported(0)).status_code == 200
+    assert table.state()[:2] == (1, [])
+
+
+def test_a_full_backlog_is_429_until_the_same_request_reports_what_is_published(serve: Serve) -> None:
+    table = WireTable(serve(backlog_limit=2)).create()
+    landed = [table.land(1), table.land(2)]
+    third = table.write_staged(3)
+    assert refusal(table.propose(third)) == EXHAUSTED
+    assert table.state()[:2] == (2, [2, 1])
+    table.publish(landed[0])
+    assert table.propose(third, reported(1)).status_code == 200
+    assert table.state()[:2] == (3, [3, 2])
+
+
+def test_a_commit_and_its_report_are_made_both_or_none(table: WireTable) -> None:
+    table.publish(table.land(1))
+    second = table.write_staged(2, timestamp=START)  # not greater than version 1's
+    assert refusal(table.propose(second, reported(1))) == BAD
+    assert table.state()[:2] == (1, [1])
+    assert table.propose(table.write_staged(2), reported(1)).status_code == 200
+    assert table.state()[:2] == (2, [2])
+
+
+# Where the real server is lax
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "foo",
+        "../../0000.json",
+        f"{2:020d}.{uuid.uuid4()}.json",  # another version's
+        f"{1:020d}.{uuid.uuid4()}.json/..",
+        f"{1:020d}.not-a-uuid.json",
+        f"{1:020d}.json",
+        f"1.{uuid.uuid4()}.json",
+        f"{1:020d}.{str(uuid.uuid4()).upper()}.json",
+        "",
+    ],
+)
+def test_a_file_name_that_is_no_staged_commits_is_refused(table: WireTable, name: str) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.update(added(staged, **{"file-name": name}))) == BAD
+    assert table.state()[:2] == (0, [])
+    assert table.propose(staged).status_code == 200
+
+
+def test_a_staged_file_must_be_there(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    staged.path.rename(staged.path.with_suffix(".away"))
+    assert refusal(table.propose(staged)) == BAD
+    assert table.state()[0] == 0
+    staged.path.with_suffix(".away").rename(staged.path)
+    assert table.propose(staged).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not json\n",
+        b'{"add":{"path":"x"}}\n',
+        lines({"add": {"path": "x", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}),
+        lines({"commitInfo": {"txnId": "t"}}),
+        lines({"commitInfo": {"inCommitTimestamp": START + 1}}),
+        lines({"commitInfo": {"inCommitTimestamp": str(START + 1), "txnId": "t"}}),
+    ],
+    ids=["empty", "no-json", "cut-action", "no-commit-info", "no-timestamp", "no-txn-id", "timestamp-is-text"],
+)
+def test_a_staged_file_must_be_a_commit(table: WireTable, content: bytes) -> None:
+    staged = table.write_staged(1)
+    staged.path.write_bytes(content)
+    told = {"file-size": max(len(content), 1)}
+    assert refusal(table.update(added(staged, **told))) == BAD
+    assert table.state()[:2] == (0, [])
+
+
+@pytest.mark.parametrize("told", [{"file-size": 7}, {"timestamp": START + 99}], ids=["size", "timestamp"])
+def test_what_the_request_says_of_the_file_must_be_so(table: WireTable, told: dict[str, Any]) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.update(added(staged, **told))) == BAD
+    assert table.state()[0] == 0
+    assert table.propose(staged).status_code == 200
+
+
+def test_in_commit_timestamps_increase(table: WireTable) -> None:
+    assert refusal(table.propose(table.write_staged(1, timestamp=START))) == BAD
+    assert refusal(table.propose(table.write_staged(1, timestamp=5))) == BAD
+    assert table.propose(table.write_staged(1, timestamp=START + 1)).status_code == 200
+
+
+def test_a_staged_file_behind_a_symbolic_link_is_refused(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    elsewhere = table.location.parent.parent / "elsewhere.json"
+    staged.path.rename(elsewhere)
+    staged.path.symlink_to(elsewhere)
+    assert refusal(table.propose(staged)) == BAD
+    assert table.state()[0] == 0
+
+
+# Attempts and other owners' words
+
+
+def test_the_attempt_of_a_commit_is_the_uuid_of_its_file(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    staged = table.land(1)
+    outcome = warehouse.owner.attempt_outcome(table.table_id, staged.name.split(".")[1])
+    assert isinstance(outcome, Landed)
+
+
+def test_an_attempt_that_was_resolved_as_not_landed_never_lands(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    staged = table.write_staged(1)
+    warehouse.owner.attempt_outcome(table.table_id, staged.name.split(".")[1])
+    assert refusal(table.propose(staged)) == REQUIREMENT
+    table.land(1)
+
+
+def test_an_inline_commit_is_published_before_the_table_is_told(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    """The API has no words for a commit that is in no file."""
+    import pyarrow as pa
+
+    from refimpl.commit_owner import MaintenancePolicy
+    from refimpl.table_feature import Way
+
+    local = warehouse.create_table(
+        "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
+    )
+    local.append(pa.table({"id": [1]}))
+    assert len(warehouse.owner.get_commits(local.table_id).commits) == 1
+    assert WireTable(http).state()[:2] == (1, [])
+    assert (local.location / "_delta_log" / f"{1:020d}.json").exists()
+
+
+def test_a_table_that_takes_no_staged_commits_is_read_and_says_so_to_writers(
+    http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    import pyarrow as pa
+
+    from refimpl.table_feature import MANAGED_COMMIT, Way
+
+    direct = warehouse.create_table("orders", pa.schema([("id", pa.int64())]), way=Way.DIRECT)
+    wire = WireTable(http)
+    wire.table_id, wire.location = direct.table_id, direct.location
+    (wire.location / "_delta_log" / "_staged_commits").mkdir(exist_ok=True)
+    at = json.loads((wire.location / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
+    later = at["commitInfo"]["inCommitTimestamp"] + 1
+    assert refusal(wire.propose(wire.write_staged(1, timestamp=later))) == BAD
+    assert wire.state()[0] == 0
+    warehouse.create_table("by_path", pa.schema([("id", pa.int64())]), feature=MANAGED_COMMIT)
+    assert refusal(http.get(f"{wire.base}/tables/by_path")) == NO_TABLE

@@ -1,0 +1,196 @@
+"""A client of the Delta API that does nothing by itself: a test decides every step."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+DELTA = "/api/2.1/unity-catalog/delta/v1"
+LEGACY = "/api/2.1/unity-catalog"
+START = 1_700_000_000_000
+"""The in-commit timestamp of version 0, in ms since the epoch; each version's is one more."""
+COLUMNS = [
+    {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+    {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True,
+     "metadata": {}},
+]  # fmt: skip
+WIRE_COLUMNS = [
+    COLUMNS[0],
+    {**COLUMNS[1], "type": {"type": "array", "element-type": "string", "contains-null": True}},
+]
+
+
+def commit_info(timestamp: int, **more: Any) -> dict[str, Any]:
+    return {"commitInfo": {"inCommitTimestamp": timestamp, "timestamp": timestamp, "operation": "WRITE",
+                           "txnId": str(uuid.uuid4()), **more}}  # fmt: skip
+
+
+def lines(*actions: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """A staged file, and what a request says of it."""
+
+    version: int
+    name: str
+    path: Path
+    content: bytes
+    timestamp: int
+
+    @property
+    def commit(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "timestamp": self.timestamp,
+            "file-name": self.name,
+            "file-size": len(self.content),
+            "file-modification-timestamp": self.timestamp,
+        }
+
+
+class WireTable:
+    """One table over HTTP. `http`: anything with httpx' `request`."""
+
+    def __init__(self, http: Any, name: str = "orders", *, catalog: str = "unity", schema: str = "default") -> None:
+        self.http = http
+        self.name = name
+        self.base = f"{DELTA}/catalogs/{catalog}/schemas/{schema}"
+        self.url = f"{self.base}/tables/{name}"
+        self.table_id = ""
+        self.location = Path()
+
+    # Creation
+
+    def stage(self) -> dict[str, Any]:
+        answer = self.http.request("POST", f"{self.base}/staging-tables", json={"name": self.name})
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        self.table_id = told["table-id"]
+        self.location = Path(unquote(urlsplit(told["location"]).path))
+        return told
+
+    def write_first_version(self, **properties: str) -> None:
+        told = {"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": self.table_id, **properties}
+        features = ["catalogManaged", "vacuumProtocolCheck"]
+        content = lines(
+            commit_info(START),
+            {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features,
+                          "writerFeatures": [*features, "inCommitTimestamp"]}},
+            {"metaData": self.metadata(told)},
+        )  # fmt: skip
+        (self.location / "_delta_log").mkdir(exist_ok=True)
+        (self.location / "_delta_log" / f"{0:020d}.json").write_bytes(content)
+
+    def metadata(self, configuration: dict[str, str]) -> dict[str, Any]:
+        return {
+            "id": self.table_id,
+            "schemaString": json.dumps({"type": "struct", "fields": COLUMNS}),
+            "format": {"provider": "parquet", "options": {}},
+            "partitionColumns": [],
+            "configuration": configuration,
+        }
+
+    def creation(self, **changes: Any) -> dict[str, Any]:
+        features = ["catalogManaged", "vacuumProtocolCheck"]
+        return {
+            "name": self.name,
+            "location": self.location.as_uri(),
+            "table-type": "MANAGED",
+            "columns": {"type": "struct", "fields": WIRE_COLUMNS},
+            "protocol": {
+                "min-reader-version": 3,
+                "min-writer-version": 7,
+                "reader-features": features,
+                "writer-features": [*features, "inCommitTimestamp"],
+            },
+            "properties": {"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": self.table_id},
+            "last-commit-timestamp-ms": START,
+            **changes,
+        }
+
+    def register(self, **changes: Any) -> Any:
+        return self.http.request("POST", f"{self.base}/tables", json=self.creation(**changes))
+
+    def create(self) -> WireTable:
+        self.stage()
+        self.write_first_version()
+        answer = self.register()
+        assert answer.status_code == 200, answer.text
+        return self
+
+    # Commits
+
+    def write_staged(self, version: int, *actions: dict[str, Any], timestamp: int | None = None) -> Staged:
+        at = START + version if timestamp is None else timestamp
+        content = lines(commit_info(at), *actions)
+        name = f"{version:020d}.{uuid.uuid4()}.json"
+        path = self.location / "_delta_log" / "_staged_commits" / name
+        path.write_bytes(content)
+        return Staged(version=version, name=name, path=path, content=content, timestamp=at)
+
+    def update(self, *updates: dict[str, Any], table_uuid: str | None = None, etag: str | None = None) -> Any:
+        requirements = [{"type": "assert-table-uuid", "uuid": table_uuid or self.table_id}]
+        if etag is not None:
+            requirements.append({"type": "assert-etag", "etag": etag})
+        return self.send({"requirements": requirements, "updates": list(updates)})
+
+    def send(self, body: Any) -> Any:
+        return self.http.request("POST", self.url, json=body)
+
+    def propose(self, staged: Staged, *more: dict[str, Any], **terms: Any) -> Any:
+        return self.update(added(staged), *more, **terms)
+
+    def land(self, version: int) -> Staged:
+        staged = self.write_staged(version)
+        answer = self.propose(staged)
+        assert answer.status_code == 200, answer.text
+        return staged
+
+    def publish(self, staged: Staged) -> None:
+        (self.location / "_delta_log" / f"{staged.version:020d}.json").write_bytes(staged.content)
+
+    def load(self) -> dict[str, Any]:
+        answer = self.http.request("GET", self.url)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    def state(self) -> tuple[int, list[int], str]:
+        """The latest version, the versions that are not published, newest first, and the etag."""
+        told = self.load()
+        return told["latest-table-version"], [c["version"] for c in told["commits"]], told["metadata"]["etag"]
+
+
+def added(staged: Staged, **changes: Any) -> dict[str, Any]:
+    return {"action": "add-commit", "commit": {**staged.commit, **changes}}
+
+
+def reported(version: int) -> dict[str, Any]:
+    return {"action": "set-latest-backfilled-version", "latest-published-version": version}
+
+
+def refusal(answer: Any) -> tuple[int, str]:
+    """The status and the documented type of an error, whose whole shape is checked."""
+    body = answer.json()
+    assert set(body) == {"error"}, body
+    error = body["error"]
+    assert set(error) == {"message", "type", "code", "stack"}
+    assert error["code"] == answer.status_code
+    assert error["message"]
+    assert error["stack"] is None
+    return answer.status_code, error["type"]
+
+
+BAD = (400, "InvalidParameterValueException")
+NO_TABLE = (404, "NoSuchTableException")
+VERSION_CONFLICT = (409, "CommitVersionConflictException")
+REQUIREMENT = (409, "UpdateRequirementConflictException")
+EXISTS = (409, "AlreadyExistsException")
+EXHAUSTED = (429, "ResourceExhaustedException")
+UNAVAILABLE = (503, "InternalServerErrorException")
