@@ -23,6 +23,9 @@ _KEY: Final = "tableId"
 
 Item = dict[str, Any]
 
+THROTTLED: Final = 10
+"""With `Fault.THROTTLING`, every so many requests."""
+
 
 class Fault(StrEnum):
     """What the service, or the network before it, may do."""
@@ -34,7 +37,8 @@ class Fault(StrEnum):
     """The answer to every second update of an item is lost after it was applied. Amazon's client library then sends
     the request again, without telling its caller: that is its default. The caller hears the second answer."""
     THROTTLING = "throttling"
-    """Every fourth request to an item is refused because too many came, and nothing happens."""
+    """Every tenth request to an item is refused because too many came, and nothing happens: Amazon's client library
+    has sent it again several times before its caller hears of it."""
 
 
 CRASH_POINTS: Final = ("before-update", "after-update")
@@ -156,7 +160,7 @@ class Database:
         if self.dead is not None:
             self._die(self.dead)
         self._requests[key] += 1
-        if Fault.THROTTLING in self._faults and self._requests[key] % 4 == 0:
+        if Fault.THROTTLING in self._faults and self._requests[key] % THROTTLED == 0:
             self._raise("ProvisionedThroughputExceededException", "too many requests")
 
     def _reach(self, point: str) -> None:

@@ -56,10 +56,16 @@ class Named:
         return Database(machine, directory / "dynamodb.json", self.faults) if self.name.startswith("dynamodb") else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
-        """A new one, which publishes of its own accord after every `batch` commits, if it can be told."""
+        """A new one, which publishes of its own accord after every `batch` commits, if it can be told. Raises
+        `UnknownError` for a class that is none, or is no coordinator."""
+        from py4j.protocol import Py4JJavaError
+
         if database is not None:
             return machine.type(self.class_name)("commits", "the kit", database, batch)
-        kind = machine.reflected(self.class_name)
+        try:
+            kind = machine.reflected(self.class_name)
+        except Py4JJavaError as error:
+            raise UnknownError(f"there is no class {self.class_name} on the class path {self.classpath}") from error
         made = _constructed(machine, self.class_name, kind, batch)
         if machine.reflected(CLIENT).isInstance(made):
             return made
@@ -95,7 +101,7 @@ def named(text: str) -> Named:
     return Named(
         name=name,
         version=version,
-        classpath=jars.classpath("spark", hadoop=True),
+        classpath=jars.classpath("dynamodb", hadoop=True),
         class_name=f"{_PACKAGE}.InMemoryCommitCoordinatorBuilder",
     )
 
@@ -146,7 +152,7 @@ def _by_class(words: Sequence[str]) -> Named:
     return Named(
         name=options.class_name,
         version=", ".join(Path(each).name for each in theirs) or "unknown",
-        classpath=os.pathsep.join([*theirs, jars.classpath("spark", hadoop=True)]),
+        classpath=os.pathsep.join([*theirs, jars.classpath("dynamodb", hadoop=True)]),
         class_name=options.class_name,
         conf=conf,
     )

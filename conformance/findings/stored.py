@@ -1,0 +1,153 @@
+"""The files of this package as values."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from conformance.reports.as_json import encoded, from_json
+from conformance.reports.bundle import FINDING, HISTORY, Finding, read_finding
+from conformance.reports.errors import ReportError
+from conformance.results import RequirementVerdict
+
+HOME: Final = Path(__file__).parent
+ABOUT: Final = "about.toml"
+TEMPLATE: Final = """\
+# One sentence: who does what.
+title = ""
+date = {date}
+# All requirements that are violated for this cause, the one that names it first.
+requirements = {requirements}
+# Where it was known before; empty if it is new.
+known = ""
+# Versions of everything that takes part.
+versions = {version}
+# What has to be so, beside the steps.
+conditions = ""
+# Which code does it, and why.
+cause = ""
+# What somebody loses by it.
+consequence = ""
+"""
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What people say of a finding."""
+
+    title: str
+    date: datetime.date
+    requirements: tuple[str, ...]
+    versions: str
+    cause: str
+    consequence: str
+    known: str = ""
+    conditions: str = ""
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that is kept."""
+
+    id: str
+    folder: Path
+    about: About
+    finding: Finding
+
+    @property
+    def file(self) -> Path:
+        """What `replay` reads."""
+        return self.folder / FINDING
+
+    @property
+    def subject(self) -> str:
+        return self.finding.subject.named
+
+
+class Tested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run against one subject, in short."""
+
+    subject: str
+    name: str
+    version: str
+    date: datetime.date
+    kit_version: str
+    profile: str
+    seed: int
+    cases: int
+    seconds: float
+    held: tuple[str, ...]
+    violated: tuple[str, ...]
+    inconclusive: tuple[str, ...] = ()
+
+
+def findings(home: Path = HOME) -> list[Stored]:
+    """All of them, by id. Raises `ReportError` for one that cannot be read."""
+    found = []
+    for folder in sorted(path.parent for path in (home / "found").glob(f"*/{ABOUT}")):
+        try:
+            about = msgspec.convert(tomllib.loads((folder / ABOUT).read_text("utf-8")), About)
+        except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
+            raise ReportError(f"{folder / ABOUT} cannot be read: {error}") from error
+        found.append(Stored(id=folder.name, folder=folder, about=about, finding=read_finding(folder / FINDING)))
+    return found
+
+
+def runs(home: Path = HOME) -> list[Tested]:
+    """The last run against every subject, by the subject's name."""
+    files = sorted((home / "runs").glob("*.json"))
+    return sorted((msgspec.json.decode(file.read_bytes(), type=Tested) for file in files), key=lambda run: run.subject)
+
+
+def record(result_file: Path, home: Path = HOME) -> Tested:
+    """Take over what a run says, from the `result.json` of its report. An incomplete one proves too little. Raises
+    `ReportError`."""
+    try:
+        result = from_json(result_file.read_bytes())
+    except OSError as error:
+        raise ReportError(f"{result_file} cannot be read: {error.strerror or error}") from error
+    if not result.complete or result.selection:
+        raise ReportError(f"{result_file}: the run did not try everything; only a whole one is recorded")
+    verdicts: dict[RequirementVerdict, list[str]] = {}
+    for each in result.requirements:
+        verdicts.setdefault(each.verdict, []).append(each.requirement)
+    tested = Tested(
+        subject=result.subject.named,
+        name=result.subject.name,
+        version=result.subject.version,
+        date=datetime.datetime.fromisoformat(result.environment.started).date(),
+        kit_version=result.kit_version,
+        profile=result.profile,
+        seed=result.seed,
+        cases=len(result.cases),
+        seconds=round(result.environment.seconds),
+        held=tuple(verdicts.get(RequirementVerdict.HELD, ())),
+        violated=tuple(verdicts.get(RequirementVerdict.VIOLATED, ())),
+        inconclusive=tuple(verdicts.get(RequirementVerdict.INCONCLUSIVE, ())),
+    )
+    name = "".join(letter if letter.isalnum() else "-" for letter in tested.name).strip("-").lower()
+    (home / "runs").mkdir(parents=True, exist_ok=True)
+    (home / "runs" / f"{name}.json").write_text(encoded(tested), "utf-8")
+    return tested
+
+
+def keep(bundle: Path, identifier: str, home: Path = HOME) -> Path:
+    """Keep the finding of a bundle. What is said of it already stays. Its folder. Raises `ReportError`."""
+    finding = read_finding(bundle / FINDING)
+    folder = home / "found" / identifier
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (FINDING, HISTORY):
+        if (bundle / name).is_file():
+            shutil.copyfile(bundle / name, folder / name)
+    if not (folder / ABOUT).exists():
+        shown = tuple(dict.fromkeys(each for one in finding.violations for each in one.requirements))
+        text = TEMPLATE.format(
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            requirements=msgspec.json.encode(shown).decode(),
+            version=msgspec.json.encode(finding.subject.version).decode(),
+        )
+        (folder / ABOUT).write_text(text, "utf-8")
+    return folder

@@ -1,0 +1,1 @@
+"""What the kit found in software of other people."""

@@ -1,0 +1,153 @@
+"""Every finding that is claimed is shown again by its file; every violated requirement of a run is explained."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance.adapters.named import open_subject
+from conformance.checks.registry import Variant
+from conformance.findings import __main__ as command
+from conformance.findings import markdown, stored
+from conformance.findings.stored import Stored
+from conformance.generated.running import run_case
+from conformance.reports.bundle import read_finding, write_bundle
+from conformance.reports.errors import ReportError
+from conformance.requirements.catalogue import load
+from conformance.results import CaseResult, Environment, Layer, RunResult, SubjectFacts, Verdict, Violation
+from conformance.running.driving import check_named
+from conformance.running.plan import case_seed
+from conformance.running.profiles import profile_named
+from spec_tests.engines.jars import needed_classpath
+
+ROOT = Path(__file__).parents[3]
+FINDINGS = stored.findings()
+
+
+@pytest.mark.xdist_group("jvm")
+@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
+def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> None:
+    """As `delta-commit-conformance replay` does it, in this process."""
+    if not found.subject.startswith("jvm:"):
+        pytest.skip(f"{found.subject} is a server, which is not here")
+    needed_classpath("dynamodb", hadoop=True)
+    finding = found.finding
+    with open_subject(found.subject, directory=tmp_path, timeout=60) as subject:
+        assert subject.identity.version == finding.subject.version
+        result = run_case(
+            check_named(finding.check),
+            Variant(dialect=finding.dialect, way=finding.way),
+            subject,
+            seed=case_seed(finding.seed, finding.case),
+            count=profile_named(finding.profile).counts[finding.layer],
+            reproduction=finding.reproduction,
+        )
+    assert result.verdict is Verdict.FAILED
+    assert [each.requirements for each in result.violations] == [each.requirements for each in finding.violations]
+    assert result.operations == finding.operations
+
+
+@pytest.mark.parametrize("run", stored.runs(), ids=lambda run: run.subject)
+def test_every_violated_requirement_of_a_run_is_explained_by_findings_of_its_subject(run: stored.Tested) -> None:
+    explained = {each for found in FINDINGS if found.subject == run.subject for each in found.about.requirements}
+    assert set(run.violated) == explained & set(run.violated)
+
+
+@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
+def test_a_finding_says_all_that_its_maintainers_need(found: Stored) -> None:
+    shown = [each for violation in found.finding.violations for each in violation.requirements]
+    assert found.about.requirements[0] in shown
+    assert set(shown) <= set(found.about.requirements)
+    for identifier in found.about.requirements:
+        load().requirement(identifier)
+    for text in (found.about.title, found.about.versions, found.about.cause, found.about.consequence):
+        assert text.strip()
+    assert found.finding.subject.version in found.about.versions
+    text = markdown.report(found)
+    assert f"replay conformance/findings/found/{found.id}/finding.json" in text
+    assert "\n1. " in text
+    assert (ROOT / markdown.FOLDER / found.id / "finding.json").is_file()
+
+
+def test_there_are_findings_of_both_kinds_and_every_subject_of_one_has_a_run() -> None:
+    assert {bool(found.about.known) for found in FINDINGS} == {True, False}
+    assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
+
+
+# Keeping findings
+
+
+def test_a_run_and_its_finding_are_kept_and_shown_on_the_page(tmp_path: Path) -> None:
+    result, case = _result()
+    (tmp_path / "result.json").write_bytes(msgspec.json.encode(result))
+    write_bundle(result, case, tmp_path / "bundle")
+    tested = stored.record(tmp_path / "result.json", tmp_path)
+    folder = stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
+    assert stored.runs(tmp_path) == [tested]
+    assert read_finding(folder / "finding.json").case == case.case
+
+    about = folder / stored.ABOUT
+    about.write_text(about.read_text().replace('title = ""', 'title = "It forgets | everything"'))
+    stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
+    (found,) = stored.findings(tmp_path)
+    assert found.about.title == "It forgets | everything"
+    assert found.about.requirements == ("MC-READ-06",)
+
+    page = markdown.page(stored.runs(tmp_path), [found])
+    assert "| `jvm:theirs` | 1.2 | 2026-11-21 | quick, seed 3, 1 cases | 0 | 0 | 0 |" in page
+    assert "It forgets \\| everything" in page
+    assert "**new**" in page
+    known = msgspec.structs.replace(found, about=msgspec.structs.replace(found.about, known="FB42"))
+    assert "**new**" not in markdown.page([], [known])
+    assert "| FB42 |" in markdown.page([], [known])
+
+
+def test_a_run_that_did_not_try_everything_is_not_recorded(tmp_path: Path) -> None:
+    result, _ = _result()
+    for partial in (
+        msgspec.structs.replace(result, complete=False),
+        msgspec.structs.replace(result, selection="--family limits"),
+    ):
+        (tmp_path / "result.json").write_bytes(msgspec.json.encode(partial))
+        with pytest.raises(ReportError):
+            stored.record(tmp_path / "result.json", tmp_path)
+    assert stored.runs(tmp_path) == []
+
+
+def test_what_is_said_of_a_finding_is_read_strictly(tmp_path: Path) -> None:
+    result, case = _result()
+    write_bundle(result, case, tmp_path / "bundle")
+    about = stored.keep(tmp_path / "bundle", "one", tmp_path) / stored.ABOUT
+    about.write_text(about.read_text() + 'titel = "misspelt"\n')
+    with pytest.raises(ReportError):
+        stored.findings(tmp_path)
+
+
+def test_the_command_shows_the_page_and_one_finding(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert command.main([]) == 0
+    page = capsys.readouterr().out
+    assert all(found.id in page for found in FINDINGS)
+    assert command.main([FINDINGS[0].id]) == 0
+    assert capsys.readouterr().out == markdown.report(FINDINGS[0])
+    for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
+        assert command.main(wrong) == 2
+        assert capsys.readouterr().err.startswith("error: ")
+
+
+def _result() -> tuple[RunResult, CaseResult]:
+    violation = Violation(requirements=("MC-READ-06",), message="It forgot.", expected="a memory", observed="none")
+    case = CaseResult(
+        case="stale-reads/it[managedCommit/staged]", check="it", title="It is asked.", family="stale-reads",
+        layer=Layer.EXAMPLE, dialect="managedCommit", way="staged", requirements=("MC-READ-06",),
+        verdict=Verdict.FAILED, violations=(violation,), operations=2,
+    )  # fmt: skip
+    facts = SubjectFacts(named="jvm:theirs", name="theirs", version="1.2", side="owner", profiles=("core",))
+    started = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC).isoformat()
+    result = RunResult(
+        kit_version="0.1.0", interface_version=1, subject=facts, profile="quick", seed=3, complete=True,
+        cases=(case,), requirements=(), environment=Environment(started=started, seconds=1.5), exit_code=1,
+    )  # fmt: skip
+    return result, case

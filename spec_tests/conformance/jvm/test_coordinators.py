@@ -1,0 +1,231 @@
+"""Java coordinators as subjects: what the adapter says for them, and what the database below one of them may do.
+
+All tests of this file share one virtual machine, in one process of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.adapters.jvm import delta, owner
+from conformance.adapters.jvm.dynamodb import THROTTLED
+from conformance.adapters.named import Here, UsageError, open_subject
+from conformance.adapters.smoke import smoke
+from conformance.adapters.smoke_report import Outcome
+from conformance.adapters.subject import AdapterError, Subject
+from conformance.interface import messages as m
+from conformance.jars import VARIABLE
+from conformance.scenario import proposals
+from spec_tests.engines.jars import needed_classpath
+
+pytestmark = pytest.mark.xdist_group("jvm")
+
+PACKAGE = "org.apache.spark.sql.delta.coordinatedcommits"
+ATTEMPTS = [f"0000000{number}-0000-4000-8000-000000000000" for number in range(9)]
+Open = Callable[[str], Subject]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    needed_classpath("dynamodb", hadoop=True)
+    return lambda name: open_subject(name, directory=tmp_path / "subject")
+
+
+def ask(subject: Subject, request: m.Request) -> m.Answer:
+    return subject.ask("client", request)
+
+
+def create(subject: Subject, name: str = "orders", **options: str) -> str:
+    actions = proposals.version_0("managedCommit", ATTEMPTS[0], ATTEMPTS[8])
+    told = ask(
+        subject,
+        m.CreateTable(
+            name=name, feature="managedCommit", way="staged", attempt=ATTEMPTS[0], actions=actions, **options
+        ),
+    )
+    assert isinstance(told, m.Ratified), told
+    assert told.table is not None
+    return told.table
+
+
+def proposal(table: str, version: int, attempt: str) -> m.Commit:
+    actions = proposals.append(attempt, proposals.BASE_TIME + version)
+    return m.Commit(table=table, version=version, attempt=attempt, actions=actions)
+
+
+def commits(subject: Subject, table: str) -> m.Commits:
+    told = ask(subject, m.GetCommits(table=table))
+    assert isinstance(told, m.Commits), told
+    return told
+
+
+def files(subject: Subject, table: str) -> list[str]:
+    told = ask(subject, m.Observe(table=table))
+    assert isinstance(told, m.Observation), told
+    return [file.name for file in told.files]
+
+
+@pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
+def test_a_coordinator_does_what_it_is_asked_first(opened: Open, name: str) -> None:
+    report = smoke(opened(name))
+    assert [each for each in report.steps if each.outcome is not Outcome.OK] == []
+    assert len(report.steps) > 5
+
+
+def test_a_commit_is_listed_and_seen_under_the_name_of_its_attempt(opened: Open, tmp_path: Path) -> None:
+    subject = opened("jvm:in-memory")
+    table = create(subject)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    staged = f"{1:020}.{ATTEMPTS[1]}.json"
+    assert [each.file_name for each in commits(subject, table).commits] == [staged]
+    assert files(subject, table) == [f"{0:020}.json", f"_commits/{staged}"]
+    real = list((tmp_path / "subject" / "tables").glob(f"*/_delta_log/{delta.STAGING}/*.json"))
+    assert len(real) == 1
+    assert real[0].name != staged
+
+
+def test_a_lost_race_is_a_conflict_and_a_gap_a_refusal_and_neither_changes_anything(opened: Open) -> None:
+    subject = opened("jvm:in-memory")
+    table = create(subject)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[2])), m.Conflict)
+    assert isinstance(ask(subject, proposal(table, 3, ATTEMPTS[3])), m.Rejected)
+    assert isinstance(ask(subject, proposal("nothing", 1, ATTEMPTS[4])), m.NotFound)
+    told = commits(subject, table)
+    assert (told.latest, [each.version for each in told.commits]) == (1, [1])
+    assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[5])), m.Ratified)
+
+
+def test_the_kit_reaches_a_staged_file_by_the_name_that_it_was_shown(opened: Open) -> None:
+    subject = opened("jvm:in-memory")
+    table = create(subject)
+    ask(subject, proposal(table, 1, ATTEMPTS[1]))
+    staged = f"_commits/{1:020}.{ATTEMPTS[1]}.json"
+    assert ask(subject, m.Plant(table=table, file=staged, content="{}", if_absent=True)) == m.Conflict()
+    ask(subject, m.Plant(table=table, file=staged, content="{}"))
+    told = ask(subject, m.Observe(table=table))
+    assert isinstance(told, m.Observation)
+    assert {file.name: file.content for file in told.files}[staged] == "{}"
+    ask(subject, m.Remove(table=table, file=staged))
+    assert staged not in files(subject, table)
+    assert isinstance(ask(subject, m.Plant(table=table, file="../out", content="")), m.Rejected)
+
+
+def test_publishing_is_left_to_the_coordinator_where_the_kit_says_so(opened: Open) -> None:
+    subject = opened("jvm:in-memory")
+    asked, unasked = create(subject), create(subject, "parcels", backfill="subject")
+    for table in (asked, unasked):
+        for version in range(1, owner.EVERY + 1):
+            ask(subject, proposal(table, version, ATTEMPTS[version]))
+    assert f"{owner.EVERY:020}.json" not in files(subject, asked)
+    assert f"{owner.EVERY:020}.json" in files(subject, unasked)
+
+
+# The database below the DynamoDB coordinator
+
+
+def test_without_a_fault_the_database_is_as_fresh_as_its_last_update(opened: Open) -> None:
+    subject = opened("jvm:dynamodb")
+    table = create(subject)
+    for version in (1, 2, 3):
+        assert isinstance(ask(subject, proposal(table, version, ATTEMPTS[version])), m.Ratified)
+        assert commits(subject, table).latest == version
+
+
+def test_with_stale_reads_the_first_read_after_an_update_misses_it_and_the_next_one_does_not(opened: Open) -> None:
+    subject = opened("jvm:dynamodb:stale-reads")
+    table = create(subject)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    assert [commits(subject, table).latest for _ in range(3)] == [-1, 1, 1]
+
+
+def test_with_lost_answers_every_second_update_is_sent_twice_and_applied_once(opened: Open) -> None:
+    subject = opened("jvm:dynamodb:lost-answers")
+    table = create(subject)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[2])), m.Conflict)
+    told = commits(subject, table)
+    assert (told.latest, [each.file_name for each in told.commits]) == (
+        2,
+        [f"{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2)],
+    )
+
+
+def test_a_throttled_commit_is_of_unknown_outcome_and_did_not_happen(opened: Open) -> None:
+    subject = opened("jvm:dynamodb:throttling")
+    table = create(subject)  # the first request about it
+    for version in range(1, THROTTLED - 1):
+        assert isinstance(ask(subject, proposal(table, version, f"{version:08}{ATTEMPTS[0][8:]}")), m.Ratified)
+    told = ask(subject, proposal(table, THROTTLED - 1, ATTEMPTS[3]))
+    assert isinstance(told, m.Unknown)
+    assert "ProvisionedThroughputExceededException" in told.reason
+    assert commits(subject, table).latest == THROTTLED - 2
+
+
+@pytest.mark.parametrize(("point", "landed"), [("before-update", 0), ("after-update", 1)])
+def test_a_coordinator_dies_where_it_is_told_to_and_finds_its_tables_again(
+    opened: Open, point: str, landed: int
+) -> None:
+    subject = opened("jvm:dynamodb")
+    table = create(subject)
+    assert ask(subject, m.Crash(point=point)) == m.Done()
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Unknown)
+    assert isinstance(ask(subject, m.GetCommits(table=table)), m.Unknown)
+    assert ask(subject, m.Restart()) == m.Done()
+    assert len(commits(subject, table).commits) == landed
+    assert isinstance(ask(subject, proposal(table, landed + 1, ATTEMPTS[2])), m.Ratified)
+
+
+def test_what_is_in_the_memory_of_its_process_cannot_be_restarted(opened: Open) -> None:
+    subject = opened("jvm:in-memory")
+    assert "durable-restart" not in subject.identity.profiles
+    assert isinstance(ask(subject, m.Crash()), m.Unsupported)
+    assert isinstance(ask(subject, m.Restart()), m.Unsupported)
+
+
+# Names
+
+
+def test_who_it_is_is_answered_before_there_is_a_virtual_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(classpath: str) -> None:
+        raise AssertionError(classpath)
+
+    monkeypatch.setattr(owner, "machine", never)
+    subject = opened("jvm:dynamodb:stale-reads,throttling")
+    assert isinstance(subject, Here)
+    assert subject.identity.name == "jvm:dynamodb:stale-reads,throttling"
+    assert subject.identity.version == "Delta 4.4.0"
+
+
+def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
+    for name, said in (("com.example.Nothing", "there is no class"), ("java.lang.Object", "is neither")):
+        subject = opened(f"jvm:{name}")
+        with pytest.raises(AdapterError) as raised:
+            ask(subject, m.GetCommits(table="orders"))
+        assert said in raised.value.problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jvm:nothing", "jvm:in-memory:slow", "jvm:dynamodb:slow", "jvm:in-memory --classpath x.jar",
+        "jvm:com.example.It --conf x", "jvm:com.example.It --other", "jvm:'",
+    ],
+)  # fmt: skip
+def test_a_name_that_means_nothing_is_refused(opened: Open, name: str) -> None:
+    with pytest.raises(UsageError):
+        opened(name)
+
+
+def test_without_the_libraries_the_subject_says_which_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    for name in ("jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"):
+        with pytest.raises(UsageError) as raised:
+            open_subject(name)
+        assert "delta-storage-4.4.0.jar" in raised.value.problem
+        assert "delta-commit-conformance jars" in raised.value.problem
