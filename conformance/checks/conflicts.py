@@ -209,6 +209,22 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
     )
 
 
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-RETRY-05", *COMMON, side="client")
+def no_file_is_removed_twice_however_its_path_is_written(s: ClientScenario) -> None:
+    """A path in an action is encoded, once. Two transactions that remove the same file conflict also where its name
+    needs that; two whose names only look alike are two files."""
+    mine: dict[str, Any] = {"isolation": Isolation.SNAPSHOT, "removes": ("two words",), "adds": ()}
+    same, alike = "two%20words", "two%2520words"
+    for name, theirs in (("orders", same), ("returns", alike)):
+        table = s.create(name)
+        win(s, table, [added(s, same), added(s, alike)])
+        outcome = race(s, table, [removed(s, theirs)], **mine)
+        if theirs == same:
+            outcome.conflicts("CONFLICT-ORDER-10", why=f"both remove the file `two words`, written as `{same}`")
+        else:
+            outcome.commits(why=f"`{alike}` is the file `two%20words`, and not `two words`")
+
+
 @check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client")
 def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
     """Two transactions that change the metadata conflict; so does any other transaction with a changed schema or

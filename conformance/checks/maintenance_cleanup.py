@@ -75,24 +75,26 @@ def checkpoint(version: int) -> str:
 )  # fmt: skip
 def cleanup_keeps_the_cut_off_checkpoint_and_what_comes_after(s: ClientScenario) -> None:
     """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint and the commits from version 4
-    on stay, also where a newer checkpoint exists; older checkpoints go."""
-    log = prepare(s)
-    log.checkpoint(2)
-    log.checkpoint(CUT_OFF)
-    log.checkpoint(6)
+    on stay, also where newer checkpoints exist, of which each stays; older checkpoints go."""
+    log = prepare(s, published=8, latest=9)
+    newer = (6, 8)
+    for version in (2, CUT_OFF, *newer):
+        log.checkpoint(version)
     cleaned = clean(s, log)
     cleaned.keeps(
         checkpoint(CUT_OFF), "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,
         why="it is the newest checkpoint that is not after version 5, and so the cut-off checkpoint",
     )  # fmt: skip
-    for version in (4, 5, 6):
+    for version in range(CUT_OFF, 9):
         cleaned.keeps(log.commit_name(version), *KEEPS, why="it is not before the cut-off checkpoint")
-    cleaned.keeps(checkpoint(6), *KEEPS, why="it is after the cut-off checkpoint")
+    for version in newer:
+        cleaned.keeps(checkpoint(version), "MC-CLEANUP-04", "CM-CLEANUP-04", *KEEPS,
+                      why="it is after the cut-off checkpoint, whether or not a newer one is there")  # fmt: skip
     cleaned.deletes(
         checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
     )
     s.require(
-        s.kit_reads(log.table, 8) == set(log.at(8).files), *KEEPS, told=(cleaned.told,),
+        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, told=(cleaned.told,),
         expected="the table can still be read", observed="it cannot",
     )  # fmt: skip
 

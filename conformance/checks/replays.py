@@ -8,6 +8,8 @@ interface": an attempt that landed is ratified for ever, a conflict is judged an
 
 from __future__ import annotations
 
+import msgspec
+
 from conformance.checks.registry import Family, check
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -30,6 +32,33 @@ def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Told:
         raise Inconclusive(f"operation {sent.number} did not land, so there is nothing to replay")
     table.versions += 1
     return sent
+
+
+@check(Family.REPLAYS, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
+def an_attempt_is_of_one_table(s: Scenario) -> None:
+    """An attempt that landed in one table has not landed in another one: whoever uses its id there again is ratified
+    only if the commit is there, and it is not said to have landed before."""
+    first, second, third = s.create("orders"), s.create("returns"), s.create("items")
+    sent = s.land(first)
+    assert isinstance(sent.request, m.Commit)
+    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
+        told = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
+        s.require(
+            not isinstance(told.answer, m.Landed), "PROFILE-OUTCOME-01", told=(told, sent), table=third,
+            expected=f"nobody proposed anything to `{third.name}`: no attempt has landed there",
+            observed="the attempt is said to have landed, as it has in another table",
+        )  # fmt: skip
+    again = s.ask("writer", msgspec.structs.replace(sent.request, table=second.reference))
+    if isinstance(again.answer, m.Ratified):
+        found = {witness.version: witness.attempt for witness in s.log_of(second)}
+        s.require(
+            found.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
+            told=(again, sent), table=second, version=again.answer.version,
+            expected=f"ratified in `{second.name}`: its version {again.answer.version} is that attempt",
+            observed="it is not there: the attempt landed in another table",
+        )  # fmt: skip
+        second.versions += 1
+    s.land(second, client="other")
 
 
 def replay(s: Scenario, sent: Told, client: str = "writer", since: str = "") -> Told:

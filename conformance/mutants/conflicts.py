@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -165,6 +166,24 @@ class RemovesTwice(ModelClient):
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.reads is not None:
             super()._check_removed(request, base, removed)
+
+
+@mutant("CONFLICT-ORDER-10", side="client")
+class ComparesPathsAsTheyAreWritten(ModelClient):
+    """It compares the encoded path of a file that a winner removed with the name of its own: a file whose name has a
+    space is removed twice."""
+
+    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
+        plain = [body for body in removed if "%" not in body["path"]]
+        super()._check_removed(request, base, plain)
+
+
+@mutant("CONFLICT-RETRY-05", side="client")
+class TakesTwoPathsForOne(ModelClient):
+    """It decodes the paths of removed files once too often, and takes two files for one."""
+
+    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
+        super()._check_removed(request, base, [{**body, "path": unquote(body["path"])} for body in removed])
 
 
 @mutant("CONFLICT-RETRY-05", side="client")

@@ -146,6 +146,21 @@ class DeletesUpToTheCutOffCommit(ModelClient):
             self._delete(path for version, path in listed.commits.items() if version < commit)
 
 
+@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
+class KeepsTheNewestCheckpointOnly(ModelClient):
+    """Of the checkpoints after the cut-off checkpoint it deletes all but the newest: time travel between them has to
+    replay everything since the cut-off."""
+
+    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
+        super()._cleanup(client, table, older_than)
+        listed = self._list(table)
+        cut_off = self._cut_off(table, listed, older_than)
+        newest = max((each.version for each in listed.checkpoints), default=-1)
+        if cut_off is not None:
+            between = [each for each in listed.checkpoints if cut_off < each.version < newest]
+            self._delete(path for each in between for path in each.files)
+
+
 @mutant("MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
 class DeletesTheNewestCommit(ModelClient):
     """It deletes the newest backfilled commit where a checkpoint covers it."""

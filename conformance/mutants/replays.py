@@ -11,6 +11,34 @@ from conformance.models.storage import Storage
 from conformance.mutants.registry import mutant
 
 
+class _OneListOfAttempts(ModelOwner):
+    """All attempts that landed, in whatever table."""
+
+    def _elsewhere(self, table: OwnedTable, attempt: str) -> int | None:
+        found = [each.landed for each in self.tables.values() if each is not table and attempt in each.landed]
+        return found[0][attempt] if found else None
+
+
+@mutant("MC-COMMIT-02", "CM-COMMIT-08")
+class AttemptsBelongToNoTable(_OneListOfAttempts):
+    """It does not look in which table an attempt landed: the same id in another table is answered as ratified, and
+    nothing is there."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        landed = self._elsewhere(table, request.attempt)
+        return super()._replay(table, request) if landed != request.version else m.Ratified(version=landed)
+
+
+@mutant("PROFILE-OUTCOME-01")
+class OutcomesBelongToNoTable(_OneListOfAttempts):
+    """Asked what became of an attempt in one table, it tells what became of it in another."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        table = self.tables.get(request.table)
+        landed = None if table is None else self._elsewhere(table, request.attempt)
+        return super().attempt_outcome(client, request) if landed is None else m.Landed(version=landed)
+
+
 @mutant("PROFILE-RETRY-01")
 class OnlyTheNewestAttemptIsRemembered(ModelOwner):
     """It recognises a replay only until the next commit: whoever asks later is told that somebody was faster."""
