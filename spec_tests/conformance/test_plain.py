@@ -1,0 +1,24 @@
+"""What a run without any option says of subjects whose verdict is known; of all of them: `teeth --plain`."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.mutants.registry import all_mutants
+from conformance.running.errors import ExitCode
+from spec_tests.conformance import plain
+
+
+@pytest.mark.parametrize(
+    "identifier", ["every-name-is-found", "profiles-depend-on-the-moment", "contents-are-told-once"]
+)
+def test_a_bad_owner_that_a_run_once_let_pass_or_turned_away_is_not_conformant(identifier: str) -> None:
+    """A run asks one subject after another of the same process; the kill of a single case does not show that."""
+    told = plain.judge(all_mutants()[identifier])
+    assert (told.right, told.exit_code) == (True, ExitCode.VIOLATION), told.note
+
+
+def test_who_only_ignores_advice_is_told_apart() -> None:
+    """Nobody is not conformant because of advice."""
+    assert plain.only_advice(all_mutants()["conflicts-with-every-removal"])
+    assert not plain.only_advice(all_mutants()["last-writer-wins"])
