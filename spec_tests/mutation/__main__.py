@@ -1,6 +1,6 @@
 """Take away what the owner's promises rest on, piece by piece, and see that some check notices each time.
 
-    python -m spec_tests.mutation [--files PATTERN] [--seed N --slice K] [--jobs 2] [--json]
+    python -m spec_tests.mutation [--files PATTERN] [--operator NAME] [--seed N --slice K] [--jobs 2] [--json]
 
 Every mutant (`operators`) runs in a copy of the repository against the tests that come its way, the quick ones first,
 then against the simulation's schedules and power cuts, up to the first check that fails. A mutant that survives is a
@@ -121,7 +121,7 @@ class Run:
 
             def done(ended: Ended, mutant: Mutant = mutant) -> None:
                 if ended.killer is not None:
-                    self._killers.setdefault((mutant.file, mutant.function), []).insert(0, ended.killer)
+                    self._killers.setdefault(_place(mutant), []).insert(0, ended.killer)
                 self._judged(mutant, ended, reasons.get(mutant.key), len(chosen))
 
             if not checks:
@@ -129,18 +129,35 @@ class Run:
                 continue
             yield Job(
                 modules={mutant.file: operators.mutated(self.texts[mutant.file], mutant.number)},
-                files=sorted({check.id.partition("::")[0] for check in checks}),
+                files=list(dict.fromkeys(_file_of(check) for check in checks)),
                 checks=checks,
                 done=done,
             )
 
     def _checks_of(self, mutant: Mutant) -> list[Check]:
-        """Those that come its way: what found others in this function, then tests, then the simulation; the quick ones
-        first, as far as patience goes."""
-        before = {killer: at for at, killer in enumerate(self._killers.get((mutant.file, mutant.function), ()))}
+        """Those that come its way, as far as patience goes: files in which a check found another mutant of this
+        function first, then those that take the shortest, then the simulation. In a file it is the same with checks."""
+        before = {killer: at for at, killer in enumerate(dict.fromkeys(self._killers.get(_place(mutant), ())))}
         point = self._first[mutant.file] + mutant.point
         coming = [check for check in self.checks if point in check.hits]
-        coming.sort(key=lambda c: (before.get(c.id, len(before)), c.id.startswith(SIMULATED), c.seconds, c.id))
+        whole: Counter[str] = Counter()
+        for check in coming:
+            whole[_file_of(check)] += check.seconds
+        known = {killer.partition("::")[0]: at for killer, at in reversed(before.items())}
+
+        def rank(check: Check) -> tuple[object, ...]:
+            file = _file_of(check)
+            late = file == SIMULATED
+            return (
+                known.get(file, len(before)),
+                late,
+                whole[file],
+                file,
+                before.get(check.id, len(before)),
+                check.seconds,
+            )
+
+        coming.sort(key=rank)
         seconds = 0.0
         for at, check in enumerate(coming):
             seconds += check.seconds
@@ -166,6 +183,14 @@ class Run:
             f"{len(self.verdicts)}/{of} {mutant.file}:{mutant.line} {mutant.function}: {mutant.operator} "
             f"`{mutant.source}` {mutant.change}: {fate} [{ended.seconds:.1f} s]"
         )
+
+
+def _place(mutant: Mutant) -> tuple[str, str]:
+    return mutant.file, mutant.function
+
+
+def _file_of(check: Check) -> str:
+    return check.id.partition("::")[0]
 
 
 def _say(text: str) -> None:
@@ -206,6 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chosen(mutants: list[Mutant], entries: list[explained.Explained], options: argparse.Namespace) -> list[Mutant]:
     """All; or so many by the seed, of those that are not explained."""
+    mutants = [each for each in mutants if options.operator is None or each.operator in options.operator]
     if options.slice is None:
         return mutants
     known = {entry.key for entry in entries}
@@ -220,6 +246,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--files", action="append", metavar="PATTERN", help="only files with this in their path (default: all)"
     )
+    parser.add_argument("--operator", action="append", metavar="NAME", help="only this operator (default: all)")
     parser.add_argument("--slice", type=int, metavar="K", help="only K mutants, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones (default: 1)")
     parser.add_argument("--jobs", type=int, default=2, help="so many mutants at once (default: 2)")

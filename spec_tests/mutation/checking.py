@@ -45,9 +45,9 @@ class Job:
 
     modules: Mapping[str, ast.Module]
     files: Sequence[str]
-    """The test files that hold the checks."""
+    """The test files that hold the checks, each run by itself: what the later ones import is spared to most mutants."""
     checks: Sequence[Check] | None
-    """In this order, up to the first that fails; None: all of these files, whatever fails."""
+    """File by file in this order, up to the first that fails; None: all of these files, whatever fails."""
     done: Callable[[Ended], None]
 
 
@@ -180,14 +180,15 @@ def _check(job: Job, copy: Path, place: Path, pipe: int) -> None:
     options = ["-o", "addopts=", "-q", "-p", "no:cacheprovider", f"--basetemp={place}/tmp", f"--rootdir={copy}"]
     if job.checks is not None:
         options.append("--maxfail=1")
-    status = pytest.main([*options, *job.files], plugins=[_Watch(job.checks, tell)])
-    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        tell(
-            {
-                "failed": "the start of the checks",
-                "detail": _last_line((place / "output").read_text("utf-8", "replace")),
-            }
-        )
+    for file in job.files:
+        status = pytest.main([*options, file], plugins=[_Watch(job.checks, tell)])
+        if status == pytest.ExitCode.TESTS_FAILED and job.checks is not None:
+            break
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            sys.stdout.flush()
+            told = (place / "output").read_text(encoding="utf-8", errors="replace")
+            tell({"failed": f"the start of {file}", "detail": _last_line(told)})
+            break
 
 
 class _Watch:
