@@ -149,7 +149,7 @@ def refusal(
         )
     protocol = (examined and examined.protocol) or current[0]
     metadata = (examined and examined.metadata) or current[1]
-    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata) or _property_flaw(terms, metadata)
+    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata) or property_flaw(terms, metadata)
     return None if flaw is None else TermsRefused(requirement=Requirement.METADATA, detail=flaw)
 
 
@@ -220,7 +220,8 @@ def _claim_flaw(terms: Terms, examined: Examined | None) -> str | None:
     return None
 
 
-def _property_flaw(terms: Terms, metadata: Metadata) -> str | None:
+def property_flaw(terms: Terms, metadata: Metadata) -> str | None:
+    """Why a property cannot be the catalog's: the log has another value, or its name is that of a secret."""
     for key, value in terms.properties.items():
         found = metadata.configuration.get(key)
         if found is not None and found != value:

@@ -47,6 +47,14 @@ def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Term
     )
 
 
+def properties_beside(metadata: Metadata, told: Mapping[str, str]) -> Terms:
+    """Those properties of a creation that the log does not have, to be stored for it."""
+    known = {*metadata.configuration, answers.TABLE_ID}
+    return Terms(
+        properties={key: value for key, value in told.items() if key not in known and not answers.is_derived(key)}
+    )
+
+
 def with_creation(request: messages.CreateTable, table_id: str, protocol: Protocol, metadata: Metadata) -> str | None:
     """How a creation contradicts its version 0, if it does."""
     told_id = (request.properties or {}).get(answers.TABLE_ID, table_id)

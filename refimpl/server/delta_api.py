@@ -41,7 +41,7 @@ from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES
-from refimpl.owner.terms import TableDescription, Terms, TermsRefused
+from refimpl.owner.terms import TableDescription, Terms, TermsRefused, property_flaw
 from refimpl.server import agreement, answers, messages
 from refimpl.server.errors import (
     ApiError,
@@ -148,7 +148,9 @@ class DeltaApi:
         staged = self._staged(name, request.location)
         content = self._first_version(staged)
         protocol, metadata = _table_actions(content)
+        extra = agreement.properties_beside(metadata, request.properties or {})
         flaw = agreement.with_creation(request, staged.table_id, protocol, metadata)
+        flaw = flaw or property_flaw(extra, metadata)
         if flaw is not None:
             raise bad_request(flaw)
         attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
@@ -163,11 +165,8 @@ class DeltaApi:
                 raise of_rejection(outcome)
             case _:
                 raise bad_request(f"version 0 of {name!r} could not be registered: {type(outcome).__name__}")
-        extra = {key: value for key, value in (request.properties or {}).items() if not answers.is_derived(key)}
-        extra = {key: value for key, value in extra.items() if key not in metadata.configuration}
-        extra.pop(answers.TABLE_ID, None)
-        if extra:
-            refused = self.owner.change(staged.table_id, Terms(properties=extra))
+        if extra.properties:
+            refused = self.owner.change(staged.table_id, extra)
             if isinstance(refused, TermsRefused):
                 raise of_refused_terms(refused)
         return self._answer(self.describe(catalog, schema, request.name))

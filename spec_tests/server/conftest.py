@@ -15,6 +15,7 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from spec_tests.server.wire import WireTable
+from spec_tests.support.faults import Faults
 
 Serve = Callable[..., TestClient]
 
@@ -26,7 +27,8 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(directory: Path) -> Iterator[Serve]:
-    """Starts a server on the warehouse; several may share it. Tables that it makes are published on request only."""
+    """Starts a server on the warehouse, by default without waiting for the disk; several may share it. Tables that it
+    makes are published on request only."""
     with ExitStack() as stack:
 
         def started(
@@ -37,7 +39,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             always_token: bool = False,
             environment: Any = None,
         ) -> TestClient:
-            warehouse = refimpl.open(directory, environment=environment)
+            warehouse = refimpl.open(directory, environment=environment or Faults().environment())
             server = Server(
                 warehouse.owner,
                 Names("unity", schemas),

@@ -1,0 +1,133 @@
+"""Bodies of the wrong shape, absurd numbers, unknown calls: the documented error, and nothing changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from refimpl.server.application import Limits
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, added, refusal, reported
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"text"',
+        b"{}",
+        b'{"updates":null}',
+        b'{"updates":{}}',
+        b'{"updates":[{}]}',
+        b'{"updates":[{"action":"nonsense"}]}',
+        b'{"updates":[{"action":"add-commit"}]}',
+        b'{"updates":[{"action":"add-commit","commit":{"version":"1"}}]}',
+        b'{"updates":[],"requirements":[{"type":"nonsense"}]}',
+        b"\xff\xfe{}",
+        b'{"updates":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"updates":NaN}',
+    ],
+)
+def test_a_body_of_another_shape_is_refused(table: WireTable, http: TestClient, body: bytes) -> None:
+    before = table.state()
+    assert refusal(http.post(table.url, content=body, headers={"content-type": "application/json"})) == BAD
+    assert table.state() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 0},
+        {"version": -1},
+        {"version": 2**63},
+        {"version": 10**400},
+        {"version": 1.5},
+        {"version": True},
+        {"version": None},
+        {"file-size": 0},
+        {"file-size": -5},
+        {"file-size": 2**64},
+        {"timestamp": -1},
+        {"timestamp": 2**63},
+        {"file-name": None},
+        {"file-name": "x" * 100_000},
+    ],
+    ids=str,
+)
+def test_absurd_numbers_are_refused(table: WireTable, change: dict[str, Any]) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.update(added(staged, **change))) == BAD
+    assert table.state()[0] == 0
+    assert table.propose(staged).status_code == 200
+
+
+def test_a_version_at_the_end_of_all_versions_is_a_gap(table: WireTable) -> None:
+    staged = table.write_staged(2**63 - 1)
+    assert refusal(table.propose(staged)) == BAD
+    assert refusal(table.update(reported(2**63 - 1))) == BAD
+    assert table.state()[0] == 0
+
+
+def test_the_tables_uuid_must_be_asserted(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.send({"updates": [added(staged)]})) == BAD
+    assert refusal(table.send({"requirements": None, "updates": [added(staged)]})) == BAD
+    assert table.state()[0] == 0
+    assert table.propose(staged).status_code == 200
+
+
+def test_an_update_has_one_of_each_kind_and_at_least_one(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    assert refusal(table.update()) == BAD
+    assert refusal(table.update(added(staged), added(table.write_staged(1)))) == BAD
+    assert refusal(table.update(added(staged), added(table.write_staged(2)))) == BAD
+    assert refusal(table.update(reported(0), reported(0))) == BAD
+    twice = [{"type": "assert-table-uuid", "uuid": table.table_id}] * 2
+    assert refusal(table.send({"requirements": twice, "updates": [added(staged)]})) == BAD
+    assert refusal(table.update({"action": "update-metadata-snapshot-version", "last-commit-version": 1})) == BAD
+    assert table.state()[0] == 0
+    assert table.propose(staged).status_code == 200
+
+
+def test_unknown_fields_are_ignored_as_everywhere_in_delta(table: WireTable) -> None:
+    staged = table.write_staged(1)
+    assert table.update({**added(staged, **{"new-field": 1}), "another": None}).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
+def test_an_unknown_verb_is_405_and_says_which_there_are(table: WireTable, http: TestClient, method: str) -> None:
+    answer = http.request(method, table.url)
+    assert refusal(answer) == (405, "BadRequestException")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
+    assert table.state()[0] == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api", f"{DELTA}/nonsense", f"{LEGACY}/volumes", "/api/2.0/nothing", "/etc/passwd", "/%00", "//x"]
+)
+def test_an_unknown_call_is_404(http: TestClient, path: str) -> None:
+    assert refusal(http.get(path)) == (404, "NotFoundException")
+    assert refusal(http.post(path, json={})) == (404, "NotFoundException")
+
+
+def test_a_body_beyond_the_limit_is_413_whether_or_not_it_says_so(serve: Serve) -> None:
+    http = serve(limits=Limits(body_bytes=2000))
+    table = WireTable(http).create()
+    large = {"requirements": [], "updates": [], "more": "x" * 3000}
+    assert refusal(table.send(large)) == (413, "BadRequestException")
+
+    def unannounced() -> Any:
+        for _ in range(30):
+            yield b" " * 100
+
+    assert refusal(http.post(table.url, content=unannounced())) == (413, "BadRequestException")
+    assert refusal(http.post(table.url, content=b" ", headers={"content-length": "9" * 30})) == (
+        413,
+        "BadRequestException",
+    )
+    table.land(1)

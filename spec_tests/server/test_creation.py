@@ -1,0 +1,269 @@
+"""Tables over HTTP: a place, version 0, a name; what they are called; how they go."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import (
+    BAD,
+    EXISTS,
+    LEGACY,
+    NO_TABLE,
+    START,
+    WIRE_COLUMNS,
+    WireTable,
+    refusal,
+)
+
+# Creation
+
+
+def test_a_staged_table_is_nobodys_until_it_is_registered(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    table = WireTable(http)
+    told = table.stage()
+    assert told["required-properties"]["io.unitycatalog.tableId"] == told["table-id"]
+    assert "catalogManaged" in told["required-protocol"]["writer-features"]
+    assert refusal(http.get(table.url)) == NO_TABLE
+    assert warehouse.tables() == []
+    table.write_first_version()
+    answer = table.register()
+    assert answer.status_code == 200
+    assert answer.json() == table.load()
+    assert warehouse.tables() == ["orders"]
+
+
+def test_what_a_table_is_told_to_be_is_what_its_log_says(table: WireTable) -> None:
+    told = table.load()
+    metadata = told["metadata"]
+    assert metadata["columns"]["fields"] == WIRE_COLUMNS
+    assert metadata["table-type"] == "MANAGED"
+    assert metadata["table-uuid"] == table.table_id
+    assert metadata["last-commit-timestamp-ms"] == START
+    expected = {
+        "delta.minReaderVersion": "3",
+        "delta.minWriterVersion": "7",
+        "delta.feature.catalogManaged": "supported",
+        "delta.feature.inCommitTimestamp": "supported",
+        "delta.enableInCommitTimestamps": "true",
+        "io.unitycatalog.tableId": table.table_id,
+    }
+    assert {key: metadata["properties"].get(key) for key in expected} == expected
+    assert (told["commits"], told["latest-table-version"]) == ([], 0)
+
+
+def test_a_creation_that_is_sent_again_gets_the_same_answer(table: WireTable) -> None:
+    table.land(1)
+    answer = table.register()
+    assert answer.status_code == 200
+    assert answer.json()["latest-table-version"] == 1
+
+
+def test_the_second_creator_of_a_name_is_told_so(http: TestClient) -> None:
+    first, second = WireTable(http), WireTable(http)
+    first.stage()
+    second.stage()
+    for each in (first, second):
+        each.write_first_version()
+    assert first.register().status_code == 200
+    assert refusal(second.register()) == EXISTS
+    assert first.load()["metadata"]["table-uuid"] == first.table_id
+    assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
+
+
+def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
+    table = WireTable(http)
+    table.stage()
+    assert refusal(table.register()) == BAD
+    assert refusal(http.get(table.url)) == NO_TABLE
+    table.write_first_version()
+    assert table.register().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"table-type": "EXTERNAL"},
+        {"columns": {"type": "struct", "fields": []}},
+        {"columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
+        {"columns": {"type": "struct", "fields": [{**WIRE_COLUMNS[0], "type": "string"}, WIRE_COLUMNS[1]]}},
+        {"partition-columns": ["id"]},
+        {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
+        {"properties": {"delta.enableInCommitTimestamps": "false"}},
+        {"properties": {"fs.s3a.secret.key": "x"}},
+        {"protocol": {"min-reader-version": 1, "min-writer-version": 2}},
+    ],
+    ids="-".join,
+)
+def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, change: dict[str, Any]) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    assert refusal(table.register(**change)) == BAD
+
+
+def test_a_creation_is_right_or_refused_before_it_has_the_name(http: TestClient) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    assert refusal(table.register(properties={"fs.s3a.secret.key": "x"})) == BAD
+    assert refusal(http.get(table.url)) == NO_TABLE
+
+
+def test_a_location_is_only_good_for_the_name_that_it_was_staged_for(http: TestClient, tmp_path: Path) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (table.location.parent / "link").symlink_to(outside)
+    for location in (
+        outside.as_uri(),
+        (table.location.parent / "link").as_uri(),
+        f"file://{table.location}/../../outside",
+        "s3://bucket/orders",
+        "orders",
+        "",
+        f"file://elsewhere{table.location}",
+    ):
+        assert refusal(table.register(location=location)) == BAD, location
+    other = WireTable(http, "invoices")
+    other.stage()
+    assert refusal(table.register(location=other.location.as_uri())) == BAD
+    assert table.register().status_code == 200
+
+
+def test_version_0_behind_a_symbolic_link_is_refused(http: TestClient, tmp_path: Path) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    log = table.location / "_delta_log"
+    log.rename(tmp_path / "log")
+    log.symlink_to(tmp_path / "log")
+    assert refusal(table.register()) == BAD
+    assert refusal(http.get(table.url)) == NO_TABLE
+
+
+# Names
+
+
+def test_the_schema_default_holds_the_owners_flat_names_and_others_are_prefixes(
+    http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    columns = pa.schema([("id", pa.int64())])
+    for name in ("plain", "sales.orders", "default.hidden", "a.b.c"):
+        warehouse.create_table(name, columns)
+    listed = http.get(f"{LEGACY}/schemas", params={"catalog_name": "unity"}).json()["schemas"]
+    assert [schema["name"] for schema in listed] == ["default", "sales"]
+    for schema, names in {"default": ["plain"], "sales": ["orders"]}.items():
+        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": schema})
+        assert [table["name"] for table in answer.json()["tables"]] == names
+    assert WireTable(http, "orders", schema="sales").load()["latest-table-version"] == 0
+    assert http.get(f"{LEGACY}/tables/unity.sales.orders").json()["schema_name"] == "sales"
+
+
+def test_a_declared_schema_is_there_before_its_first_table(serve: Serve, warehouse: refimpl.Warehouse) -> None:
+    http = serve(schemas=("sales",))
+    WireTable(http, schema="sales").create().land(1)
+    assert warehouse.tables() == ["sales.orders"]
+    assert warehouse.table("sales.orders").snapshot().version == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("catalogs/nope/schemas/default/tables/orders", (404, "NoSuchCatalogException")),
+        ("catalogs/unity/schemas/nope/tables/orders", (404, "NoSuchSchemaException")),
+        ("catalogs/unity/schemas/default/tables/nope", NO_TABLE),
+        ("catalogs/unity/schemas/default/tables/a.b", NO_TABLE),
+        ("catalogs/unity/schemas/default/tables/..%2f..", (404, "NotFoundException")),
+        ("catalogs/unity/schemas/a-b/tables/orders", (404, "NoSuchSchemaException")),
+    ],
+)
+def test_what_is_not_there_is_404_of_its_own_kind(http: TestClient, path: str, expected: tuple[int, str]) -> None:
+    assert refusal(http.get(f"/api/2.1/unity-catalog/delta/v1/{path}")) == expected
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])
+def test_a_name_that_is_none_is_refused_before_anything_is_made(http: TestClient, name: str, directory: Path) -> None:
+    before = sorted(path.name for path in directory.iterdir())
+    assert refusal(http.post(f"{WireTable(http).base}/staging-tables", json={"name": name})) == BAD
+    assert sorted(path.name for path in directory.iterdir()) == before
+
+
+def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    for name in ("a", "b", "c"):
+        warehouse.create_table(name, pa.schema([("id", pa.int64())]))
+    asked = {"catalog_name": "unity", "schema_name": "default", "max_results": "2"}
+    first = http.get(f"{LEGACY}/tables", params=asked).json()
+    second = http.get(f"{LEGACY}/tables", params={**asked, "page_token": first["next_page_token"]}).json()
+    assert [[t["name"] for t in page["tables"]] for page in (first, second)] == [["a", "b"], ["c"]]
+    assert second["next_page_token"] is None
+    everything = http.get(f"{LEGACY}/tables", params={**asked, "max_results": "0"}).json()
+    assert len(everything["tables"]) == 3
+    assert refusal(http.get(f"{LEGACY}/tables", params={**asked, "max_results": "-1"})) == BAD
+    assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
+
+
+def test_columns_are_told_in_the_words_of_sql(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    kinds = {
+        "n": pa.int32(), "d": pa.decimal128(10, 2), "l": pa.list_(pa.string()),
+        "s": pa.struct([("x", pa.float64())]), "m": pa.map_(pa.string(), pa.int64()),
+    }  # fmt: skip
+    warehouse.create_table("wide", pa.schema(list(kinds.items())), partition_columns=["n"])
+    columns = http.get(f"{LEGACY}/tables/unity.default.wide").json()["columns"]
+    assert [(c["name"], c["type_name"], c["type_text"], c["partition_index"]) for c in columns] == [
+        ("n", "INT", "int", 0),
+        ("d", "DECIMAL", "decimal(10,2)", None),
+        ("l", "ARRAY", "array<string>", None),
+        ("s", "STRUCT", "struct<x:double>", None),
+        ("m", "MAP", "map<string,bigint>", None),
+    ]
+    assert (columns[1]["type_precision"], columns[1]["type_scale"]) == (10, 2)
+
+
+# The rest of a table's life
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: TestClient, legacy: bool) -> None:
+    staged = table.land(1)
+    answer = http.delete(f"{LEGACY}/tables/unity.default.orders") if legacy else http.delete(table.url)
+    assert answer.status_code == (200 if legacy else 204)
+    assert refusal(http.get(table.url)) == NO_TABLE
+    assert refusal(table.propose(staged)) == NO_TABLE
+    assert refusal(http.delete(table.url)) == NO_TABLE
+    assert staged.path.exists()
+    assert (table.location / "_delta_log" / f"{1:020d}.json").exists(), "published before it was forgotten"
+    WireTable(http).create()
+
+
+def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -> None:
+    assert http.head(table.url).status_code == 204
+    assert http.head(table.url + "x").status_code == 404
+    assert http.post(f"{table.url}/metrics", json={"table-id": table.table_id, "report": {}}).status_code == 204
+    assert refusal(http.post(f"{table.url}/metrics", json={"table-id": "another"})) == BAD
+    told = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
+    assert [c["config"] for c in told["storage-credentials"]] == [{}]
+    assert refusal(http.get(f"{table.url}/credentials", params={"operation": "OWN"})) == BAD
+    staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"
+    assert http.get(f"{staging}/{table.table_id}/credentials").status_code == 200
+    assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NotFoundException")
+
+
+def test_the_server_says_what_it_can_do(http: TestClient) -> None:
+    config = "/api/2.1/unity-catalog/delta/v1/config"
+    told = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
+    assert told["protocol-version"] == "1.0"
+    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in told["endpoints"]
+    assert refusal(http.get(config, params={"catalog": "nope"})) == (404, "NoSuchCatalogException")
+    assert refusal(http.get(config, params={"catalog": "unity", "protocol-versions": "9.0"})) == BAD
+    assert refusal(http.get("/api/2.0/settings/types/default_namespace_ws/names/default")) == (404, "NotFoundException")
+    assert http.get(f"{LEGACY}/metastore_summary").json() == http.get(f"{LEGACY}/metastore_summary").json()

@@ -1,0 +1,118 @@
+"""A table's metadata over HTTP: the log has it, and a request can only say the same, or what the log leaves open."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import refimpl
+from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, added, refusal
+
+ENABLED = {"delta.enableInCommitTimestamps": "true"}
+
+
+def properties(table: WireTable) -> dict[str, str]:
+    found: dict[str, str] = table.load()["metadata"]["properties"]
+    return found
+
+
+def test_metadata_and_etag_change_with_the_commit_that_changes_them(table: WireTable) -> None:
+    etag = table.state()[2]
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    said = {"action": "set-properties", "updates": {"team": "a"}}
+    assert table.propose(staged, said, etag=etag).status_code == 200
+    assert properties(table)["team"] == "a"
+    assert table.state()[2] != etag
+    assert refusal(table.propose(table.write_staged(2), said, etag=etag)) == REQUIREMENT
+
+
+def test_what_the_request_says_beside_its_commit_must_be_what_the_commit_says(table: WireTable) -> None:
+    etag = table.state()[2]
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    for said in (
+        {"action": "set-properties", "updates": {"team": "b"}},
+        {"action": "remove-properties", "removals": ["team"]},
+        {"action": "set-columns", "columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
+        {"action": "set-partition-columns", "partition-columns": ["id"]},
+        {"action": "set-table-comment", "comment": "something"},
+        {"action": "set-protocol", "protocol": {"min-reader-version": 1, "min-writer-version": 2}},
+        {"action": "set-properties", "updates": {"io.unitycatalog.tableId": "another"}},
+    ):
+        assert refusal(table.propose(staged, said)) == BAD, said
+    assert table.state() == (0, [], etag)
+    same = {"action": "set-columns", "columns": {"type": "struct", "fields": WIRE_COLUMNS}}
+    assert table.propose(staged, same, {"action": "set-table-comment"}).status_code == 200
+
+
+def test_properties_that_the_log_does_not_have_are_the_catalogs_and_change_the_etag(
+    table: WireTable, warehouse: refimpl.Warehouse
+) -> None:
+    etag = table.state()[2]
+    assert table.update({"action": "set-properties", "updates": {"steward": "x"}}, etag=etag).status_code == 200
+    assert properties(table)["steward"] == "x"
+    after = table.state()
+    assert after[0] == 0
+    assert after[2] != etag
+    assert "steward" not in warehouse.table("orders").snapshot().metadata.configuration
+    assert refusal(table.update({"action": "remove-properties", "removals": ["steward"]}, etag=etag)) == REQUIREMENT
+    assert table.update({"action": "remove-properties", "removals": ["steward"]}).status_code == 200
+    assert table.state()[2] == etag
+
+
+def test_a_property_moves_to_the_log_once_a_commit_has_it(table: WireTable) -> None:
+    assert table.update({"action": "set-properties", "updates": {"team": "a"}}).status_code == 200
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "b"})})
+    assert table.propose(staged).status_code == 200
+    assert properties(table)["team"] == "b"
+    without = table.write_staged(2, {"metaData": table.metadata(ENABLED)})
+    assert table.propose(without).status_code == 200
+    assert "team" not in properties(table)
+
+
+def test_the_logs_properties_change_by_commits_only(table: WireTable) -> None:
+    key = "delta.enableInCommitTimestamps"
+    assert refusal(table.update({"action": "set-properties", "updates": {key: "false"}})) == BAD
+    assert refusal(table.update({"action": "remove-properties", "removals": [key]})) == BAD
+    assert table.update({"action": "set-properties", "updates": {key: "true"}}).status_code == 200
+
+
+def test_what_the_server_derives_may_be_sent_back(table: WireTable) -> None:
+    """Clients send all properties that they were told."""
+    before = table.state()
+    sent = {**properties(table), "delta.lastUpdateVersion": "77"}
+    assert table.update({"action": "set-properties", "updates": sent}).status_code == 200
+    assert table.state() == before
+    assert properties(table)["delta.lastUpdateVersion"] == "0"
+
+
+@pytest.mark.parametrize("key", ["fs.s3a.secret.key", "AWS_SESSION_TOKEN", "password"])
+def test_a_secret_is_no_property(table: WireTable, key: str) -> None:
+    answer = table.update({"action": "set-properties", "updates": {key: "hunter2"}})
+    assert refusal(answer) == BAD
+    assert "hunter2" not in answer.text
+    assert key not in properties(table)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"action": "set-domain-metadata", "updates": {"delta.rowTracking": {"rowIdHighWaterMark": 1}}},
+        {"action": "remove-domain-metadata", "domains": ["delta.clustering"]},
+    ],
+)
+def test_domains_come_with_the_commit_that_has_them(table: WireTable, update: dict[str, Any]) -> None:
+    assert refusal(table.update(update)) == BAD
+    domain = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}", "removed": False}}
+    assert table.update(added(table.write_staged(1, domain)), update).status_code == 200
+
+
+def test_what_a_reader_of_the_log_finds_is_what_the_server_tells(
+    table: WireTable, warehouse: refimpl.Warehouse
+) -> None:
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    assert table.propose(staged).status_code == 200
+    snapshot = warehouse.table("orders").snapshot()
+    told = properties(table)
+    assert {key: told[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
+    assert told["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)
