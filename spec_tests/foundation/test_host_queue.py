@@ -109,3 +109,38 @@ def test_a_queue_that_cannot_be_kept_hinders_nobody(tmp_path: Path) -> None:
     with host_queue(tmp_path / "turns")():
         assert descriptors() == before + 1
     assert descriptors() == before
+
+
+def test_a_drawn_ticket_is_held_before_anybody_else_can_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next one finds nobody in front."""
+    path, unlock, held = tmp_path / "turns", module._unlock, []
+    first_ticket = module._FIRST_TICKET_BYTE
+
+    def watched(fd: int, byte: int) -> None:
+        if byte == 0:
+            other = os.open(path, os.O_RDWR)
+            held.append([module._lock(other, 0), module._lock(other, first_ticket + drawn(path) - 1)])
+            os.close(other)
+        unlock(fd, byte)
+
+    monkeypatch.setattr(module, "_unlock", watched)
+    for _ in range(2):
+        with host_queue(path)():
+            pass
+    assert held == [[False, False], [False, False]]
+
+
+def test_who_cannot_draw_a_ticket_goes_ahead_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody was stopped in the middle of drawing one."""
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.02)
+    path = tmp_path / "turns"
+    stopped = os.open(path, os.O_RDWR | os.O_CREAT)
+    assert module._lock(stopped, 0)
+    before = descriptors()
+    with host_queue(path)() as waited:
+        assert waited is False
+        assert drawn(path) == 0
+    assert descriptors() == before
+    os.close(stopped)
+    with host_queue(path)():
+        assert drawn(path) == 1
