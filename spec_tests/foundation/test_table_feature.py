@@ -1,4 +1,4 @@
-"""The two dialects as values: "Enablement" and "Writer Requirements" of both documents."""
+"""The dialects as values: "Enablement" and "Writer Requirements" of both documents."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_PROPERTY,
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT,
+    TABLE_FEATURES,
     TableFeature,
     Way,
     feature_of,
@@ -21,7 +22,7 @@ from refimpl.table_feature import (
 )
 from spec_tests.support.builders import metadata_of, protocol_of
 
-BOTH = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda feature: feature.name)
+EACH = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
 OWNER = MANAGED_COMMIT.owner_property or ""
 
 
@@ -35,7 +36,7 @@ def with_configuration(metadata: Metadata, **changes: str | None) -> Metadata:
     return msgspec.structs.replace(metadata, configuration=configuration)
 
 
-@BOTH
+@EACH
 def test_a_table_as_the_documents_want_it_has_no_inconsistency(feature: TableFeature) -> None:
     protocol, metadata = protocol_of(feature), metadata_of(feature)
     assert inconsistencies(protocol, metadata) == []
@@ -50,7 +51,7 @@ def test_a_plain_table_has_no_inconsistency() -> None:
         assert feature_of(protocol) is None
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("writer_version", [2, 6, 8])
 def test_an_owned_table_is_on_writer_version_7(feature: TableFeature, writer_version: int) -> None:
     protocol = msgspec.structs.replace(protocol_of(feature), min_writer_version=writer_version)
@@ -90,7 +91,7 @@ def test_managed_commit_and_its_owner_go_together() -> None:
     assert inconsistencies(protocol_of(CATALOG_MANAGED), with_configuration(metadata, **{OWNER: None})) == []
 
 
-@BOTH
+@EACH
 def test_in_commit_timestamps_are_supported_and_active(feature: TableFeature) -> None:
     protocol, metadata = protocol_of(feature), metadata_of(feature)
     for value in (None, "false", ""):
