@@ -115,19 +115,22 @@ class LogStore:
     def publish(self, version: Version, content: bytes, *, in_doubt: bool = False) -> None:
         """Make `<version>.json` exist with exactly these bytes, durably.
 
-        Equal bytes that are there already are success; others are `CorruptLogError`. `in_doubt`: an fsync of
-        that name failed before. A second one may lie, so that the same bytes are put there as a new file.
+        Equal bytes that are there already are success; others are `CorruptLogError`. A beginning of these bytes is the
+        copy of a client that publishes too and has not come to its end, or never will (DuckDB makes the file first and
+        then writes it): it is replaced by the whole. `in_doubt`: an fsync of that name failed before. A second one may
+        lie, so that the same bytes are put there as a new file.
         """
         name = log_path.commit(version)
         if self.put_if_absent(name, content):
             return
-        if not self.holds(name, content):
+        found = self._bytes_or_none(name)
+        if found is None or not content.startswith(found):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
                 version=version,
             )
-        if in_doubt:
+        if in_doubt or found != content:
             self.overwrite(name, content)
 
     def overwrite(self, name: str, content: bytes) -> None:
@@ -221,10 +224,14 @@ class LogStore:
 
     def holds(self, name: str, content: bytes) -> bool:
         """Whether `<log>/<name>` is a file with exactly these bytes."""
+        return self._bytes_or_none(name) == content
+
+    def _bytes_or_none(self, name: str) -> bytes | None:
+        """None: it is a folder."""
         try:
-            return self.read(name) == content
+            return self.read(name)
         except IsADirectoryError:
-            return False
+            return None
 
     def staged_size(self, staging_folder: str, name: str) -> int | None:
         """Bytes of a staged file; None if there is no such file."""

@@ -117,14 +117,15 @@ def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(wa
     assert table.owner.resolve("orders").halted is None
 
 
-@pytest.mark.parametrize("foreign", ["other actions", "no actions", "nothing", "a directory"])
+@pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])
 def test_a_foreign_file_in_the_way_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
     """field-bugs FB45: "file already exists" is no success without a look at its content."""
     delayed.land(3)
     delayed.backfill(1)
     answer = delayed.owner.get_commits(delayed.table_id)
     path = delayed.log.folder / log_path.commit(2)
-    contents = {"other actions": append(START + 2), "no actions": b"\xff", "nothing": b""}
+    truth = delayed.history()[2]
+    contents = {"other actions": append(START + 2), "no actions": b"\xff", "more": truth + b"{}\n"}
     if foreign == "a directory":
         path.mkdir()
     else:
@@ -137,6 +138,19 @@ def test_a_foreign_file_in_the_way_stops_the_table(delayed: OwnedTable, foreign:
     outcome = delayed.commit(4)
     assert isinstance(outcome, Rejected)
     assert outcome.reason is RejectionReason.HALTED
+
+
+@pytest.mark.parametrize("written", [0, 1, 100])
+def test_a_copy_that_its_client_has_not_finished_is_finished(delayed: OwnedTable, written: int) -> None:
+    """catalog-managed, "Publishing Commits": clients publish too. DuckDB makes the file first and writes it then."""
+    delayed.land(3)
+    truth = delayed.history()
+    path = delayed.log.folder / log_path.commit(1)
+    path.write_bytes(truth[1][:written])
+    assert backfilled(delayed).through == 3
+    assert path.read_bytes() == truth[1]
+    assert delayed.history() == truth
+    assert delayed.owner.resolve("orders").halted is None
 
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "removed"])
