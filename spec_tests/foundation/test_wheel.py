@@ -1,0 +1,74 @@
+"""What is installed is enough: the kit and the owner run from the wheel alone, away from this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the wheel unpacks to."""
+    place = tmp_path_factory.mktemp("wheel")
+    words = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(place), str(ROOT)]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=place)
+    (wheel,) = place.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place / "site")
+    return place / "site"
+
+
+def python(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    return subprocess.run([sys.executable, "-P", *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def kit(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    code = "import conformance.command as c, sys; assert sys.argv.pop(1) in c.__file__, c.__file__; c.main()"
+    return python(installed, folder, "-c", code, str(installed), *words)
+
+
+def test_nothing_of_the_tests_is_in_the_wheel(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {
+        "refimpl",
+        "conformance",
+    }
+
+
+def test_the_kit_finds_a_bad_owner_and_reports_it_in_every_form(installed: Path, tmp_path: Path) -> None:
+    done = kit(installed, tmp_path, "run", "mutant:replay-is-a-conflict", "--layer", "example", "-n", "1",
+               "--requirement", "PROFILE-RETRY-01", "--report", "report")  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "PROFILE-RETRY-01" in done.stdout
+    report = tmp_path / "report"
+    assert {"index.html", "junit.xml", "summary.md", "badge.json", "result.json"} <= {
+        path.name for path in report.iterdir()
+    }
+    assert json.loads((report / "result.json").read_text("utf-8"))["requirements"]
+
+
+def test_the_example_and_the_page_come_out_of_the_wheel_and_the_example_can_be_tested(
+    installed: Path, tmp_path: Path
+) -> None:
+    page = python(installed, tmp_path, "-m", "conformance.examples", "TEST_YOUR_OWNER.md")
+    assert "first verdict" in page.stdout, page.stderr
+    source = python(installed, tmp_path, "-m", "conformance.examples", "owner.py")
+    (tmp_path / "owner.py").write_text(source.stdout, "utf-8")
+    done = kit(installed, tmp_path, "smoke", f"stdio:{sys.executable} owner.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_reference_is_a_subject_and_its_command_runs(installed: Path, tmp_path: Path) -> None:
+    assert kit(installed, tmp_path, "smoke", "reference").returncode == 0
+    code = "import refimpl.cli as c, sys; assert sys.argv.pop(1) in c.__file__; c.main()"
+    made = python(installed, tmp_path, "-c", code, str(installed), "init", "lake", "--json")
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "lake" / "_owner").is_dir()
