@@ -86,6 +86,12 @@ class Run:
         self.broken: list[str] = []
         self._killers: dict[tuple[str, str], list[str]] = {}
         self.verdicts: list[Verdict] = []
+        self.warm = False
+
+    def warm_up(self) -> None:
+        """Spare every mutant the imports. What this process had imported of the checkout, it imports anew."""
+        overlay.warm_up(self._copy, self.texts)
+        self.warm = True
 
     def measure(self, kept: Path | None) -> None:
         """Run every check on the unchanged source: it must pass, and tells how long it takes and where it comes by.
@@ -132,6 +138,7 @@ class Run:
                 files=list(dict.fromkeys(_file_of(check) for check in checks)),
                 checks=checks,
                 done=done,
+                warm=self.warm,
             )
 
     def _checks_of(self, mutant: Mutant) -> list[Check]:
@@ -218,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 3
         ready = time.monotonic() - started
         _say(f"all of them, in {ready:.0f} s; {len(chosen)} mutants")
+        run.warm_up()
         run.judge(chosen, {entry.key: entry.reason for entry in entries})
     killed = {each.mutant.key: each.killer for each in run.verdicts if each.killer is not None}
     stale = explained.stale(entries, run.mutants, killed)

@@ -49,6 +49,8 @@ class Job:
     checks: Sequence[Check] | None
     """File by file in this order, up to the first that fails; None: all of these files, whatever fails."""
     done: Callable[[Ended], None]
+    warm: bool = False
+    """Whether this process has imported the copy (`overlay.warm_up`), so that functions are changed where they are."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +176,9 @@ def _check(job: Job, copy: Path, place: Path, pipe: int) -> None:
         os.write(pipe, json.dumps(event).encode() + b"\n")
 
     os.chdir(copy)
-    overlay.enter(copy, job.modules)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are imported for seconds, and no check here needs one
+    if not (job.warm and all(overlay.put_in_place(copy, file, tree) for file, tree in job.modules.items())):
+        overlay.enter(copy, job.modules)
     import pytest
 
     options = ["-o", "addopts=", "-q", "-p", "no:cacheprovider", f"--basetemp={place}/tmp", f"--rootdir={copy}"]

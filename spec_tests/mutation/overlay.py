@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
+import importlib
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Final
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
@@ -38,6 +40,36 @@ def enter(copy: Path, modules: Mapping[str, ast.Module]) -> None:
     sys.path[:] = [str(copy), *elsewhere]
     named = {module_of(file): (copy / file, tree) for file, tree in modules.items()}
     sys.meta_path.insert(0, _Finder(named))
+
+
+def warm_up(copy: Path, files: Iterable[str]) -> None:
+    """Import these files of the copy, and what the checks use, so that a forked process need not."""
+    enter(copy, {})
+    helpers = ("conformance/adapters/reference", "conformance/simulation", "spec_tests/support")
+    found = [str(each.relative_to(copy)) for folder in helpers for each in sorted((copy / folder).glob("[!_]*.py"))]
+    for file in (*files, *found):
+        importlib.import_module(module_of(file))
+
+
+def put_in_place(copy: Path, file: str, tree: ast.Module) -> bool:
+    """Let the functions of an imported module be those of the tree; whether that could be done to all of them."""
+    path = str(copy / file)
+    fresh = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(tree, path, "exec"))}
+    for each in gc.get_objects():
+        if not isinstance(each, FunctionType) or each.__code__.co_filename != path:
+            continue
+        code = fresh.get((each.__code__.co_qualname, each.__code__.co_firstlineno))
+        if code is None or len(code.co_freevars) != len(each.__code__.co_freevars):
+            return False
+        each.__code__ = code
+    return True
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
 
 
 def count_hits(tell: Callable[[int], object]) -> None:
