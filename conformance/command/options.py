@@ -17,6 +17,10 @@ SubjectArgument = Annotated[
         show_default=False,
     ),
 ]
+ClasspathOption = Annotated[
+    str | None,
+    typer.Option("--classpath", metavar="JARS", help="Of a subject jvm:CLASS: where its class is.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
 TimeoutOption = Annotated[
     str,

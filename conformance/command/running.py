@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from conformance.adapters.named import FORMS
-from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption
+from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import counted, say
 from conformance.command.progress import progress
 from conformance.command.summary import show_result
@@ -42,6 +43,7 @@ def register(application: typer.Typer) -> None:
 
 def run(
     subject: SubjectArgument = None,
+    classpath: ClasspathOption = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", metavar="NAME", help=f"How much is tried: {', '.join(PROFILES)}.")
     ] = "quick",
@@ -85,7 +87,7 @@ def run(
     real concurrency, are the exception.
     """
     options = Options(
-        subject=subject_of(subject),
+        subject=subject_of(subject, classpath),
         profile=profile_named(profile),
         seed=seed,
         workers=_number_of(workers),
@@ -113,11 +115,16 @@ def run(
     raise typer.Exit(result.exit_code)
 
 
-def subject_of(name: str | None) -> str:
-    """The subject's name. There is no default: raises `UnusableError` with the forms."""
+def subject_of(name: str | None, classpath: str | None = None) -> str:
+    """The subject's name, with the class path as a part of it. There is no default: raises `UnusableError` with the
+    forms."""
     if name is None or not name.strip():
         raise UnusableError(f"no subject was named, and there is no default; it is one of\n{FORMS}")
-    return name
+    if classpath is None:
+        return name
+    if not name.startswith("jvm:"):
+        raise UnusableError(f"--classpath belongs to subjects jvm:CLASS; this is {name}")
+    return f"{name} --classpath {shlex.quote(classpath)}"
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 import typer
 
 from conformance.adapters.smoke_report import Step, first_hello
-from conformance.command.options import TIMEOUT_TEXT, JsonOption, SubjectArgument, TimeoutOption
+from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import show, show_json
 from conformance.command.running import subject_of
 from conformance.running.durations import seconds
@@ -27,6 +27,7 @@ def register(application: typer.Typer) -> None:
 
 def smoke(
     subject: SubjectArgument = None,
+    classpath: ClasspathOption = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
@@ -35,7 +36,7 @@ def smoke(
     Exit code 0: neither; 1: the owner does something wrong; 2: the adapter is broken, no verdict is possible.
     """
     try:
-        with Session(subject_of(subject), timeout=seconds(timeout, "--timeout")) as session:
+        with Session(subject_of(subject, classpath), timeout=seconds(timeout, "--timeout")) as session:
             report = session.smoke()
     except UnusableError as error:
         if not error.says:

@@ -6,5 +6,6 @@ does around it: it writes version 0 and takes tables over through the file syste
 registering answered.
 
 `naming` knows which coordinators there are, `machine` starts the JVM, `owner` answers the kit, `files` is its eyes and
-hands, `delta` translates names, `dynamodb` is the database under the DynamoDB coordinator, with its faults.
+hands, `delta` translates names, `dynamodb` is the database under the DynamoDB coordinator, `faults` what
+may go wrong in it and around it.
 """

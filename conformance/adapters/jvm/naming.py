@@ -2,7 +2,7 @@
 
 jvm:in-memory                                   Delta's own, of its tests and examples
 jvm:dynamodb                                    Delta's for DynamoDB, on a database that never fails
-jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `dynamodb.Fault`)
+jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `faults`)
 "jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class, or of its builder's
 """
 
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conformance import jars
-from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
+from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database
+from conformance.adapters.jvm.faults import STORAGE, Fault
 from conformance.adapters.jvm.machine import Machine
 
 CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
@@ -94,15 +95,14 @@ def named(text: str) -> Named:
             class_name="io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClient",
             profiles=(*_PROFILES, *_DURABLE),
             crash_points=CRASH_POINTS,
-            faults=_faults(more),
+            faults=_faults(name, more, frozenset(Fault)),
         )
-    if more:
-        raise UnknownError(f"jvm:in-memory has no variants; {more!r} means nothing")
     return Named(
-        name=name,
+        name=words[0],
         version=version,
         classpath=jars.classpath("dynamodb", hadoop=True),
         class_name=f"{_PACKAGE}.InMemoryCommitCoordinatorBuilder",
+        faults=_faults(name, more, STORAGE),
     )
 
 
@@ -116,16 +116,13 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _faults(text: str) -> frozenset[Fault]:
-    if not text:
-        return frozenset()
-    try:
-        return frozenset(Fault(word) for word in text.split(","))
-    except ValueError:
-        known = ", ".join(Fault)
-        raise UnknownError(
-            f"jvm:dynamodb:{text} is unknown; its variants are {known}, or several with commas"
-        ) from None
+def _faults(name: str, text: str, possible: frozenset[Fault]) -> frozenset[Fault]:
+    """Those that are named, with commas between them."""
+    found = frozenset(each for each in Fault if each in text.split(","))
+    if text and (len(found) != len(text.split(",")) or not found <= possible):
+        known = ", ".join(sorted(possible))
+        raise UnknownError(f"jvm:{name}:{text} is unknown; its variants are {known}, or several with commas")
+    return found
 
 
 class _Options(argparse.ArgumentParser):

@@ -12,12 +12,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from conformance.adapters.jvm import delta
 from conformance.adapters.jvm.dynamodb import Database
+from conformance.adapters.jvm.faults import FAILING, Fault, unreadable
 from conformance.adapters.jvm.files import Log, OutsideError
 from conformance.adapters.jvm.machine import Machine, machine
 from conformance.adapters.jvm.naming import Named, UnknownError
@@ -154,14 +156,20 @@ class CoordinatorOwner:
         )
         try:
             lines = self._machine.iterator(actions)
-            response = self._coordinators[table.batch].commit(
-                self._store, self._configuration, table.descriptor, version, lines, updated
-            )
+            with self._storage_of(table, version):
+                response = self._coordinators[table.batch].commit(
+                    self._store, self._configuration, table.descriptor, version, lines, updated
+                )
         except Py4JJavaError as error:
             raise Refused(_not_committed(error)) from error
         finally:
             table.log.meet()
         return m.Ratified(version=response.getCommit().getVersion())
+
+    def _storage_of(self, table: Table, version: int) -> AbstractContextManager[None]:
+        """In what state it is while that version is committed."""
+        fails = Fault.FAILING_STORAGE in self._named.faults and version % FAILING == 0
+        return unreadable(table.log.folder) if fails else nullcontext()
 
     def _parsed(self, actions: Sequence[str], owned: Table | None) -> tuple[Any, Any, Any]:
         """The metadata, the protocol and the commitInfo among these actions as Delta's objects, or None for each."""

@@ -5,19 +5,23 @@ All tests of this file share one virtual machine, in one process of the run.
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from conformance.adapters.jvm import delta, owner
-from conformance.adapters.jvm.dynamodb import THROTTLED
+from conformance.adapters.jvm.faults import THROTTLED
 from conformance.adapters.named import Here, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.smoke_report import Outcome
 from conformance.adapters.subject import AdapterError, Subject
+from conformance.command.running import subject_of
 from conformance.interface import messages as m
 from conformance.jars import VARIABLE
+from conformance.running.errors import UnusableError
 from conformance.scenario import proposals
 from spec_tests.engines.jars import needed_classpath
 
@@ -165,6 +169,19 @@ def test_a_throttled_commit_is_of_unknown_outcome_and_did_not_happen(opened: Ope
     assert commits(subject, table).latest == THROTTLED - 2
 
 
+@pytest.mark.parametrize("name", ["jvm:dynamodb:failing-storage", "jvm:in-memory:failing-storage"])
+def test_storage_that_fails_for_a_while_has_everything_afterwards(opened: Open, name: str) -> None:
+    subject = opened(name)
+    table = create(subject, backfill="subject")
+    for version in (1, 2):
+        assert isinstance(ask(subject, proposal(table, version, ATTEMPTS[version])), m.Ratified)
+    assert not isinstance(ask(subject, proposal(table, 3, ATTEMPTS[3])), m.Ratified)
+    staged = [name for name in files(subject, table) if name.startswith("_commits/")]
+    assert staged == [f"_commits/{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2, 3)]
+    assert ask(subject, m.BackfillToVersion(table=table, version=3)) == m.Done()
+    assert f"{3:020}.json" in files(subject, table)
+
+
 @pytest.mark.parametrize(("point", "landed"), [("before-update", 0), ("after-update", 1)])
 def test_a_coordinator_dies_where_it_is_told_to_and_finds_its_tables_again(
     opened: Open, point: str, landed: int
@@ -184,6 +201,37 @@ def test_what_is_in_the_memory_of_its_process_cannot_be_restarted(opened: Open) 
     assert "durable-restart" not in subject.identity.profiles
     assert isinstance(ask(subject, m.Crash()), m.Unsupported)
     assert isinstance(ask(subject, m.Restart()), m.Unsupported)
+
+
+# Coordinators of other people
+
+
+THEIRS = f"""
+package com.example;
+public class Theirs extends {PACKAGE}.InMemoryCommitCoordinator {{
+    public Theirs() {{ super(1000); }}
+}}
+"""
+
+
+def test_a_class_of_somebody_else_is_tested_by_its_name_and_class_path(opened: Open, tmp_path: Path) -> None:
+    javac = shutil.which("javac")
+    if javac is None:
+        pytest.skip("no javac, with which a class of somebody else could be made")
+    source = tmp_path / "Theirs.java"
+    source.write_text(THEIRS)
+    command = [javac, "-cp", needed_classpath("dynamodb", hadoop=True), "-d", str(tmp_path / "made"), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    named = subject_of("jvm:com.example.Theirs", str(tmp_path / "made"))
+    subject = opened(named)
+    table = create(subject)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    assert (subject.identity.name, subject.identity.version) == ("jvm:com.example.Theirs", "made")
+
+
+def test_a_class_path_belongs_to_a_class(tmp_path: Path) -> None:
+    with pytest.raises(UnusableError):
+        subject_of("reference", str(tmp_path))
 
 
 # Names
@@ -211,8 +259,8 @@ def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "jvm:nothing", "jvm:in-memory:slow", "jvm:dynamodb:slow", "jvm:in-memory --classpath x.jar",
-        "jvm:com.example.It --conf x", "jvm:com.example.It --other", "jvm:'",
+        "jvm:in-memory:slow", "jvm:in-memory:throttling", "jvm:dynamodb:slow", "jvm:dynamodb:throttling,",
+        "jvm:nothing", "jvm:'", "jvm:in-memory --classpath x.jar", "jvm:x.It --conf x", "jvm:x.It --y",
     ],
 )  # fmt: skip
 def test_a_name_that_means_nothing_is_refused(opened: Open, name: str) -> None:
