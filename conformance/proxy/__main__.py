@@ -30,12 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--method", help="only requests of this method have faults")
     parser.add_argument("--path", help="only requests whose path and query this regular expression is found in")
     parser.add_argument("--body", help="only requests whose body contains this")
+    parser.add_argument("--once", action="store_true", help="what is sent again, byte for byte, passes")
     parser.add_argument("--patience", type=float, default=PATIENCE, metavar="SECONDS",
                         help="how long a delayed request waits to be overtaken (%(default)s)")  # fmt: skip
     given = parser.parse_args(arguments)
     match = Match(method=given.method, path=given.path, body=given.body)
     try:
-        plan = Plan(seed=given.seed, shares=dict(given.share), match=match)
+        plan = Plan(seed=given.seed, shares=dict(given.share), match=match, once=given.once)
         proxy = FaultProxy(given.server, plan=plan, port=given.port, patience=given.patience)
     except (ValueError, OSError, OverflowError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)

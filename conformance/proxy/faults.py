@@ -53,11 +53,13 @@ ANYTHING: Final = Match()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Faults at random, the same ones for the same seed: the n-th request that matches has the same fault in every
-    run, whoever sends it. `shares`: of the requests that match, from 0 to 1, together at most 1."""
+    run, whoever sends it. `shares`: of the requests that match, from 0 to 1, together at most 1. `once`: what is sent
+    again, byte for byte, passes, so that whoever sends again at all is heard in the end."""
 
     seed: int
     shares: Mapping[Fault, float]
     match: Match = field(default=ANYTHING)
+    once: bool = False
 
     def __post_init__(self) -> None:
         if any(share < 0 for share in self.shares.values()) or sum(self.shares.values()) > 1:

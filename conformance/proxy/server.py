@@ -13,6 +13,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, Final, Self
@@ -78,6 +79,7 @@ class FaultProxy:
         self._secure, self._address = parts.scheme == "https", (parts.hostname, parts.port)
         self._plan, self._patience = plan, patience
         self._planned = 0
+        self._seen: set[tuple[str, str, bytes]] = set()
         self._next: list[tuple[Match, Fault]] = []
         self._changed = threading.Condition()
         self._number = 0
@@ -177,6 +179,10 @@ class FaultProxy:
             plan = self._plan
             if plan is None or not plan.match(asked.method, asked.target, asked.body):
                 return self._number, None, ANYTHING
+            same = (asked.method, asked.target, sha256(asked.body).digest())
+            if plan.once and same in self._seen:
+                return self._number, None, plan.match
+            self._seen.add(same)
             planned = plan.fault_of(self._planned)
             self._planned += 1
             if planned is not None:

@@ -203,6 +203,15 @@ def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
     assert statuses(7) != statuses(8)
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_what_is_sent_again_passes_where_faults_happen_once(server: Remembering, once: bool) -> None:
+    plan = Plan(seed=0, shares={Fault.UNAVAILABLE: 1}, once=once)
+    with FaultProxy(server.url, plan=plan) as proxy:
+        told = [post(proxy.url, body)[0] for body in (b"a", b"a", b"b", b"a", b"b")]
+        assert told == ([503, 201, 503, 201, 201] if once else [503] * 5)
+        assert proxy.counts() == {Fault.UNAVAILABLE: 2 if once else 5}
+
+
 def test_a_plan_has_about_the_shares_that_were_asked_for() -> None:
     plan = Plan(seed=1, shares={Fault.DROP_RESPONSE: 0.1, Fault.DELAY: 0.2})
     drawn = [plan.fault_of(number) for number in range(2000)]

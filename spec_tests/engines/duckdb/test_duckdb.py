@@ -1,0 +1,154 @@
+"""DuckDB 1.5.5 as a client of our server: reading and writing what our client made, alone and among many."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import refimpl
+from conformance.proxy import Fault, FaultProxy, Match, Plan
+from refimpl import Warehouse
+from refimpl.client.table import Table
+from spec_tests.engines.duckdb.attached import attached, rows_of
+from spec_tests.engines.served import served
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
+
+SCHEMA: Final = pa.schema([("id", pa.int64()), ("who", pa.string())])
+COMMIT: Final = Match(method="POST", body="add-commit")
+DUCKS, ROWS, CLIENTS = 8, 2, 2
+SHARES: Final = {
+    Fault.DROP_RESPONSE: 0.12, Fault.UNAVAILABLE_LANDED: 0.08, Fault.DROP_REQUEST: 0.08, Fault.DUPLICATE: 0.08,
+    Fault.DELAY: 0.12, Fault.BUSY: 0.04, Fault.UNAVAILABLE: 0.04,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    with refimpl.open(tmp_path_factory.mktemp("warehouse")) as warehouse:
+        yield warehouse
+
+
+@pytest.fixture(scope="module")
+def url(warehouse: Warehouse) -> Iterator[str]:
+    with served(warehouse.directory) as url:
+        yield url
+
+
+def created(warehouse: Warehouse, name: str) -> Table:
+    return warehouse.create_table(name, SCHEMA)
+
+
+def append(table: Table, number: int) -> None:
+    table.append(pa.table({"id": [number], "who": ["client"]}, schema=SCHEMA))
+
+
+def by_client(table: Table) -> list[tuple[int, str]]:
+    return sorted((row["id"], row["who"]) for row in table.snapshot().to_arrow().to_pylist())
+
+
+def test_duckdb_reads_what_our_client_wrote_and_writes_what_it_reads(warehouse: Warehouse, url: str) -> None:
+    table = created(warehouse, "orders")
+    append(table, 1)
+    with attached(url) as duck:
+        assert rows_of(duck, "orders") == [(1, "client")]
+        duck.execute("INSERT INTO unity.default.orders VALUES (2, 'duckdb'), (3, 'duckdb')")
+        append(table, 4)
+        assert rows_of(duck, "orders") == by_client(table)
+    assert by_client(table) == [(1, "client"), (2, "duckdb"), (3, "duckdb"), (4, "client")]
+    assert table.snapshot().version == 3
+    assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 3
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_duckdb_writes_a_row_once_whatever_becomes_of_its_commit(warehouse: Warehouse, url: str, fault: Fault) -> None:
+    name = f"faulty_{fault.name.lower()}"
+    table = created(warehouse, name)
+    with FaultProxy(url, patience=0.01) as proxy, attached(proxy.url) as duck:
+        proxy.next(fault, match=COMMIT)
+        duck.execute(f"INSERT INTO unity.default.{name} VALUES (1, 'duckdb')")
+        assert proxy.counts() == {fault: 1}
+        assert rows_of(duck, name) == [(1, "duckdb")]
+    assert by_client(table) == [(1, "duckdb")]
+    assert table.snapshot().version == 1
+
+
+def test_duckdb_removes_the_rows_of_a_commit_that_it_never_heard_of(warehouse: Warehouse, url: str) -> None:
+    """A deviation of DuckDB 1.5.5: after four sends without an answer it takes the commit for one that failed, and
+    deletes the data file. The commit is live: the table cannot be read any more. With an answer to the fourth send all
+    is well."""
+    kept, lost = created(warehouse, "heard_in_the_end"), created(warehouse, "never_heard")
+    with FaultProxy(url) as proxy, attached(proxy.url) as duck:
+        proxy.next(Fault.DROP_RESPONSE, *[Fault.DROP_REQUEST] * 2, match=COMMIT)
+        duck.execute("INSERT INTO unity.default.heard_in_the_end VALUES (1, 'duckdb')")
+        proxy.next(Fault.DROP_RESPONSE, *[Fault.DROP_REQUEST] * 3, match=COMMIT)
+        with pytest.raises(duckdb.TransactionException):
+            duck.execute("INSERT INTO unity.default.never_heard VALUES (1, 'duckdb')")
+        assert proxy.counts() == {Fault.DROP_RESPONSE: 2, Fault.DROP_REQUEST: 5}
+    assert by_client(kept) == [(1, "duckdb")]
+    assert lost.snapshot().version == 1, "it landed, and cannot be taken back"
+    (data,) = lost.snapshot().files.values()
+    assert not (lost.location / data.path).exists()
+
+
+def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lost(
+    warehouse: Warehouse, url: str
+) -> None:
+    table = created(warehouse, "contended")
+    expected = [(duck * 100 + row, "duckdb") for duck in range(DUCKS) for row in range(ROWS)]
+    expected += [((DUCKS + client) * 100 + row, "client") for client in range(CLIENTS) for row in range(ROWS)]
+    with FaultProxy(url, plan=Plan(seed=7, shares=SHARES, match=COMMIT, once=True), patience=0.5) as proxy:
+        ducks = [_duck(proxy.url, duck * 100) for duck in range(DUCKS)]
+        try:
+            for duck in ducks:
+                assert duck.stdout is not None
+                assert duck.stdout.readline() == "ready\n"
+            clients = [
+                threading.Thread(target=_client, args=(warehouse.directory, (DUCKS + client) * 100))
+                for client in range(CLIENTS)
+            ]
+            for client in clients:
+                client.start()
+            told = [json.loads(duck.communicate("go\n", timeout=120)[0]) for duck in _told_to_go(ducks)]
+            for client in clients:
+                client.join()
+        finally:
+            for duck in ducks:
+                duck.kill()
+                duck.wait()
+        faults = proxy.counts()
+    with attached(url) as reader:
+        assert rows_of(reader, "contended") == sorted(expected)
+    assert by_client(table) == sorted(expected)
+    assert table.snapshot().version == len(expected), "one commit each, and no other"
+    assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed has these among the first requests"
+    assert sum(each["refused"] for each in told) > 0, "they were in each other's way"
+    assert sum(each["landed"] for each in told) == 0, "who sends again is told in the end that it landed"
+
+
+def _duck(url: str, first: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "spec_tests.engines.duckdb.writer", url, "contended", str(first), str(ROWS)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _told_to_go(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+    for duck in ducks:
+        assert duck.stdin is not None
+        duck.stdin.write("go\n")
+        duck.stdin.flush()
+    return ducks
+
+
+def _client(directory: Path, first: int) -> None:
+    with refimpl.open(directory) as warehouse:
+        for row in range(ROWS):
+            append(warehouse.table("contended"), first + row)
