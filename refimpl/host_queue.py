@@ -77,6 +77,7 @@ def _draw(fd: int) -> int:
 
 
 def _await(fd: int, ticket: int) -> bool:
+    """Whether one had to wait. The lock on the byte in front stays: nobody else ever asks for that one."""
     if ticket == 0:
         return False
     before = _FIRST_TICKET_BYTE + ticket - 1
@@ -88,7 +89,6 @@ def _await(fd: int, ticket: int) -> bool:
             return waited
         _, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0))
         time.sleep(_SECONDS_PER_TURN * max(1, ticket - done - 1))
-    _unlock(fd, before)
     return waited
 
 
