@@ -59,7 +59,7 @@ class Tokens:
         self._loaded: tuple[Token, ...] = ()
 
     def all(self) -> tuple[Token, ...]:
-        """The tokens as the file has them now. `InvalidRequestError` for a file that is none: nobody gets in by it."""
+        """The tokens as the file has them now. `OwnerUnavailableError` for a file that is none: nobody gets in."""
         try:
             content = self._environment.files.read(self.path)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class Tokens:
             try:
                 self._loaded = msgspec.json.decode(content, type=tuple[Token, ...])
             except msgspec.DecodeError as error:
-                raise InvalidRequestError(f"{self.path} does not hold tokens; restore or remove it") from error
+                raise OwnerUnavailableError(f"{self.path} does not hold tokens; restore or remove it") from error
             self._seen = content
         return self._loaded
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import socket
@@ -111,25 +112,41 @@ class _Process(uvicorn.Server):
 
 
 def _protocol(header_seconds: float) -> type[H11Protocol]:
-    """uvicorn's HTTP protocol, that also ends connections which do not send their headers in time.
+    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time.
 
-    Without it a half-open connection is kept for ever: uvicorn's own timer starts after the first answer.
+    Without it a half-open connection is kept for ever: uvicorn's own timer starts after an answer, and stops with the
+    first byte that follows.
     """
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._headers_due = self.loop.call_later(header_seconds, self._headers_missing)
+            self._due: asyncio.TimerHandle | None = None
+            self._watch()
 
-        def _headers_missing(self) -> None:
-            transport: Any = self.transport
-            answering: Any = self.cycle  # none before the first request's headers are there
-            if answering is None and not transport.is_closing():
-                transport.close()
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._headers_due.cancel()
+            self._stop_watching()
             super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            answering: Any = self.cycle  # none before the first request's headers are there
+            if answering is not None and not answering.response_complete:
+                self._stop_watching()
+            elif self._due is None:
+                self._due = self.loop.call_later(header_seconds, self._close)
+
+        def _stop_watching(self) -> None:
+            if self._due is not None:
+                self._due.cancel()
+                self._due = None
+
+        def _close(self) -> None:
+            if not self.transport.is_closing():
+                self.transport.close()
 
     return Protocol
 

@@ -134,6 +134,11 @@ class WireTable:
         path.write_bytes(content)
         return Staged(version=version, name=name, path=path, content=content, timestamp=at)
 
+    def staged_nowhere(self, version: int) -> Staged:
+        """A staged file that was never written."""
+        name = f"{version:020d}.{uuid.uuid4()}.json"
+        return Staged(version=version, name=name, path=Path(name), content=b"{}", timestamp=START + version)
+
     def update(self, *updates: dict[str, Any], table_uuid: str | None = None, etag: str | None = None) -> Any:
         requirements = [{"type": "assert-table-uuid", "uuid": table_uuid or self.table_id}]
         if etag is not None:

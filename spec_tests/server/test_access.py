@@ -1,0 +1,197 @@
+"""Tokens: who may call, for what, and that no secret is told to anybody."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+import refimpl
+from refimpl.cli.application import application
+from refimpl.errors import InvalidRequestError
+from refimpl.server.access import Scope, Tokens
+from refimpl.server.serving import Serving, is_loopback, serve
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
+
+UNAUTHORIZED = (401, "NotAuthorizedException")
+FORBIDDEN = (403, "PermissionDeniedException")
+
+
+@pytest.fixture
+def tokens(warehouse: refimpl.Warehouse) -> Tokens:
+    owner = warehouse.owner
+    return Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+def test_without_any_token_everybody_on_this_machine_may_call(http: TestClient) -> None:
+    WireTable(http).create().land(1)
+
+
+def test_with_a_token_nobody_else_may_call(table: WireTable, http: TestClient, tokens: Tokens) -> None:
+    secret = tokens.add("pipeline", Scope.WRITE)
+    staged = table.write_staged(1)
+    for headers in (
+        {},
+        bearer(""),
+        bearer("wrong"),
+        bearer(secret + "x"),
+        bearer(secret[:-1]),
+        {"authorization": secret},
+        {"authorization": f"Basic {secret}"},
+        bearer("é".encode("latin-1").decode("latin-1")),
+    ):
+        answer = http.get(table.url, headers={k: v.encode("latin-1") for k, v in headers.items()})
+        assert refusal(answer) == UNAUTHORIZED, headers
+        assert answer.headers["www-authenticate"] == "Bearer"
+    assert refusal(table.propose(staged)) == UNAUTHORIZED
+    http.headers.update(bearer(secret))
+    assert table.state()[0] == 0
+    assert table.propose(staged).status_code == 200
+
+
+def test_access_is_judged_before_anything_else(http: TestClient, tokens: Tokens) -> None:
+    tokens.add("pipeline", Scope.WRITE)
+    for method, path in (
+        ("GET", "/nothing"),
+        ("GET", f"{DELTA}/catalogs/nope/schemas/x/tables/y"),
+        ("PUT", f"{DELTA}/catalogs/unity/schemas/default/tables"),
+        ("GET", f"{LEGACY}/tables"),
+        ("GET", "/metrics"),
+        ("GET", "/openapi.json"),
+        ("GET", "/api/2.0/settings/types/x"),
+    ):
+        assert refusal(http.request(method, path)) == UNAUTHORIZED, path
+    assert refusal(http.post(f"{WireTable(http).base}/tables", content=b"{")) == UNAUTHORIZED
+    assert http.get("/health").status_code == 200
+
+
+def test_a_token_that_may_read_cannot_write(table: WireTable, http: TestClient, tokens: Tokens) -> None:
+    http.headers.update(bearer(tokens.add("dashboard", Scope.READ)))
+    before = table.state()
+    assert refusal(table.propose(table.write_staged(1))) == FORBIDDEN
+    assert refusal(table.register()) == FORBIDDEN
+    assert refusal(http.delete(table.url)) == FORBIDDEN
+    assert refusal(http.delete(f"{LEGACY}/tables/unity.default.orders")) == FORBIDDEN
+    assert refusal(http.post(f"{table.base}/staging-tables", json={"name": "more"})) == FORBIDDEN
+    assert table.state() == before
+    http.headers.update(bearer(tokens.add("pipeline", Scope.WRITE)))
+    table.land(1)
+
+
+def test_a_token_counts_and_stops_counting_at_once_in_every_server(serve: Serve, tokens: Tokens) -> None:
+    one, other = serve(), serve()
+    secret = tokens.add("pipeline", Scope.WRITE)
+    tokens.add("another", Scope.READ)
+    for http in (one, other):
+        assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
+    tokens.remove("pipeline")
+    for http in (one, other):
+        assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
+
+
+def test_where_others_reach_the_server_the_last_token_is_no_open_door(serve: Serve, tokens: Tokens) -> None:
+    http = serve(always_token=True)
+    secret = tokens.add("pipeline", Scope.WRITE)
+    assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
+    tokens.remove("pipeline")
+    assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
+    tokens.path.unlink()
+    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
+
+
+def test_a_damaged_file_of_tokens_lets_nobody_in(http: TestClient, tokens: Tokens) -> None:
+    secret = tokens.add("pipeline", Scope.WRITE)
+    tokens.path.write_bytes(b"[{")
+    assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAVAILABLE
+    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAVAILABLE
+
+
+def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None:
+    secret = tokens.add("pipeline", Scope.WRITE)
+    kept = tokens.path.read_bytes()
+    assert secret.encode() not in kept
+    assert secret.removeprefix("dco_").encode() not in kept
+    assert stat.S_IMODE(tokens.path.stat().st_mode) == 0o600
+    assert tokens.add("another", Scope.READ) != secret
+
+
+def test_names_of_tokens_are_unique_and_plain(tokens: Tokens) -> None:
+    tokens.add("pipeline", Scope.WRITE)
+    for name in ("pipeline", "", "a b", "x" * 65, "a\nb"):
+        with pytest.raises(InvalidRequestError):
+            tokens.add(name, Scope.READ)
+    with pytest.raises(InvalidRequestError):
+        tokens.remove("nobody")
+    assert [token.name for token in tokens.all()] == ["pipeline"]
+
+
+def test_no_secret_gets_into_logs_metrics_or_errors(
+    table: WireTable, http: TestClient, tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tokens.add("pipeline", Scope.WRITE)
+    seen: list[str] = []
+    with caplog.at_level(logging.DEBUG, logger="refimpl"):
+        for sent in (secret, "dco_wrong-secret"):
+            http.headers.update(bearer(sent))
+            answers = (http.get(table.url), http.get("/nothing"), table.send({"updates": []}))
+            seen += [answer.text + str(answer.headers) for answer in answers]
+        http.headers.update(bearer(secret))
+        seen.append(http.get("/metrics").text)
+    told = "".join((*seen, caplog.text))
+    assert "pipeline" in caplog.text
+    assert secret not in told
+    assert "dco_wrong-secret" not in told
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True),
+        ("0.0.0.0", False), ("::", False), ("192.168.1.5", False), ("example.org", False), ("", False),
+    ],
+)  # fmt: skip
+def test_which_addresses_only_this_machine_reaches(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_other_addresses_need_a_token_before_anything_listens(directory: Path) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        serve(Serving(warehouse=directory, host="0.0.0.0"))
+    assert "commit-owner token add" in str(caught.value)
+
+
+# The commands
+
+
+def test_tokens_are_made_listed_and_removed_by_commands(directory: Path, warehouse: refimpl.Warehouse) -> None:
+    def call(*words: str) -> tuple[int, str]:
+        result = CliRunner().invoke(application, ["token", *words, "-w", str(directory)], prog_name="commit-owner")
+        return result.exit_code, result.stdout
+
+    code, secret = call("add", "pipeline", "--scope", "write")
+    assert (code, secret[:4]) == (0, "dco_")
+    code, told = call("add", "dashboard", "--json")
+    assert (code, json.loads(told)["scope"]) == (0, "read")
+    code, told = call("list", "--json")
+    assert [(token["name"], token["scope"]) for token in json.loads(told)] == [
+        ("pipeline", "write"),
+        ("dashboard", "read"),
+    ]
+    assert secret.strip() not in told
+    assert call("remove", "pipeline")[0] == 0
+    assert "pipeline" not in call("list")[1]
+    assert call("remove", "pipeline")[0] == 2
+    assert call("add", "x", "--scope", "all")[0] == 2

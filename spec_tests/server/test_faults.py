@@ -1,0 +1,229 @@
+"""Failing disks, killed servers, two servers on one directory: nothing acknowledged is lost, nothing lands twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+import refimpl
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.server.application import Server
+from refimpl.server.delta_api import DeltaApi
+from refimpl.server.names import Names
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import UNAVAILABLE, VERSION_CONFLICT, WireTable, refusal
+from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full, read_only
+
+# The disk
+
+
+@pytest.mark.parametrize("error", [read_only, disk_is_full], ids=lambda error: error.__name__)
+def test_a_warehouse_that_cannot_be_written_still_answers_readers(
+    serve: Serve, error: Any, warehouse: refimpl.Warehouse
+) -> None:
+    table = WireTable(serve()).create()
+    table.land(1)
+    before = table.state()
+    faults = Faults(fail_from=10**9, error=error)
+    failing = serve(environment=faults.environment())
+    failing.get(table.url)  # opens the thread's connection
+    faults._fail_from = len(faults.seen) + 1
+    staged = table.write_staged(2)
+    table.http = failing
+    for _ in range(3):
+        assert refusal(table.propose(staged)) == UNAVAILABLE
+    assert refusal(failing.post(f"{table.base}/staging-tables", json={"name": "more"})) == UNAVAILABLE
+    faults._fail_from = 10**9
+    assert table.state() == before
+    assert table.propose(staged).status_code == 200
+
+
+def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: Serve) -> None:
+    """Whatever the disk refuses, and whether or not the commit landed then, the identical request ends well."""
+    statuses: set[int] = set()
+    for number in range(1, 8):
+        faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+        table = WireTable(serve(environment=faults.environment()), f"t{number}").create()
+        staged = table.write_staged(1)
+        faults._fail_from = len(faults.seen) + number
+        first = table.propose(staged)
+        statuses.add(first.status_code)
+        faults._fail_from = 10**9
+        assert table.propose(staged).status_code == 200
+        assert table.state()[0] == 1
+        assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
+    assert {200, 503} <= statuses
+
+
+def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory: Path) -> None:
+    table = WireTable(serve()).create()
+    staged = table.land(1)
+    moved = directory.rename(directory.with_name("moved"))
+    assert table.propose(table.staged_nowhere(2)).status_code in (500, 503)
+    with ExitStack() as stack:
+        warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment()))
+        api = DeltaApi(warehouse.owner, Names("unity"), MaintenancePolicy())
+        told = api.load("unity", "default", "orders")
+    assert told["latest-table-version"] == 1
+    assert told["metadata"]["location"] == (moved / table.location.name).as_uri()
+    assert told["commits"][0]["file-name"] == staged.name
+    moved.rename(directory)
+    assert table.state()[0] == 1
+
+
+# Several servers
+
+
+def test_two_servers_on_one_directory_give_each_version_to_one_client(serve: Serve) -> None:
+    """Four clients on two servers race for ten versions; who loses loads the table and tries the next one."""
+    servers = [serve(), serve()]
+    first = WireTable(servers[0]).create()
+    landed: list[tuple[int, str]] = []
+    wrong: list[object] = []
+
+    def client(number: int) -> None:
+        mine = WireTable(servers[number % 2])
+        mine.table_id, mine.location = first.table_id, first.location
+        while True:
+            version = mine.state()[0] + 1
+            if version > 10:
+                return
+            staged = mine.write_staged(version)
+            answer = mine.propose(staged)
+            if answer.status_code == 200:
+                landed.append((version, staged.name))
+            elif refusal(answer) != VERSION_CONFLICT:
+                wrong.append(answer.text)
+                return
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+    assert sorted(version for version, _ in landed) == list(range(1, 11))
+    told = first.load()["commits"]
+    assert [(c["version"], c["file-name"]) for c in reversed(told)] == sorted(landed)
+
+
+def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> None:
+    one, other = serve(), serve()
+    table = WireTable(one).create()
+    staged = table.land(1)
+    table.http = other
+    assert table.propose(staged).status_code == 200, "a replay to another server"
+    assert other.delete(table.url).status_code == 204
+    assert one.get(table.url).status_code == 404
+
+
+def test_a_server_that_closes_finishes_what_it_carries_out(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve
+) -> None:
+    table = WireTable(serve()).create()
+    staged = table.write_staged(1)
+    server: Server = table.http.app_state["server"]
+    entered, leave = threading.Event(), threading.Event()
+    original = server._owner.commit_on
+
+    def slow(*words: Any) -> Any:
+        entered.set()
+        assert leave.wait(20)
+        return original(*words)
+
+    monkeypatch.setattr(server._owner, "commit_on", slow)
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
+    asking.start()
+    assert entered.wait(20)
+    closing = threading.Thread(target=server.close)
+    closing.start()
+    leave.set()
+    closing.join(20)
+    with refimpl.open(directory) as warehouse:
+        assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
+    asking.join(20)
+
+
+# Real processes
+
+
+@contextmanager
+def process(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            yield started, json.loads(started.stdout.readline())["url"]
+        finally:
+            started.kill()
+
+
+def serving(directory: Path) -> tuple[str, ...]:
+    command = "from refimpl.cli import main; main()"
+    return ("-c", command, "serve", "-w", str(directory), "--port", "0", "--log-level", "error")
+
+
+@pytest.mark.processes
+def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: Path) -> None:
+    """The client saw no answer; its identical retry, to the next server, is answered with success."""
+    directory = tmp_path / "warehouse"
+    with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
+        with httpx2.Client(base_url=url, timeout=30) as client:
+            table = WireTable(client).create()
+            table.land(1)
+            staged = table.write_staged(2)
+            with pytest.raises(httpx2.TransportError):
+                table.propose(staged)
+        assert started.wait(30) == -signal.SIGKILL
+    with process(*serving(directory)) as (started, url), httpx2.Client(base_url=url, timeout=30) as client:
+        table.http = client
+        assert table.state()[0] == 2
+        assert table.propose(staged).status_code == 200
+        assert refusal(table.propose(table.write_staged(2))) == VERSION_CONFLICT
+        table.land(3)
+
+
+@pytest.mark.processes
+def test_half_open_connections_are_ended_and_do_not_hold_a_server_that_shall_stop(tmp_path: Path) -> None:
+    directory = tmp_path / "warehouse"
+    program = (
+        "import sys; from pathlib import Path; from refimpl.server.serving import Serving, serve; "
+        "serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=0.3, log_level='error'))"
+    )
+    with process("-c", program, str(directory)) as (started, url), httpx2.Client(base_url=url, timeout=30) as client:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with ExitStack() as stack:
+            silent, half, second = (stack.enter_context(socket.create_connection(address, 30)) for _ in range(3))
+            half.sendall(b"POST /health HTTP/1.1\r\nContent-Le")
+            second.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert second.recv(4096).startswith(b"HTTP/1.1 200")
+            second.sendall(b"GET /hea")
+            table = WireTable(client).create()
+            table.land(1)
+            assert silent.recv(1) == b""
+            assert half.recv(1) == b""
+            drained(second)
+            table.land(2)
+            waiting = stack.enter_context(socket.create_connection(address, 30))
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(30) == 0
+            assert waiting.recv(1) == b""
+    with refimpl.open(directory) as warehouse:
+        assert warehouse.table("orders").snapshot().version == 2
+
+
+def drained(connection: socket.socket) -> None:
+    """Read until the other side closes; `TimeoutError` if it does not."""
+    while connection.recv(4096):
+        pass

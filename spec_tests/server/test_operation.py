@@ -1,0 +1,182 @@
+"""Health, metrics, logs, limits, the description, and what a stop leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, seed, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.server.application import Limits
+from refimpl.server.serving import _Lines
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
+
+
+def test_health_is_that_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    assert http.get("/health").json() == {"status": "ok"}
+    ledger = warehouse.owner.ledger.path
+    away = ledger.rename(ledger.with_name("away"))
+    assert http.get("/health").status_code == 500
+    away.rename(ledger)
+    assert http.get("/health").json() == {"status": "ok"}
+
+
+def sample(http: TestClient, name: str) -> float:
+    found = [line for line in http.get("/metrics").text.splitlines() if line.startswith(name)]
+    assert len(found) == 1, (name, found)
+    return float(found[0].rpartition(" ")[2])
+
+
+def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None:
+    http = serve(backlog_limit=2)
+    table = WireTable(http).create()
+    table.land(1)
+    assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
+    table.land(2)
+    assert refusal(table.propose(table.write_staged(3))) == EXHAUSTED
+    assert sample(http, "commit_owner_commits_total") == 2
+    assert sample(http, "commit_owner_conflicts_total") == 1
+    assert sample(http, 'commit_owner_unpublished_commits{table="orders"}') == 2
+    assert sample(http, 'commit_owner_request_seconds_count{call="update"}') == 4
+    assert sample(http, 'commit_owner_requests_total{call="update",status="429"}') == 1
+    assert sample(http, "commit_owner_tables") == 1
+
+
+def test_each_request_is_one_line_of_json(table: WireTable, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="refimpl.server"):
+        table.land(1)
+        table.propose(table.write_staged(7))
+    told = [json.loads(_Lines().format(record)) for record in caplog.records]
+    assert [(line["call"], line["status"], line["on"], line["version"]) for line in told] == [
+        ("update", 200, "unity.default.orders", 1),
+        ("update", 400, "unity.default.orders", 7),
+    ]
+    assert told[1]["error"] == "InvalidParameterValueException"
+    assert all(line["ms"] >= 0 and line["level"] == "info" for line in told)
+
+
+def test_a_defect_is_told_in_the_log_and_not_to_the_client(
+    table: WireTable, http: TestClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the commit landed is not known then: 500 of the type that says so, and the same request settles it."""
+    staged = table.write_staged(1)
+    with monkeypatch.context() as patched:
+        patched.setattr("refimpl.server.answers.table", lambda *_: 1 / 0)
+        answer = table.propose(staged)
+    assert refusal(answer) == (500, "CommitStateUnknownException")
+    assert "division" not in answer.text
+    assert "ZeroDivisionError" in _Lines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
+    assert table.propose(staged).status_code == 200
+
+
+# Limits
+
+
+def test_more_requests_at_once_than_allowed_are_told_to_come_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = serve(limits=Limits(requests=1))
+    table = WireTable(http).create()
+    entered, leave = threading.Event(), threading.Event()
+    original = table.http.app_state["server"]._delta.describe
+
+    def slow(*words: str) -> Any:
+        entered.set()
+        assert leave.wait(20)
+        return original(*words)
+
+    staged = table.write_staged(1)
+    answers: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(table.http.app_state["server"]._delta, "describe", slow)
+        first = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
+        first.start()
+        assert entered.wait(20)
+        refused = http.get("/health")
+        leave.set()
+        first.join(20)
+    assert refusal(refused) == (503, "TooManyRequestsException")
+    assert refused.headers["retry-after"] == "1"
+    assert answers == [200]
+
+
+async def slowly(application: Any, path: str, wait: float) -> list[dict[str, Any]]:
+    """What the application sends to a client whose body never ends."""
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if not sent and not waited:
+            waited.append(True)
+            return {"type": "http.request", "body": b"{", "more_body": True}
+        await asyncio.sleep(wait)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    waited: list[bool] = []
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
+        "http_version": "1.1", "scheme": "http", "server": ("test", 80), "client": ("test", 1), "root_path": "",
+    }  # fmt: skip
+    await application(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize(("wait", "status"), [(60.0, 408), (0.0, 400)], ids=["slow", "cut-short"])
+def test_a_body_that_does_not_arrive_ends_the_request(serve: Serve, wait: float, status: int) -> None:
+    table = WireTable(serve(limits=Limits(body_seconds=0.05))).create()
+    sent = asyncio.run(slowly(table.http.app, table.url, wait))
+    assert sent[0]["status"] == status
+    assert json.loads(sent[1]["body"])["error"]["code"] == status
+    table.land(1)
+
+
+# The description
+
+
+def test_the_description_lists_every_call_with_its_shapes(http: TestClient) -> None:
+    told = http.get("/openapi.json").json()
+    update = told["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
+    assert set(update) == {"get", "post", "delete", "head"}
+    body = update["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert {"updates", "requirements"} <= set(told["components"]["schemas"][body]["properties"])
+
+
+CASES = 4
+"""For each call."""
+
+
+def test_generated_requests_are_answered_as_described(table: WireTable, http: TestClient) -> None:
+    """No status that is not described, no shape that is not, never a 500; and the table survives."""
+    schema = schemathesis.openapi.from_asgi("/openapi.json", http.app)
+    http_calls = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        if operation.method.upper() == "DELETE":
+            continue  # would drop the table, now and then
+
+        @seed(20261121)
+        @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        def each(case: Any) -> None:
+            nonlocal http_calls
+            for name, value in (("catalog", "unity"), ("schema", "default"), ("table", "orders")):
+                if name in case.path_parameters and http_calls % 2:
+                    case.path_parameters[name] = value
+            http_calls += 1
+            checks = [not_a_server_error, status_code_conformance, response_schema_conformance]
+            case.call_and_validate(checks=checks)
+
+        given(case=operation.as_strategy())(each)()
+    assert http_calls >= CASES * 8
+    table.land(1)
