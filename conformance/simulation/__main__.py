@@ -4,6 +4,7 @@
     python -m conformance.simulation crash [SCOPE...] [--mode MODE] [--json]
     python -m conformance.simulation explore [SCOPE...] [--budget SECONDS] [--seed N] [--json]
     python -m conformance.simulation replay FILE
+    python -m conformance.simulation teeth [ID...] [--json]
 
 The exit code is 0 if nothing was violated, 1 for a violation, 2 for a wrong call, 3 if a space was not finished.
 """
@@ -14,7 +15,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from conformance.simulation import crash_command, explore_command, power_command
+from conformance.simulation import crash_command, explore_command, power_command, teeth_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     power_command.add(commands)
     crash_command.add(commands)
     explore_command.add(commands)
+    teeth_command.add(commands)
     options = parser.parse_args(arguments)
     code: int = options.run(options)
     return code

@@ -29,7 +29,7 @@ from conformance.interface.answers import name_of
 from conformance.simulation.crash_company import Company, company, expected
 from conformance.simulation.crash_run import TRANSACTIONS, Moments, OneRun, Processes, State, nothing
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
-from conformance.simulation.power_checks import Examination, moment
+from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Recorder, in_order_of_answers, recorded
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.storage import Disk
@@ -87,9 +87,11 @@ class Result:
 
 
 def explore(host: Processes, scope: Scope, modes: Sequence[Mode] = tuple(Mode)) -> Result:
-    """Interrupt an operation at each of its effects. Ends with the first violation."""
+    """Interrupt an operation at each of its effects; first of all, start again after it. Ends with the first
+    violation."""
     exploration = _Exploration(host, scope)
     try:
+        exploration.uninterrupted()
         for mode in modes:
             exploration.explore(mode)
     except _Found as found:
@@ -147,6 +149,11 @@ class _Exploration:
         name = f"/{version:020}.json"
         found = [bytes(disk.numbered(number).content) for path, number in disk.walk() if path.endswith(name)]
         return found[0].decode() if found else ""
+
+    def uninterrupted(self) -> None:
+        """The operation ends, and the process after it."""
+        _, ends = self._run()
+        self._judge(ends[-1], Mode.AFTER, len(self._effects), self._effects[-1][0])
 
     def explore(self, mode: Mode) -> None:
         for number, (effect, inside) in enumerate(self._effects, 1):
@@ -242,6 +249,8 @@ class _Exploration:
             return
         self._seen.add(seen)
         wrong = self._examine(disk, facts, told, may_halt=mode is Mode.ANSWER_LOST)
+        if mode is Mode.DELAYED and wrong is None:
+            wrong = _unanswered(facts)
         if wrong is not None:
             raise _Found(
                 Violation(
@@ -255,6 +264,14 @@ class _Exploration:
                     facts=tuple(_in_words(facts)),
                 )
             )
+
+
+def _unanswered(facts: Sequence[Asked]) -> Wrong | None:
+    """With a disk that works there is no reason for it."""
+    for each in in_order_of_answers(facts):
+        if isinstance(each.answer, m.Unknown):
+            return Wrong(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")
+    return None
 
 
 def _in_words(facts: Sequence[Asked]) -> Iterator[str]:

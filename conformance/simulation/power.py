@@ -13,7 +13,7 @@ budget goes, is started from, and everything is asked that a client would ask. W
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
@@ -22,7 +22,7 @@ from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.power_states import PowerCut, identity
-from conformance.simulation.storage import Disk
+from conformance.simulation.storage import Disk, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class Violation:
     at: int
     effect: str
     facts: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+    """What the power took, of which nothing can be given back without hiding the problem."""
 
 
 @dataclass(slots=True)
@@ -131,7 +133,13 @@ class _Exploration:
                 self._seen.add(state)
                 wrong = self._examine(tree, cut.facts, told, may_halt=may_halt)
                 if wrong is not None:
-                    raise _Found(_violation(self._scope, wrong, cut, after))
+
+                    def shows(smaller: Tree, wanted: str = wrong.requirement) -> bool:
+                        found = self._examine(smaller, cut.facts, told, may_halt=may_halt)
+                        return found is not None and found.requirement == wanted
+
+                    _, lost = power.least_lost(tree, shows)
+                    raise _Found(replace(_violation(self._scope, wrong, cut, after), lost=lost))
 
     def recover(self, cut: Cut, budget: Budget) -> None:
         """The process dies, or the power goes, and goes again while the subject recovers."""

@@ -99,6 +99,7 @@ class Examination:
         disk that never lost it. `told`: the `moment` of the facts. `may_halt`: the disk had failed before, and the
         subject may wait for somebody who looks after it: then it commits nothing more, and keeps everything."""
         self._may_halt = may_halt
+        state: object = None
         try:
             disk = _standing(left)
             seen = self._visible(disk)
@@ -114,6 +115,7 @@ class Examination:
                 disk = _standing(left)
                 self._examine(disk, self._start(disk), facts, seen, resend_first=True)
         except Wrong as wrong:
+            self._judged.discard(state)  # who asks again hears it again
             return wrong
         finally:
             self._host.stop()
@@ -278,7 +280,8 @@ class Examination:
             problem = f"after a second cut the outcome of {own} is {told}; it was {expected}"
             require(told == expected, problem, TOMBSTONE if landed is None else OUTCOME)
         alive = isinstance(ask(m.LoadTable(name=TABLE)), m.Table)
-        require(alive == found.alive, "after a second cut the table has its name again, or lost it")
+        problem = "after a second cut the table has its name again, or lost it"
+        require(alive == found.alive, problem, "PROFILE-DISCOVERY-01")
         require(_log(ask, found.table) == found.log, "after a second cut the log is another one")
 
 
@@ -374,7 +377,8 @@ def _agrees(request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, 
     else:
         return
     outcome = "not landed" if outcomes[own] is None else f"version {outcomes[own]}"
-    require(outcomes[own] == expected, f"{own} was answered by {answer} {when}, and its outcome is {outcome}")
+    rule = TOMBSTONE if isinstance(answer, m.NotLanded) else OUTCOME if isinstance(answer, m.Landed) else DURABLE
+    require(outcomes[own] == expected, f"{own} was answered by {answer} {when}, and its outcome is {outcome}", rule)
 
 
 def _listed(ask: Ask, table: str) -> tuple[m.CommitEntry, ...]:

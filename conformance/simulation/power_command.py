@@ -76,6 +76,8 @@ def _tell_violation(violation: Violation) -> None:
     show(f"  the power went {violation.effect}, effect {violation.at} of the script; what had been asked:")
     for fact in violation.facts:
         show(f"    {fact}")
+    for lost in violation.lost:
+        show(f"  it took {lost}")
 
 
 def _as_json(result: Result) -> Any:

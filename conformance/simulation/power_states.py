@@ -67,6 +67,43 @@ class PowerCut:
             contents = dict(zip(unsynced, chosen, strict=True))
             yield Tree(directories, {number: self._content(number, contents.get(number, ())) for number in files})
 
+    def least_lost(self, tree: Tree, shows: Callable[[Tree], bool]) -> tuple[Tree, tuple[str, ...]]:
+        """From a disk that shows something: one that still does, and lost no more than it must for that. Giving back
+        any one of the things that it lost, which are named, would hide it."""
+        whole = frozenset(range(len(self._snapshot.renamings)))
+        kept = next(each for each in self._names if self._standing(each)[0] == tree.directories)
+        files = {number: content for number, content in tree.files.items() if content != self._whole(number)}
+
+        def standing(names: frozenset[int], lost: dict[Number, bytes]) -> Tree:
+            directories, reached = self._standing(names)
+            return Tree(directories, {number: lost.get(number, self._whole(number)) for number in reached})
+
+        again = True
+        while again:
+            again = False
+            for number in sorted(files):
+                fewer = {each: content for each, content in files.items() if each != number}
+                if shows(standing(kept, fewer)):
+                    files, again = fewer, True
+            for at in sorted(whole - kept):
+                more = kept | frozenset(settled(self._snapshot.renamings, {at}))
+                if more in self._names and shows(standing(more, files)):
+                    kept, again = more, True
+        names = [f"the name {name}" for at in sorted(whole - kept) for _, name, _ in self._snapshot.renamings[at].names]
+        return standing(kept, files), (*names, *(self._lost_of(number, each) for number, each in sorted(files.items())))
+
+    def _whole(self, number: Number) -> bytes:
+        durable, changes = self._snapshot.files[number]
+        return applied(durable, changes)
+
+    def _lost_of(self, number: Number, left: bytes) -> str:
+        entries = (each.items() for each in self._snapshot.directories.values())
+        names = [name for each in entries for name, found in each if found == number]
+        names += [name for each in self._snapshot.renamings for _, name, found in each.names if found == number]
+        whole = self._whole(number)
+        right = sum(mine == yours for mine, yours in zip(left, whole, strict=False))
+        return f"content of {names[0] if names else number}: {right} of {len(whole)} bytes are right"
+
     def _drawn(self, kept: frozenset[int], at: int, random: Random) -> Tree:
         directories, files = self._standing(kept)
         return Tree(

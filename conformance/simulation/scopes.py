@@ -13,14 +13,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from conformance.checkers.check import check_events
 from conformance.history import events
 from conformance.history.reading import read_events
 from conformance.interface import messages as m
 from conformance.scenario import proposals
-from conformance.scenario.recording import Recording, witnesses
+from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.scenario.rules import REQUIREMENTS
 from conformance.scenario.words import in_words
 from conformance.simulation.effects import Hook
@@ -247,7 +250,8 @@ class ScopeRun:
         self.scheduler.returned()
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
-            absent = [each for each in range(self._start.before, self._start.versions) if file_of(each) not in names]
+            last = self._start.versions + len(self._answers)
+            absent = [each for each in range(self._start.before, last) if file_of(each) not in names]
             self._recording.look(TABLE, times[0], answer.files, absent)
         return answer
 
@@ -261,7 +265,7 @@ class ScopeRun:
             problems += [f"PROFILE-CORE-03: {client} heard {each}" for each in answers if isinstance(each, m.Unknown)]
         problems += [f"PROFILE-CLIENT-01: {each}" for each in self._unread]
         if deadlock is None:
-            self._final_log()
+            problems += self._final_log()
             problems += _judged(self._recording.text)
         return Outcome(
             answers=tuple((client, tuple(answers)) for client, answers in sorted(self._answers.items())),
@@ -269,7 +273,8 @@ class ScopeRun:
             violations=tuple(problems),
         )
 
-    def _final_log(self) -> None:
+    def _final_log(self) -> list[str]:
+        """Written to the history; and what is wrong with its times."""
         client, subject = next(iter(self._subjects.items()))
         table = self._table()
         listed = subject.ask(client, m.GetCommits(table=table))
@@ -284,6 +289,7 @@ class ScopeRun:
         )
         self._recording.final_log(log)
         self._recording.complete()
+        return _times_out_of_order(final_contents(found, commits))
 
     def _table(self) -> str:
         """What the table is called at the end: that of whoever created it, or changed its owner."""
@@ -296,6 +302,26 @@ class ScopeRun:
     def close(self) -> None:
         self.scheduler.close()
         self._host.stop()
+
+
+def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> list[str]:
+    """in-commit timestamps: each greater than that of the commit before."""
+    times = [(version, _time_of(content or "")) for version, (_, content) in sorted(log.items())]
+    return [
+        f"ICT-08: version {version} has the time {time}, and the one before it {before}"
+        for (_, before), (version, time) in pairwise(times)
+        if before is not None and time is not None and time <= before
+    ]
+
+
+@lru_cache(maxsize=1024)
+def _time_of(content: str) -> int | None:
+    """The in-commit timestamp, ms since the epoch; None where there is none."""
+    try:
+        found = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
 
 
 def _meant(plant: m.Plant) -> m.Commit:

@@ -114,6 +114,20 @@ def _two_take_overs(start: Start) -> Asks:
     return {"alice": (_taking_over(start, 11, TABLE),), "bob": (_taking_over(start, 12, f"{TABLE}_again"),)}
 
 
+def _backfiller_and_client(start: Start) -> Asks:
+    return {
+        "backfiller": (m.BackfillToVersion(table=start.table, version=1),),
+        "reader": (m.Snapshot(table=start.table),),
+    }
+
+
+def _two_transactions(start: Start) -> Asks:
+    def appending(number: int) -> m.Transact:
+        return m.Transact(table=start.table, marker=attempt(number), adds=(m.DataFile(path=f"{number}.parquet"),))
+
+    return {"alice": (appending(11),), "bob": (appending(12),)}
+
+
 def _cleanup_and_reader(start: Start) -> Asks:
     return {
         "cleaner": (m.Cleanup(table=start.table, older_than=timestamp(2)),),
@@ -138,6 +152,8 @@ _SCOPES: Final[tuple[tuple[str, str, Requests, Place, int], ...]] = (
     ("hand-back", "a writer, and the table is handed back", _writer_and_hand_back, Place.TABLE, 1),
     ("take-over", "a filesystem writer, and the table is taken over", _filesystem_writer_and_take_over,
      Place.FILESYSTEM, 0),
+    ("reader", "a backfiller, and a client that reads the table", _backfiller_and_client, Place.TABLE, 1),
+    ("transactions", "two clients that append what they can wherever they can", _two_transactions, Place.TABLE, 0),
     ("two-take-overs", "two take-overs of one table", _two_take_overs, Place.FILESYSTEM, 0),
 )  # fmt: skip
 

@@ -190,6 +190,12 @@ class SimulatedReference:
         owner = InProcess(SimulatedOwner(disk, dataclasses.replace(effects, connect=remembered)))
         return lambda request: owner.ask("client", request)
 
+    @property
+    def disk(self) -> Disk:
+        """Of the last start."""
+        assert self._disk is not None
+        return self._disk
+
     def state(self) -> object:
         """The ledger as SQLite reads it, and every other file. What is left in the write-ahead log of transactions that
         never were does not count."""

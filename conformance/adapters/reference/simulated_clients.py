@@ -146,6 +146,9 @@ class _Simulated(ReferenceOwner):
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         return self._as_client().snapshot(client, request)
 
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        return self._as_client().transact(client, request)
+
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         return self._as_client().checkpoint(client, request)
 

@@ -136,5 +136,8 @@ class _Transactions:
             return Kind.QUERY
         return None
 
+    def set_busy_timeout(self, _milliseconds: int) -> None:
+        """Nobody gets on while somebody waits: what is taken stays taken."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.database, name)

@@ -38,6 +38,8 @@ class ScheduleVariant:
     """Of what is between the owner and its effects."""
     patch: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
     """Of the owner, while its clients run."""
+    needs_clocks: bool = False
+    """Whether clients whose clocks are an hour apart find it even where nobody interrupts anybody."""
 
     def host(self) -> SimulatedClients:
         return SimulatedClients(self.change, self.patch)

@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 from conformance.adapters.reference.dying import STAGING_FOLDERS
 from conformance.adapters.reference.simulated import SimulatedReference
 from conformance.simulation.files import SimulatedFiles
-from conformance.simulation.storage import Number
+from conformance.simulation.storage import Disk, Number
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner.local import OWNER_FOLDER
 
@@ -32,20 +33,28 @@ class _WithoutFileSync(SimulatedFiles):
 
 
 class _StagedFileNotSynced(_WithoutFileSync):
+    """A staged file is not synced before it is proposed."""
+
     folders = STAGING_FOLDERS
 
 
 class _PublishedFileNotSynced(_WithoutFileSync):
+    """A published file is not synced before it gets its name."""
+
     folders = frozenset({LOG_FOLDER})
 
 
 class _StagedNameNotSynced(SimulatedFiles):
+    """The name of a staged file is not synced before it is proposed."""
+
     def fsync_directory(self, path: Path) -> None:
         if path.name not in STAGING_FOLDERS:
             super().fsync_directory(path)
 
 
 class _PublishedNameNotSynced(SimulatedFiles):
+    """The name of a published file is not synced before it is reported."""
+
     def fsync_directory(self, path: Path) -> None:
         if path.name != LOG_FOLDER:
             super().fsync_directory(path)
@@ -155,11 +164,57 @@ class _LazyLedger:
         return getattr(self._database, name)
 
 
+class _LogFolderNotSynced(SimulatedFiles):
+    """The name of a new table's log folder was never synced."""
+
+    def fsync_directory(self, path: Path) -> None:
+        if LOG_FOLDER not in self.disk.names(path) or path.name == LOG_FOLDER:
+            super().fsync_directory(path)
+
+
+class _UnsyncedCommits:
+    """A connection that does not wait for the disk where its transaction does one thing."""
+
+    def __init__(self, database: Any, statement: str, disk: Callable[[], Disk]) -> None:
+        self._database = database
+        self._statement = statement
+        self._disk = disk
+        self._does = False
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        self._does = self._does or statement.lstrip().startswith(self._statement)
+        if statement != "COMMIT" or not self._does:
+            return self._database.execute(statement, *values)
+        self._does = False
+        with mock.patch.object(self._disk(), "sync", lambda _number: None):
+            return self._database.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+class _FoldsUnsynced:
+    """A connection that moves its write-ahead log into the database, and does not wait for the disk before it goes on
+    with that log from its beginning."""
+
+    def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
+        self._database = database
+        self._disk = disk
+
+    def wal_checkpoint(self, *values: Any, **more: Any) -> Any:
+        with mock.patch.object(self._disk(), "sync", lambda _number: None):
+            return self._database.wal_checkpoint(*values, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerVariant:
     """A bad owner. `scope` is the beginning of the name of one that finds it."""
 
     name: str
+    title: str
     requirement: str
     scope: str
     start: Callable[[], SimulatedReference]
@@ -174,6 +229,7 @@ def _files(
 ) -> PowerVariant:
     return PowerVariant(
         name=name,
+        title=" ".join((files.__doc__ or "").split()),
         requirement=requirement,
         scope=scope,
         start=lambda: SimulatedReference(make_files=files),
@@ -184,10 +240,35 @@ def _files(
 def _lazy(level: str, scope: str) -> PowerVariant:
     return PowerVariant(
         name=f"ledger-synchronous-{level.lower()}",
+        title=f"The ledger is written with synchronous={level}.",
         requirement="PROFILE-OUTCOME-02",
         scope=scope,
         start=lambda: SimulatedReference(change_database=lambda database: _LazyLedger(database, level)),
     )
+
+
+def _unsynced(name: str, statement: str, scope: str, requirement: str) -> PowerVariant:
+    def start() -> SimulatedReference:
+        host: list[SimulatedReference] = []
+        host.append(
+            SimulatedReference(
+                change_database=lambda database: _UnsyncedCommits(database, statement, lambda: host[0].disk)
+            )
+        )
+        return host[0]
+
+    title = f"The transaction of `{statement}` does not wait for the disk."
+    return PowerVariant(name=name, title=title, requirement=requirement, scope=scope, start=start)
+
+
+def _folding() -> SimulatedReference:
+    host: list[SimulatedReference] = []
+    host.append(
+        SimulatedReference(
+            folding=True, change_database=lambda database: _FoldsUnsynced(database, lambda: host[0].disk)
+        )
+    )
+    return host[0]
 
 
 VARIANTS: Final = (
@@ -207,4 +288,21 @@ VARIANTS: Final = (
     _files("name-in-doubt-kept", "backfill/catalogManaged/inline", _InDoubtKept, "CM-PUBLISH-06", failing_syncs=True),
     _lazy("NORMAL", "commit/catalogManaged/inline"),
     _lazy("OFF", "commit/catalogManaged/staged"),
+    _files("log-folder-not-synced", "create/managedCommit/staged", _LogFolderNotSynced),
+    _unsynced("promise-not-synced", "INSERT INTO promises", "commit/managedCommit/direct", "PROFILE-OUTCOME-01"),
+    _unsynced(
+        "tombstone-not-synced",
+        "INSERT OR IGNORE INTO tombstones",
+        "resolve/catalogManaged/staged",
+        "PROFILE-OUTCOME-02",
+    ),
+    _unsynced("ratified-not-synced", "INSERT INTO commits", "commit/managedCommit/staged", "PROFILE-DURABLE-01"),
+    _unsynced("drop-not-synced", "UPDATE tables SET state", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01"),
+    PowerVariant(
+        name="folded-without-sync",
+        title="The write-ahead log is moved into the database, and written anew before that is synced.",
+        requirement="PROFILE-OUTCOME-01",
+        scope="fold/catalogManaged/inline",
+        start=_folding,
+    ),
 )

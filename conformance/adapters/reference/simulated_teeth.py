@@ -1,0 +1,75 @@
+"""Every known-bad variant of the reference that needs the simulator to be found, in one catalogue."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from conformance.adapters.reference import simulated_variants
+from conformance.adapters.reference.simulated import SimulatedReference
+from conformance.adapters.reference.simulated_crashes import CRASH_VARIANTS, CrashVariant
+from conformance.adapters.reference.simulated_more_schedules import MORE_VARIANTS
+from conformance.adapters.reference.simulated_schedules import VARIANTS, ScheduleVariant
+from conformance.adapters.reference.simulated_variants import PowerVariant
+from conformance.simulation.power_scopes import Scope as Operation
+from conformance.simulation.power_scopes import scopes as operations
+from conformance.simulation.scopes_catalogue import scopes
+from conformance.simulation.teeth import Kill, Tooth, by_crashes, by_power, by_schedules
+
+
+def _operation(name: str) -> Operation:
+    return next(scope for scope in operations(SimulatedReference.storage) if scope.name == name)
+
+
+def _schedule(variant: ScheduleVariant) -> Tooth:
+    def hunt() -> Kill:
+        (scope,) = scopes(lambda each: each.id == variant.scope)
+        with variant.host() as host:
+            return by_schedules(variant.name, host, scope, variant.requirement)
+
+    return Tooth(
+        id=variant.name,
+        title=variant.title,
+        family="schedule",
+        scope=variant.scope,
+        requirement=variant.requirement,
+        hunt=hunt,
+    )
+
+
+def _crash(variant: CrashVariant) -> Tooth:
+    def hunt() -> Kill:
+        with variant.host() as host:
+            return by_crashes(host, _operation(variant.scope))
+
+    return Tooth(
+        id=variant.name,
+        title=variant.title,
+        family="crash",
+        scope=variant.scope,
+        requirement=variant.requirement,
+        hunt=hunt,
+    )
+
+
+def _power(variant: PowerVariant) -> Tooth:
+    def hunt() -> Kill:
+        with variant.start() as host:
+            scope = _operation(variant.scope)
+            return by_power(host, scope, deaths=variant.deaths, failing_syncs=variant.failing_syncs)
+
+    return Tooth(
+        id=variant.name,
+        title=variant.title,
+        family="power",
+        scope=variant.scope,
+        requirement=variant.requirement,
+        hunt=hunt,
+    )
+
+
+SCHEDULES: Final = (*VARIANTS, *MORE_VARIANTS)
+TEETH: Final = (
+    *map(_schedule, SCHEDULES),
+    *map(_crash, CRASH_VARIANTS),
+    *map(_power, simulated_variants.VARIANTS),
+)
