@@ -1,0 +1,177 @@
+"""Durable commits over HTTP against the same commits on the ledger directly.
+
+    python -m spec_tests.benchmarks.server
+
+Each try stages a file of one small commit and proposes it, and the owner publishes every tenth. In process the client
+makes the staged file durable, over HTTP the server does. `one client`: one process on one table. `8 tables`: eight
+processes, a table each. `one table`: eight clients of the server race for every version; who loses asks for the latest
+and stages anew; `starved` compares how many each landed. The figures are commits per second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+import refimpl
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import Conflict, Ratified, StagedProposal
+from refimpl.log_store import LogStore
+from spec_tests.benchmarks import measure
+
+SPAWN = multiprocessing.get_context("spawn")
+DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
+CLIENTS = 8
+EVERY = 10
+START = 4_000_000_000_000
+"""ms; later than any clock, so that a version's time is a number of its own."""
+
+
+def content_of(version: int) -> bytes:
+    info = {"inCommitTimestamp": START + version, "operation": "WRITE", "txnId": str(uuid.uuid4())}
+    add = {"path": f"part-00000-{uuid.uuid4()}.snappy.parquet", "partitionValues": {}, "size": 1234,
+           "modificationTime": START, "dataChange": True, "stats": '{"numRecords":1}'}  # fmt: skip
+    return b"".join(json.dumps(line).encode() + b"\n" for line in ({"commitInfo": info}, {"add": add}))
+
+
+class InProcess:
+    """Proposes to the ledger of the warehouse itself."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._warehouse = refimpl.open(directory, create=False)
+        self._table = self._warehouse.owner.resolve(name)
+        self._log = LogStore(self._table.location, self._warehouse.environment)
+
+    def latest(self) -> int:
+        return self._warehouse.owner.get_commits(self._table.table_id).latest_ratified_version or 0
+
+    def propose(self, version: int) -> bool:
+        attempt = str(uuid.uuid4())
+        name = self._log.stage("_staged_commits", version, attempt, content_of(version))
+        proposal = StagedProposal(attempt=attempt, file_name=name)
+        outcome = self._warehouse.owner.commit(self._table.table_id, version, proposal)
+        assert isinstance(outcome, Ratified | Conflict), outcome
+        return isinstance(outcome, Ratified)
+
+
+class OverHttp:
+    """Proposes to a server, on one connection."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        self._path = f"{DELTA}/{name}"
+        metadata = self._call("GET")[1]["metadata"]
+        self._uuid = metadata["table-uuid"]
+        self._folder = Path(urlsplit(metadata["location"]).path) / "_delta_log" / "_staged_commits"
+
+    def _call(self, method: str, body: Any = None) -> tuple[int, Any]:
+        headers = {"content-type": "application/json"}
+        self._connection.request(method, self._path, None if body is None else json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def latest(self) -> int:
+        latest: int = self._call("GET")[1]["latest-table-version"]
+        return latest
+
+    def propose(self, version: int) -> bool:
+        content = content_of(version)
+        name = f"{version:020d}.{uuid.uuid4()}.json"
+        (self._folder / name).write_bytes(content)
+        commit = {"version": version, "timestamp": START + version, "file-name": name, "file-size": len(content),
+                  "file-modification-timestamp": START}  # fmt: skip
+        body = {
+            "requirements": [{"type": "assert-table-uuid", "uuid": self._uuid}],
+            "updates": [{"action": "add-commit", "commit": commit}],
+        }
+        status, answer = self._call("POST", body)
+        assert status in (200, 409), answer
+        return status == 200
+
+
+def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: float, ready: Any, results: Any) -> None:
+    proposer = kind(place, name)
+    version = proposer.latest() + 1
+    proposer.propose(version)
+    ready.wait()
+    landed = 0
+    end = time.perf_counter() + seconds
+    version = proposer.latest() + 1
+    while time.perf_counter() < end:
+        if proposer.propose(version):
+            landed += 1
+            version += 1
+        else:
+            version = proposer.latest() + 1
+    results.put(landed)
+
+
+def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds: float) -> list[int]:
+    """How many commits each client landed."""
+    ready, results = SPAWN.Barrier(len(names)), SPAWN.Queue()
+    processes = [SPAWN.Process(target=client, args=(kind, place, name, seconds, ready, results)) for name in names]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=seconds + 120) for _ in processes]
+    for process in processes:
+        process.join()
+    return found
+
+
+@contextlib.contextmanager
+def serving(directory: str) -> Iterator[str]:
+    command = [sys.executable, "-c", "from refimpl.cli import main; main()", "serve", "-w", directory, "--port", "0",
+               "--log-level", "error"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+
+
+def main() -> int:
+    options = measure.arguments(__doc__ or "", rounds=3, seconds=4)
+    report = measure.Report("durable add-commit over HTTP")
+    rate: dict[str, list[float]] = {}
+    starved: list[float] = []
+    for number in range(options.rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            names = [f"t{index}" for index in range(CLIENTS)]
+            with refimpl.open(directory) as warehouse:
+                for name in (*names, "shared"):
+                    policy = MaintenancePolicy(backfill_every=EVERY, backlog_limit=10_000)
+                    warehouse.create_table(name, pa.schema([("id", pa.int64())]), policy=policy)
+            with serving(directory) as url:
+                for label, tables in (("one client", names[:1]), ("8 tables", names)):
+                    for kind, place in ((InProcess, directory), (OverHttp, url)):
+                        found = run(kind, place, tables, options.seconds)
+                        rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(found) / options.seconds)
+                found = run(OverHttp, url, ["shared"] * CLIENTS, options.seconds)
+                rate.setdefault("one table, OverHttp", []).append(sum(found) / options.seconds)
+                starved.append(min(found) / max(found))
+        measure.progress(f"round {number + 1}: " + ", ".join(f"{name} {v[-1]:.0f}/s" for name, v in rate.items()))
+    for name, values in rate.items():
+        report.add(name, values, "commits/s", **({"at_least": 100} if name.startswith("one table") else {}))
+    for label, target in (("one client", 0.4), ("8 tables", 0.5)):
+        pairs = zip(rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"], strict=True)
+        report.add(f"{label}, over HTTP / in process", [ours / direct for ours, direct in pairs], "x", at_least=target)
+    report.add("one table, slowest / fastest client", starved, "x", at_least=0.2)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
