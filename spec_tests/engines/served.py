@@ -16,10 +16,23 @@ _COMMAND: Final = "from refimpl.cli import main; main()"
 
 
 @contextmanager
-def served(warehouse: Path) -> Iterator[str]:
-    """The URL of a server of this warehouse, whose catalog is `unity`. Skips the test without the extra `server`."""
+def served(warehouse: Path, *options: str) -> Iterator[str]:
+    """The URL of a server of this warehouse, whose catalog is `unity`; `options`: of `commit-owner serve`. Skips the
+    test without the extra `server`."""
     pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
-    command = [sys.executable, "-c", _COMMAND, "serve", "-w", str(warehouse), "--port", "0", "--log-level", "error"]
+    command = [
+        sys.executable,
+        "-c",
+        _COMMAND,
+        "serve",
+        "-w",
+        str(warehouse),
+        "--port",
+        "0",
+        "--log-level",
+        "error",
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

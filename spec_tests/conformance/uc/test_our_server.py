@@ -1,0 +1,50 @@
+"""Our own server under the kit, as a stranger would test it: by its URL. The whole of it is one command:
+`delta-commit-conformance run 'uc:URL?catalog=unity&schema=default'`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from conformance.adapters.named import open_subject
+from conformance.adapters.smoke import smoke
+from conformance.adapters.subject import Subject
+from conformance.checks.registry import Variant, all_checks
+from conformance.generated.running import run_case
+from conformance.results import Verdict
+from spec_tests.engines.served import served
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
+
+CHECKS = {check.name: check for check in all_checks()}
+SLICE = (
+    "a-commit-that-is-sent-again-at-once-is-ratified",
+    "a-commit-that-is-sent-again-after-its-backfill-is-ratified",
+    "a-creation-that-arrives-again-after-the-drop-makes-no-table",
+    "a-staged-file-is-ratified-as-the-version-of-its-name-only",
+    "a-resolution-tells-the-latest-protocol-and-metadata",
+    "a-dropped-table-is-gone",
+)
+"""Where servers of the Delta API are known to go wrong, and where ours has rules of its own."""
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
+    directory: Path = tmp_path_factory.mktemp("warehouse")
+    refimpl.open(directory).close()
+    with served(directory) as url, open_subject(f"uc:{url}?catalog=unity&schema=default", timeout=60) as subject:
+        yield subject
+
+
+def test_the_first_questions_are_answered(subject: Subject) -> None:
+    report = smoke(subject)
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("check", SLICE)
+def test_a_check_is_passed(subject: Subject, check: str) -> None:
+    result = run_case(CHECKS[check], Variant(dialect="catalogManaged", way="staged"), subject, salt="-1")
+    assert result.verdict is Verdict.PASSED, result

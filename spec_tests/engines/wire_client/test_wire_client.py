@@ -1,0 +1,172 @@
+"""Delta's own client of the Delta API on our server: what it is told, and how it reads refusals."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from conformance.proxy import Fault, FaultProxy, Match
+from spec_tests.engines.jars import needed_classpath
+from spec_tests.engines.served import served
+from spec_tests.engines.wire_client.client import BASE_TIME, Table, WireClient
+
+pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("wire-client")]
+
+COMMIT = Match(method="POST", body="add-commit")
+LIMIT = 3
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("warehouse")
+    refimpl.open(directory).close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def proxy(warehouse: Path) -> Iterator[FaultProxy]:
+    options = ("--backlog-limit", str(LIMIT), "--backfill-every", "never")
+    with served(warehouse, *options) as url, FaultProxy(url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def client(proxy: FaultProxy) -> Iterator[WireClient]:
+    classpath = needed_classpath("all", hadoop=True)
+    from conformance.adapters.jvm.machine import machine
+
+    client = WireClient(machine(classpath), proxy.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def table(client: WireClient, request: pytest.FixtureRequest) -> Table:
+    return client.create(request.node.name[:90])
+
+
+def refusal(table: Table, version: int, staged: Path | None = None, **more: int) -> tuple[str, Any]:
+    """The exception's class, and the exception."""
+    from py4j.protocol import Py4JJavaError
+
+    with pytest.raises(Py4JJavaError) as raised:
+        table.client.commit(table, version, staged or table.stage(version), **more)
+    exception = raised.value.java_exception
+    return exception.getClass().getSimpleName(), exception
+
+
+def test_a_table_is_created_and_found_again(client: WireClient, table: Table, warehouse: Path) -> None:
+    info = client.load(table.name)
+    assert info.getTableId().toString() == table.id
+    assert info.getLocation() == table.location
+    assert info.getMetadata().getConfiguration()["delta.enableInCommitTimestamps"] == "true"
+    assert table.commits() == ([], 0)
+    with refimpl.open(warehouse) as opened:
+        snapshot = opened.table(table.name).snapshot()
+    assert (snapshot.version, snapshot.in_commit_timestamp) == (0, BASE_TIME)
+
+
+def test_commits_land_one_after_the_other_and_are_told(table: Table, warehouse: Path) -> None:
+    for version in (1, 2, 3):
+        table.land(version)
+    assert table.commits() == ([1, 2, 3], 3)
+    assert table.commits(2, 2) == ([2], 3)
+    with refimpl.open(warehouse) as opened:
+        assert opened.table(table.name).snapshot().version == 3
+
+
+def test_a_replay_is_success_also_when_others_committed_and_all_is_published(table: Table) -> None:
+    first = table.land(1)
+    table.client.commit(table, 1, first)
+    second = table.land(2)
+    shutil.copy(first, table.published(1))
+    shutil.copy(second, table.published(2))
+    third = table.stage(3)
+    table.client.commit(table, 3, third, backfilled=2)
+    table.client.commit(table, 1, first)
+    table.client.commit(table, 3, third, backfilled=2)
+    assert table.commits() == ([3], 3)
+
+
+def test_a_lost_race_is_told_as_one_that_can_be_tried_again(table: Table) -> None:
+    winner = table.land(1)
+    kind, exception = refusal(table, 1)
+    assert (kind, exception.getRetryable(), exception.getConflict()) == ("CommitFailedException", True, True)
+    assert table.commits() == ([1], 1)
+    table.client.commit(table, 1, winner)
+    table.land(2)
+
+
+def test_a_loser_that_reports_more_than_is_ratified_lost_a_race_all_the_same(table: Table) -> None:
+    """Delta's losers report what they saw published, which may be beyond what they propose."""
+    table.land(1)
+    kind, exception = refusal(table, 1, backfilled=5)
+    assert (kind, exception.getRetryable(), exception.getConflict()) == ("CommitFailedException", True, True)
+
+
+def test_a_gap_is_no_race(table: Table) -> None:
+    kind, exception = refusal(table, 5)
+    assert kind == "CommitFailedException"
+    assert not exception.getConflict()
+    assert table.commits() == ([], 0)
+    table.land(1)
+
+
+def test_a_staged_file_of_another_version_is_refused(table: Table) -> None:
+    kind, exception = refusal(table, 1, table.stage(2))
+    assert kind == "CommitFailedException"
+    assert not exception.getConflict()
+    assert table.commits() == ([], 0)
+
+
+def test_a_full_backlog_is_told_and_goes_away_with_a_publication(table: Table) -> None:
+    """field-bugs FB46: Delta 4.4 has an exception for this, `CommitLimitReachedException`, and this client does not
+    raise it: a full backlog looks to it like a server that is down."""
+    staged = [table.land(version) for version in range(1, LIMIT + 1)]
+    kind, exception = refusal(table, LIMIT + 1)
+    assert kind == "IOException"
+    assert "ResourceExhaustedException" in exception.getMessage()
+    for version, path in enumerate(staged, 1):
+        shutil.copy(path, table.published(version))
+    table.client.commit(table, LIMIT + 1, table.stage(LIMIT + 1), backfilled=LIMIT)
+    assert table.commits() == ([LIMIT + 1], LIMIT + 1)
+
+
+def test_what_is_not_published_is_not_forgotten(table: Table) -> None:
+    table.land(1)
+    kind, exception = refusal(table, 2, backfilled=1)
+    assert kind == "CommitFailedException"
+    assert not exception.getConflict()
+    assert table.commits() == ([1], 1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "landed"), [(Fault.UNAVAILABLE, 0), (Fault.UNAVAILABLE_LANDED, 1), (Fault.DROP_RESPONSE, 1)]
+)
+def test_the_same_request_is_success_after_an_answer_that_said_nothing(
+    client: WireClient, proxy: FaultProxy, fault: Fault, landed: int
+) -> None:
+    table = client.create(f"unanswered_{fault.name.lower()}")
+    staged = table.stage(1)
+    proxy.next(*[fault] * 3, match=COMMIT)
+    before = proxy.counts()[fault]
+    refusal(table, 1, staged)
+    assert table.commits()[1] == landed
+    while proxy.counts()[fault] < before + 3:  # those that its client did not send again itself
+        refusal(table, 1, staged)
+    client.commit(table, 1, staged)
+    assert table.commits() == ([1], 1)
+    assert refusal(table, 1)[1].getConflict()
+
+
+def test_a_table_that_is_not_there_is_not_found(client: WireClient) -> None:
+    from py4j.protocol import Py4JJavaError
+
+    with pytest.raises(Py4JJavaError) as raised:
+        client.load("nobody_made_this")
+    assert raised.value.java_exception.getClass().getSimpleName() == "NoSuchTableException"
