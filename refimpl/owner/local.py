@@ -252,12 +252,15 @@ class LocalOwner:
 
     def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
         """The conflict with the commits that won. Who lost is told to those who ask `explain` later."""
-        if len(self._lost) < _LOST_KEPT:
-            self._lost.append((table.key, examined.version, examined.proposal.attempt, self._context.now))
+        self.remember_lost(table, examined.version, examined.proposal.attempt)
         winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
         if winners and winners[0].version != examined.version:  # before this owner's time
             winners = ()
         return Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
+
+    def remember_lost(self, table: TableRecord, version: Version, attempt: AttemptId) -> None:
+        if len(self._lost) < _LOST_KEPT:
+            self._lost.append((table.key, version, attempt, self._context.now))
 
     def _record_lost(self, writer: Writer) -> None:
         """Lost races go into the next transaction of this process: they cost no transaction of their own."""

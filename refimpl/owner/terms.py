@@ -16,8 +16,8 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Metadata, Protocol
-from refimpl.commit_owner import ResolvedTable
-from refimpl.commits import Conflict, Outcome, Ratified, Rejected, VersionGap
+from refimpl.commit_owner import ResolvedTable, TableState
+from refimpl.commits import AttemptId, Conflict, Outcome, Ratified, Rejected, VersionGap
 from refimpl.errors import InvalidRequestError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
@@ -25,7 +25,7 @@ from refimpl.owner import policy
 from refimpl.owner.backfill import same_actions
 from refimpl.owner.context import Context, stored_commits
 from refimpl.owner.decide import Ratify, not_accepting
-from refimpl.owner.records import Examined, TableRecord
+from refimpl.owner.records import AttemptRecord, Examined, TableRecord
 from refimpl.owner.statements import View, Writer
 
 
@@ -106,6 +106,28 @@ def describe(context: Context, find: Callable[[View], TableRecord]) -> TableDesc
         updated_at=newest[0].ratified_at,
         in_commit_timestamp=newest[0].in_commit_timestamp,
     )
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """A table and what became of an attempt, from one read state. Where its version is taken by then and the attempt is
+    not known, it has lost, whatever comes after."""
+
+    table: TableRecord
+    attempt: AttemptRecord | None
+
+    def lost(self, version: Version) -> bool:
+        table = self.table
+        settled = table.state is TableState.ACTIVE and table.halted is None and not table.promised
+        return settled and self.attempt is None and table.latest is not None and version <= table.latest
+
+
+def glance(context: Context, name: str, attempt: AttemptId | None) -> Glance | None:
+    """What one look without any lock tells of a live table; None where there is none of this name."""
+    with context.ledger.read() as view:
+        table = view.table_named(name)
+        if table is None:
+            return None
+        return Glance(table=table, attempt=None if attempt is None else view.attempt(table, attempt))
 
 
 def with_report(table: TableRecord, terms: Terms) -> TableRecord:

@@ -106,7 +106,7 @@ class Server:
 
             async def answered(seen: Seen) -> Response:
                 wanted = route.scope if route is not None else Scope.READ
-                seen.caller = await self._on_thread(lambda: self._caller(request, wanted))
+                seen.caller = self._caller(request, wanted)
                 if route is None:
                     raise method_not_allowed(request.method, sorted(routes))
                 return await self._called(route, request, seen)
@@ -116,6 +116,7 @@ class Server:
         return endpoint
 
     def _caller(self, request: Request, wanted: Scope) -> str | None:
+        """Reads a small file, so quickly that another thread would cost more."""
         return authorized(self.tokens, request.headers.get("authorization"), wanted, always=self._always_token)
 
     async def _called(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
@@ -235,7 +236,7 @@ class Server:
 
     async def _no_route(self, request: Request, _error: Exception) -> Response:
         async def answered(seen: Seen) -> Response:
-            seen.caller = await self._on_thread(lambda: self._caller(request, Scope.READ))
+            seen.caller = self._caller(request, Scope.READ)
             raise errors.not_found("there is no such call; /openapi.json lists all of them")
 
         return await self._observed("none", request, answered)

@@ -28,6 +28,7 @@ from refimpl import actions, log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import (
+    AttemptId,
     Conflict,
     DirectProposal,
     Outcome,
@@ -41,7 +42,7 @@ from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES
-from refimpl.owner.terms import TableDescription, Terms, TermsRefused, property_flaw
+from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, glance, property_flaw
 from refimpl.server import agreement, answers, messages
 from refimpl.server.errors import (
     ApiError,
@@ -219,43 +220,50 @@ class DeltaApi:
             raise bad_request("the requirement assert-table-uuid is missing")
         if messages.UpdateSnapshotVersion in asked:
             raise bad_request("update-metadata-snapshot-version is for tables whose commits are not the catalog's")
-        found = self.describe(catalog, schema, table)
-        if demanded.uuid != found.table.table_id:
+        added = asked.get(messages.AddCommit)
+        attempt = None if added is None else _attempt_of(added.commit)
+        seen = self._glance(catalog, schema, table, attempt)
+        if demanded.uuid != seen.table.table_id:
             raise requirement_conflict(
-                f"assert-table-uuid failed: expected {demanded.uuid} but table has {found.table.table_id}"
+                f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
             )
         etag = required.get(messages.AssertEtag)
-        terms = agreement.terms_of(asked, found.table.table_id, None if etag is None else etag.etag)
-        added = asked.get(messages.AddCommit)
-        if added is None:
-            self._change(found, asked, terms)
+        terms = agreement.terms_of(asked, seen.table.table_id, None if etag is None else etag.etag)
+        if added is None or attempt is None:
+            self._change(seen.table.table_id, asked, terms)
         else:
-            self._commit(found, added.commit, terms)
+            self._commit(seen, added.commit, attempt, terms)
         return self._answer(self.describe(catalog, schema, table))
 
-    def _change(self, found: TableDescription, asked: dict[type, Any], terms: Terms) -> None:
+    def _glance(self, catalog: str, schema: str, table: str, attempt: AttemptId | None) -> Glance:
+        """The table as one look finds it; what is not served is refused as `describe` does it."""
+        seen = glance(self.owner.context, self.names.owner_name(catalog, schema, table), attempt)
+        if seen is None or seen.table.feature.path_access or seen.table.state is not TableState.ACTIVE:
+            self.describe(catalog, schema, table)
+            raise no_such_table(f"{catalog}.{schema}.{table}")
+        return seen
+
+    def _change(self, table_id: str, asked: dict[type, Any], terms: Terms) -> None:
         for kind in (messages.SetDomainMetadata, messages.RemoveDomainMetadata):
             if kind in asked:
                 raise bad_request(f"{agreement.tag_of(kind)} needs an add-commit whose file says the same")
-        refused = self.owner.change(found.table.table_id, terms)
+        refused = self.owner.change(table_id, terms)
         if isinstance(refused, TermsRefused):
             raise of_refused_terms(refused)
         if refused is not None:
             raise of_rejection(refused)
 
-    def _commit(self, found: TableDescription, commit: messages.WireCommit, terms: Terms) -> None:
-        name = log_path.parse_staged(commit.file_name)
-        if name is None or name.uuid is None or name.version != commit.version:
-            raise bad_request(
-                f"file-name {commit.file_name!r} is not that of a staged commit of version {commit.version}: "
-                f"{commit.version:020d}.<lower-case uuid>.json"
-            )
-        proposal = StagedProposal(attempt=name.uuid, file_name=commit.file_name)
-        path = found.table.location / LOG_FOLDER / found.table.feature.staging_folder / commit.file_name
+    def _commit(self, seen: Glance, commit: messages.WireCommit, attempt: AttemptId, terms: Terms) -> None:
+        table, version = seen.table, commit.version
+        if seen.lost(version):  # no lock and no look at the file for what is lost anyway
+            self.owner.remember_lost(table, version, attempt)
+            raise version_conflict(table.latest or 0)
+        path = table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name
         _refuse_links(path)
-        if commit.version == (found.table.commits.latest_ratified_version or 0) + 1:
+        if version == table.next:
             self._make_durable(path)
-        raise_unless_ratified(self.owner.commit_on(found.table.table_id, commit.version, proposal, terms))
+        proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
+        raise_unless_ratified(self.owner.commit_on(table.table_id, version, proposal, terms))
 
     def _make_durable(self, path: Path) -> None:
         """Clients write staged files without syncing them, and what is ratified must survive a power cut.
@@ -282,6 +290,17 @@ def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
             raise of_rejection(outcome)
         case TermsRefused():
             raise of_refused_terms(outcome)
+
+
+def _attempt_of(commit: messages.WireCommit) -> AttemptId:
+    """The uuid in the staged file's name; 400 for any other name."""
+    name = log_path.parse_staged(commit.file_name)
+    if name is None or name.uuid is None or name.version != commit.version or name.uuid not in commit.file_name:
+        raise bad_request(
+            f"file-name {commit.file_name!r} is not that of a staged commit of version {commit.version}: "
+            f"{commit.version:020d}.<lower-case uuid>.json"
+        )
+    return name.uuid
 
 
 def _is_served(table: ResolvedTable, *, live: bool = True) -> bool:
