@@ -62,6 +62,10 @@ class TableFeature:
     owner_leaves_first: bool
     """Whether a hand-back removes the owner's properties and leaves the feature in the protocol, for a later commit
     that the owner has no part in. managed-commits removes both at once."""
+    engines_create: bool
+    """Whether an engine writes version 0, or the change of owner, by itself, and the owner adopts the table then."""
+    vacuum_protocol_check: bool
+    """Whether engines expect the feature vacuumProtocolCheck beside it, in both lists."""
     requires_txn_id: bool
     """catalog-managed, "Commit Provenance Information"."""
     cleanup_deletes_checksums: bool
@@ -93,6 +97,8 @@ MANAGED_COMMIT: Final = TableFeature(
     owner_conf_property="delta.managedCommit.commitOwnerConf",
     table_conf_property=None,
     owner_leaves_first=False,
+    engines_create=False,
+    vacuum_protocol_check=False,
     requires_txn_id=False,
     cleanup_deletes_checksums=False,
     cleanup_keeps_newest=1,
@@ -112,6 +118,8 @@ CATALOG_MANAGED: Final = TableFeature(
     owner_conf_property=None,
     table_conf_property=None,
     owner_leaves_first=False,
+    engines_create=False,
+    vacuum_protocol_check=True,
     requires_txn_id=True,
     cleanup_deletes_checksums=True,
     cleanup_keeps_newest=1,
@@ -133,6 +141,8 @@ COORDINATED_COMMITS: Final = TableFeature(
     owner_conf_property="delta.coordinatedCommits.commitCoordinatorConf-preview",
     table_conf_property="delta.coordinatedCommits.tableConf-preview",
     owner_leaves_first=True,
+    engines_create=True,
+    vacuum_protocol_check=True,
     requires_txn_id=False,
     cleanup_deletes_checksums=False,
     cleanup_keeps_newest=1,

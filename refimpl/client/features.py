@@ -8,7 +8,7 @@ coordinatedCommits-
 preview
 catalogManaged      reader, writer   the same
 inCommitTimestamp   writer           the table has an owner, or asked for in-commit timestamps
-vacuumProtocolCheck reader, writer   the table is catalog-managed: engines expect the two together
+vacuumProtocolCheck reader, writer   the table is catalogManaged or coordinatedCommits-preview: engines expect it
 appendOnly          writer           the property delta.appendOnly is set
 (legacy ones)       as they were     what the versions of an older table implied, when it is upgraded
 timestampNtz        reader, writer   a column is a timestamp without time zone
@@ -76,8 +76,9 @@ def supporting(protocol: Protocol, features: Iterable[str]) -> Protocol:
 
 def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
     """The protocol of a table that is given to an owner: managed-commits and catalog-managed, "Enablement"."""
-    both = (feature.name, VACUUM_PROTOCOL_CHECK_FEATURE) if feature.reader_feature else ()
-    writer = both or (feature.name,)
+    beside = (VACUUM_PROTOCOL_CHECK_FEATURE,) if feature.vacuum_protocol_check else ()
+    both = (feature.name, *beside) if feature.reader_feature else beside
+    writer = (feature.name, *beside)
     if not protocol.writes(IN_COMMIT_TIMESTAMP_SYNONYM):
         writer = (*writer, IN_COMMIT_TIMESTAMP_FEATURE)
     return _listing(protocol, writer, both)
@@ -89,7 +90,7 @@ def disowned(protocol: Protocol, feature: TableFeature) -> Protocol:
     managed-commits, "Converting a managed-commit table to filesystem table". What came with the dialect
     goes with it, and so does an empty list for readers: those that never heard of lists read the table again.
     """
-    leaving = {feature.name, VACUUM_PROTOCOL_CHECK_FEATURE} if feature.reader_feature else {feature.name}
+    leaving = {feature.name} | ({VACUUM_PROTOCOL_CHECK_FEATURE} if feature.vacuum_protocol_check else set())
     writer = tuple(name for name in protocol.writer_features or () if name not in leaving)
     if protocol.reader_features is None:
         return msgspec.structs.replace(protocol, writer_features=writer)

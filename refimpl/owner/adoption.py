@@ -133,6 +133,15 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     return Ratified(commit=commit)
 
 
+def adopt_what_is_there(context: Context, owner_name: str) -> bool:
+    """Adopt every announced table whose log has a version; whether there was one that could be adopted."""
+    with context.ledger.read() as view:
+        announced = view.announced()
+    found = [table for table in announced if context.log(table).published_versions()]
+    outcomes = [adopt(context, owner_name, table.table_id) for table in found]
+    return any(isinstance(outcome, Ratified) for outcome in outcomes)
+
+
 def _free_name(view: View, table: TableRecord) -> str:
     """The table exists whatever it is called: where another one has the name, its id makes a difference."""
     assert table.name is not None

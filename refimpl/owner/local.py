@@ -96,7 +96,17 @@ class LocalOwner:
     # Tables
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
+        """A name that nobody has may be that of a table which an engine announced, and has created since."""
+        try:
+            return self._context.resolve(lambda view: self._find(view, reference))
+        except TableNotFoundError:
+            if not self._adopt_what_is_there():
+                raise
         return self._context.resolve(lambda view: self._find(view, reference))
+
+    def _adopt_what_is_there(self) -> bool:
+        with disk_errors("look for announced tables"):
+            return adoption.adopt_what_is_there(self._context, self.name)
 
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
@@ -121,6 +131,7 @@ class LocalOwner:
         return requests.describe(self._context, lambda view: self._find(view, reference))
 
     def tables(self) -> list[ResolvedTable]:
+        self._adopt_what_is_there()
         with self.ledger.read() as view:
             live = [t for t in view.tables() if t.state is TableState.ACTIVE]
             found = [(table, stored_commits(view, table, None, None)) for table in live]

@@ -36,6 +36,7 @@ TABLE_BY_LOCATION: Final = (
     _TABLE + "WHERE location = ? AND state <> 'dropped' ORDER BY state = 'handed-back', key DESC LIMIT 1"
 )
 TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
+TABLES_STAGING: Final = _TABLE + "WHERE state = 'staging' ORDER BY key"
 TABLES_HANDED_BACK: Final = _TABLE + "WHERE location = ? AND state = 'handed-back' ORDER BY key"
 TABLES_OVERLAPPING: Final = (
     _TABLE
@@ -137,6 +138,11 @@ class View:
     def tables(self) -> list[TableRecord]:
         """Every table that ever was, by name."""
         return [self._table_record(row) for row in self._db.execute(TABLES_ALL)]
+
+    def announced(self) -> list[TableRecord]:
+        """The tables that an engine may have created or converted since it announced them."""
+        found = [self._table_record(row) for row in self._db.execute(TABLES_STAGING)]
+        return [table for table in found if table.feature.engines_create]
 
     def _table(self, query: str, value: str | int) -> TableRecord | None:
         row = self._db.execute(query, (value,)).fetchone()

@@ -127,7 +127,9 @@ class CoordinatorClient:
 
     def commit(self, store: Any, conf: Any, table: Any, version: int, lines: Any, updated: Any) -> Any:
         served = self._served
-        return served.java.answered(lambda: _Commit(served, table, version).proposed(store, conf, lines, updated))
+        return served.java.commit_answered(
+            lambda: _Commit(served, table, version).proposed(store, conf, lines, updated)
+        )
 
     def getCommits(self, table: Any, start: int | None, end: int | None) -> Any:  # noqa: N802
         """The unbackfilled commits of the range, and the latest version: -1 for none."""
@@ -262,6 +264,7 @@ class _Java:
         self._list = jvm.java.util.ArrayList
         self._map = jvm.java.util.HashMap
         self._illegal_state = jvm.java.lang.IllegalStateException
+        self._illegal_argument = jvm.java.lang.IllegalArgumentException
 
     def stage(self, store: Any, conf: Any, log: LogStore, version: Version, lines: Any, attempt: str) -> None:
         """Have Delta write its actions, which do not come here, into a staged file."""
@@ -301,15 +304,26 @@ class _Java:
         raise Py4JJavaError(message, self._failure(retryable, conflict, message))
 
     def answered(self, ask: Callable[[], Any]) -> Any:
-        """What `ask` returns; an error of ours as an exception that the JVM can throw."""
+        """What `ask` returns; an error of ours as an exception that the JVM can throw wherever it is called."""
         from py4j.protocol import Py4JJavaError
 
         try:
             return ask()
-        except (InvalidRequestError, OwnerUnavailableError) as error:
-            self.fail(error.message)
+        except InvalidRequestError as error:
+            raise Py4JJavaError(error.message, self._illegal_argument(error.message)) from error
         except (DeltaError, OSError) as error:
             raise Py4JJavaError(str(error), self._illegal_state(str(error))) from error
+
+    def commit_answered(self, ask: Callable[[], Any]) -> Any:
+        """The same for a commit. If it certainly did not land, the exception says so."""
+
+        def certain() -> Any:
+            try:
+                return ask()
+            except (InvalidRequestError, OwnerUnavailableError) as error:
+                self.fail(error.message)
+
+        return self.answered(certain)
 
 
 def location_of(log_folder: Any) -> Path:

@@ -10,9 +10,9 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.commits import Conflict, Outcome, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.errors import InvalidRequestError, LocationError
+from refimpl.errors import InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import COORDINATED_COMMITS, Way
+from refimpl.table_feature import COORDINATED_COMMITS, MANAGED_COMMIT, Way
 from spec_tests.support.builders import (
     START,
     append,
@@ -67,6 +67,20 @@ def test_a_table_that_exists_is_owned_from_the_version_that_names_the_owner(ware
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
     assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 4
     assert isinstance(owned(warehouse, "orders").commit(5), Ratified)
+
+
+def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
+    """Its engine may never come back; the others need not wait for that."""
+    for name in ("orders", "sales"):
+        table = announced(warehouse, name, name=name)
+        with pytest.raises(TableNotFoundError):
+            warehouse.owner.resolve(name)
+        put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
+    assert warehouse.owner.resolve("orders").state is TableState.ACTIVE
+    assert warehouse.tables() == ["orders", "sales"]
+    staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
+    put(log_of(warehouse, staged), 0, first_version(MANAGED_COMMIT))
+    assert warehouse.tables() == ["orders", "sales"]  # its creator is still to register it
 
 
 def test_a_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
