@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     entries = explained.load(explained.FILE.read_text(encoding="utf-8"))
     started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True) as temporary:
         place = options.place or Path(temporary)
         copy = place / "copy"
         if not copy.exists():

@@ -25,7 +25,7 @@ WARM: Final = (
 """Nothing of the repository, which every process imports from the copy; what others wrote is imported once."""
 START_SECONDS: Final = 90.0
 """For imports and collection."""
-HANG_SECONDS: Final = 60.0
+HANG_SECONDS: Final = 30.0
 HANG_FACTOR: Final = 10.0
 """A check hangs when it takes longer than the first, and than so many times what it takes unchanged."""
 
