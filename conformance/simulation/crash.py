@@ -29,7 +29,7 @@ from conformance.interface.answers import name_of
 from conformance.simulation.crash_company import Company, company, expected
 from conformance.simulation.crash_run import TRANSACTIONS, Moments, OneRun, Processes, State, nothing
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
-from conformance.simulation.power_checks import Examination, Wrong, moment
+from conformance.simulation.power_checks import Examination, Wrong, log_of, moment
 from conformance.simulation.power_run import Asked, Recorder, in_order_of_answers, recorded
 from conformance.simulation.power_scopes import Scope
 from conformance.simulation.storage import Disk
@@ -143,12 +143,12 @@ class _Exploration:
 
     def _made_of(self, request: m.Request, version: int) -> str:
         """The content of a version that the subject makes of a request, if nobody else is there."""
-        disk = self._settled.copy()
-        self._host.start(disk, start=self._examine.next_start, hook=unobserved)(request)
+        ask = self._host.start(self._settled.copy(), start=self._examine.next_start, hook=unobserved)
+        told = ask(request)
+        named = isinstance(told, m.Ratified) and told.table is not None
+        content = log_of(ask, told.table)[version][1] if named else None  # type: ignore[union-attr,arg-type]
         self._host.stop()
-        name = f"/{version:020}.json"
-        found = [bytes(disk.numbered(number).content) for path, number in disk.walk() if path.endswith(name)]
-        return found[0].decode() if found else ""
+        return content or ""
 
     def uninterrupted(self) -> None:
         """The operation ends, and the process after it."""

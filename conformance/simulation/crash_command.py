@@ -13,6 +13,7 @@ import msgspec
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.crash import Mode, Result, Violation, explore
 from conformance.simulation.power_scopes import FOLDING, scopes
+from conformance.simulation.python_subject import PythonProcesses, split
 
 
 def add(commands: Any) -> None:
@@ -20,7 +21,11 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "crash", help="interrupt every effect in four ways; exit code 0 nothing lost, 1 violation, 2 wrong call"
     )
-    parser.add_argument("scope", nargs="*", help="beginnings of the names of scopes, such as commit/catalogManaged")
+    parser.add_argument(
+        "scope",
+        nargs="*",
+        help="beginnings of names, such as commit/catalogManaged; python:MODULE:CLASS is another subject",
+    )
     parser.add_argument(
         "--mode", action="append", choices=[mode.value for mode in Mode], help="only this way; may be repeated"
     )
@@ -31,15 +36,20 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from conformance.adapters.reference.simulated_processes import SimulatedProcesses
 
-    known = list(scopes(SimulatedProcesses.storage))
-    chosen = [scope for scope in known if not options.scope or scope.name.startswith(tuple(options.scope))]
+    try:
+        subject, wanted = split(options.scope, PythonProcesses)
+    except (ImportError, AttributeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    known = [scope for scope in scopes(SimulatedProcesses.storage) if subject is None or subject.can_do(scope)]
+    chosen = [scope for scope in known if not wanted or scope.name.startswith(tuple(wanted))]
     if not chosen:
         print(f"no scope begins so; there are {', '.join(scope.name for scope in known)}", file=sys.stderr)
         return 2
     modes = [Mode(mode) for mode in options.mode or Mode]
     results, started = [], time.perf_counter()
     for scope in chosen:
-        with SimulatedProcesses(folding=scope.operation == FOLDING) as host:
+        with subject or SimulatedProcesses(folding=scope.operation == FOLDING) as host:
             results.append(explore(host, scope, modes))
         if not options.json:
             _tell(results[-1], modes)

@@ -14,6 +14,7 @@ import msgspec
 
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.explore import Report, by_priorities, depth_first
+from conformance.simulation.python_subject import PythonClients, split
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import scopes
 
@@ -77,7 +78,11 @@ def add(commands: Any) -> None:
         "explore",
         help="run every schedule of small scopes; exit code 0 all clean, 1 violation, 2 wrong call, 3 unfinished",
     )
-    parser.add_argument("scope", nargs="*", help="beginnings of the ids of scopes, such as two-writers[catalogManaged")
+    parser.add_argument(
+        "scope",
+        nargs="*",
+        help="beginnings of ids, such as two-writers[catalogManaged; python:MODULE:CLASS is another subject",
+    )
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for each scope (default: 120)")
     parser.add_argument("--seed", type=int, default=1, help="of the random schedules of a scope that is not finished")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -92,12 +97,19 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from conformance.adapters.reference.simulated_clients import SimulatedClients
 
-    chosen = scopes(lambda each: not options.scope or each.id.startswith(tuple(options.scope)))
+    try:
+        subject, wanted = split(options.scope, PythonClients)
+    except (ImportError, AttributeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    chosen = scopes(lambda each: not wanted or each.id.startswith(tuple(wanted)))
+    if subject is not None:
+        chosen = [scope for scope in chosen if subject.can(scope)]
     if not chosen:
         print(f"no scope begins so; there are {', '.join(each.id for each in scopes())}", file=sys.stderr)
         return 2
     results = []
-    with SimulatedClients() as host:
+    with subject or SimulatedClients() as host:
         for scope in chosen:
             results.append(explore(host, scope, budget=options.budget, seed=options.seed))
             if not options.json:

@@ -79,7 +79,7 @@ class Examination:
         run.disk.sync_everything()
         ask = host.start(run.disk, start=self.next_start, hook=unobserved)
         table = next(f.answer.table for f in run.facts if isinstance(f.answer, m.Ratified | m.Table) and f.answer.table)
-        for version, (own, content) in _log(ask, table).items():
+        for version, (own, content) in log_of(ask, table).items():
             assert own is not None, "the kit's commits carry their attempts"
             assert content is not None, "the kit asks for contents"
             self._truth[own] = version, content
@@ -162,7 +162,7 @@ class Examination:
         table = self._found(client, facts)
         outcomes = self._resolved(client, table, facts, resend_first=resend_first)
         alive = self._alive(client, facts)
-        log = _log(client.ask, table)
+        log = log_of(client.ask, table)
         self._is_whole(log, outcomes)
         for version, each in seen.items():
             require(log.get(version) == each, f"version {version} was visible after the cut, and is another now")
@@ -282,7 +282,7 @@ class Examination:
         alive = isinstance(ask(m.LoadTable(name=TABLE)), m.Table)
         problem = "after a second cut the table has its name again, or lost it"
         require(alive == found.alive, problem, "PROFILE-DISCOVERY-01")
-        require(_log(ask, found.table) == found.log, "after a second cut the log is another one")
+        require(log_of(ask, found.table) == found.log, "after a second cut the log is another one")
 
 
 class _Client:
@@ -387,7 +387,8 @@ def _listed(ask: Ask, table: str) -> tuple[m.CommitEntry, ...]:
     return told.commits if isinstance(told, m.Commits) else ()
 
 
-def _log(ask: Ask, table: str) -> Log:
+def log_of(ask: Ask, table: str) -> Log:
+    """Every version, from the published files and what the owner lists."""
     seen = ask(m.Observe(table=table))
     require(isinstance(seen, m.Observation), f"the log cannot be looked at: {seen}")
     assert isinstance(seen, m.Observation)

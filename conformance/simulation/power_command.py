@@ -13,6 +13,7 @@ import msgspec
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.power import Budget, Result, Violation, explore
 from conformance.simulation.power_scopes import FOLDING, Scope, scopes
+from conformance.simulation.python_subject import PythonProcesses, split
 
 QUICK: Final = Budget(states=8)
 THOROUGH: Final = Budget(states=4000, deaths=True, states_in_recovery=2, failing_syncs=True)
@@ -23,7 +24,11 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "power", help="cut the power at every effect; exit code 0 nothing lost, 1 violation, 2 wrong call"
     )
-    parser.add_argument("scope", nargs="*", help="beginnings of the names of scopes, such as commit/catalogManaged")
+    parser.add_argument(
+        "scope",
+        nargs="*",
+        help="beginnings of names, such as commit/catalogManaged; python:MODULE:CLASS is another subject",
+    )
     parser.add_argument(
         "--thorough", action="store_true", help="many more disks of each cut, and cuts while the subject recovers"
     )
@@ -35,15 +40,20 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from conformance.adapters.reference.simulated import SimulatedReference
 
-    known = list(scopes(SimulatedReference.storage))
-    chosen = [scope for scope in known if not options.scope or scope.name.startswith(tuple(options.scope))]
+    try:
+        subject, wanted = split(options.scope, PythonProcesses)
+    except (ImportError, AttributeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    known = [scope for scope in scopes(SimulatedReference.storage) if subject is None or subject.can_do(scope)]
+    chosen = [scope for scope in known if not wanted or scope.name.startswith(tuple(wanted))]
     if not chosen:
         print(f"no scope begins so; there are {', '.join(scope.name for scope in known)}", file=sys.stderr)
         return 2
     results = []
     started = time.perf_counter()
     for scope in chosen:
-        with SimulatedReference(folding=scope.operation == FOLDING) as host:
+        with subject or SimulatedReference(folding=scope.operation == FOLDING) as host:
             result = explore(host, scope, THOROUGH if options.thorough else QUICK, seed=options.seed)
         results.append(result)
         if not options.json:

@@ -1,0 +1,185 @@
+"""A complete owner for the simulator, on a page: catalogManaged tables, inline commits, its ledger one JSON file.
+
+    python -m conformance.simulation explore python:conformance.simulation.example_owner:ExampleOwner
+    python -m conformance.simulation power python:conformance.simulation.example_owner:ExampleOwner
+    python -m conformance.simulation crash python:conformance.simulation.example_owner:ExampleOwner
+
+Copy it, and put your own behind the methods. Beside it stand two owners with one planted bug each, which the same
+commands find.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from conformance.interface import messages as m
+from conformance.simulation.python_subject import STORAGE, Effects, LockTakenError
+
+LEDGER: Final = Path(STORAGE) / "ledger.json"
+LOG: Final = "_delta_log"
+Ledger = dict[str, Any]
+
+
+class ExampleOwner:
+    """One process. What it knows is in its ledger, which is replaced as a whole under the host's lock."""
+
+    def __init__(self, effects: Effects) -> None:
+        self._files = effects.files
+        self._lock = effects.lock
+        self._new_id = effects.new_id
+
+    def hello(self, _client: str, _request: m.Hello) -> m.Identity:
+        return m.Identity(
+            name="example", version="1", interface_version=m.INTERFACE_VERSION, side="owner", storage=STORAGE,
+            profiles=("core", "inline", "attempt-outcome", "durable-restart"), ways={"catalogManaged": ("inline",)},
+        )  # fmt: skip
+
+    # Requests that change something: decided and stored under the lock
+
+    def create_table(self, _client: str, request: m.CreateTable) -> m.Answer:
+        def create(ledger: Ledger) -> m.Answer:
+            for key, table in ledger.items():
+                if table["name"] == request.name:
+                    mine = table["commits"][0]["attempt"] == request.attempt
+                    return m.Ratified(version=0, table=key) if mine else m.Conflict(winner_table=key)
+            key, place = self._new_id(), Path(request.path or f"{STORAGE}/{request.name}")
+            if any(table["place"] == str(place) for table in ledger.values()):
+                return m.Conflict()
+            for folder in (place, place / LOG):
+                with contextlib.suppress(FileExistsError):
+                    self._files.make_directory(folder)
+                self._files.fsync_directory(folder.parent)
+            first = {"attempt": request.attempt, "actions": request.actions}
+            ledger[key] = {
+                "name": request.name, "place": str(place), "commits": [first], "published": -1, "resolved": [],
+            }  # fmt: skip
+            return m.Ratified(version=0, table=key)
+
+        return self._changed(create)
+
+    def commit(self, _client: str, request: m.Commit) -> m.Answer:
+        def commit(ledger: Ledger) -> m.Answer:
+            table = ledger[request.table]
+            for version, known in enumerate(table["commits"]):
+                if known["attempt"] == request.attempt:
+                    return m.Ratified(version=version)
+            if request.attempt in table["resolved"]:
+                return m.Rejected(reason="this attempt was resolved as not landed")
+            latest = len(table["commits"]) - 1
+            if request.version <= latest:
+                return m.Conflict(latest=latest)
+            if request.version > latest + 1:
+                return m.Gap(latest=latest)
+            table["commits"].append({"attempt": request.attempt, "actions": request.actions})
+            return m.Ratified(version=request.version)
+
+        return self._changed(commit)
+
+    def attempt_outcome(self, _client: str, request: m.AttemptOutcome) -> m.Answer:
+        def resolve(ledger: Ledger) -> m.Answer:
+            table = ledger[request.table]
+            for version, known in enumerate(table["commits"]):
+                if known["attempt"] == request.attempt:
+                    return m.Landed(version=version)
+            if request.attempt not in table["resolved"]:
+                table["resolved"].append(request.attempt)
+            return m.NotLanded()
+
+        return self._changed(resolve)
+
+    def backfill_to_version(self, _client: str, request: m.BackfillToVersion) -> m.Answer:
+        def publish(ledger: Ledger) -> m.Answer:
+            table = ledger[request.table]
+            last = min(request.version if request.version is not None else 10**9, len(table["commits"]) - 1)
+            for version in range(table["published"] + 1, last + 1):
+                self._publish(Path(table["place"]) / LOG, version, table["commits"][version]["actions"])
+            table["published"] = max(table["published"], last)
+            return m.Done()
+
+        return self._changed(publish)
+
+    # Requests that only read
+
+    def load_table(self, _client: str, request: m.LoadTable) -> m.Answer:
+        for key, table in self._ledger().items():
+            if request.name in (table["name"], key) or request.path == table["place"]:
+                latest = len(table["commits"]) - 1
+                return m.Table(table=key, feature="catalogManaged", way="inline", latest=latest)
+        return m.NotFound()
+
+    def get_commits(self, _client: str, request: m.GetCommits) -> m.Answer:
+        table = self._ledger().get(request.table)
+        if table is None:
+            return m.NotFound()
+        kept = range(table["published"] + 1, len(table["commits"]))
+        commits = (m.CommitEntry(version=v, actions=tuple(table["commits"][v]["actions"])) for v in kept)
+        return m.Commits(commits=tuple(commits), latest=len(table["commits"]) - 1)
+
+    def observe(self, _client: str, request: m.Observe) -> m.Answer:
+        """The kit's eyes: the log as anybody would list it."""
+        table = self._ledger().get(request.table)
+        folder = Path(table["place"] if table else request.table) / LOG
+        if not self._files.exists(str(folder)):
+            return m.Observation(files=())
+        names = sorted(entry.name for entry in self._files.list_directory(folder))
+        found = {name: self._files.read(folder / name).decode() for name in names if name.endswith(".json")}
+        return m.Observation(files=tuple(m.LogFile(name=n, size=len(c), content=c) for n, c in found.items()))
+
+    # How it survives: what is named is whole, and what is answered is durable
+
+    def _publish(self, log: Path, version: int, actions: list[str]) -> None:
+        temporary = log / f".tmp-{self._new_id()}"
+        self._write(temporary, "".join(f"{action}\n" for action in actions))
+        with contextlib.suppress(FileExistsError):
+            self._files.link(temporary, log / f"{version:020}.json")
+        self._files.fsync_directory(log)
+        self._files.unlink(temporary)
+
+    def _ledger(self) -> Ledger:
+        found: Ledger = json.loads(self._files.read(LEDGER)) if self._files.exists(str(LEDGER)) else {}
+        return found
+
+    def _changed(self, decide: Callable[[Ledger], m.Answer]) -> m.Answer:
+        try:
+            with self._locked():
+                ledger = self._ledger()
+                answer = decide(ledger)
+                temporary = LEDGER.with_name(f"ledger-{self._new_id()}.new")
+                self._write(temporary, json.dumps(ledger))
+                self._files.replace(temporary, LEDGER)
+                self._files.fsync_directory(LEDGER.parent)
+                return answer
+        except LockTakenError:
+            return m.Rejected(reason="another process holds the lock", retryable=True)
+        except OSError as error:  # perhaps it is stored, perhaps not
+            return m.Unknown(reason=f"the disk failed: {error}")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock():
+            yield
+
+    def _write(self, path: Path, content: str) -> None:
+        with self._files.create(path) as file:
+            file.write(content.encode())
+            file.fsync()
+
+
+class UnlockedOwner(ExampleOwner):
+    """Reads and replaces its ledger without the lock. `explore` finds it."""
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        yield
+
+
+class UnsyncedOwner(ExampleOwner):
+    """Does not wait until its ledger is on the disk. `power` finds it."""
+
+    def _write(self, path: Path, content: str) -> None:
+        with self._files.create(path) as file:
+            file.write(content.encode())

@@ -1,0 +1,190 @@
+"""Any owner in Python as a subject of the simulator: it does its effects through what it is given, and no others.
+
+    class MyOwner:
+        def __init__(self, effects: Effects) -> None: ...
+        def hello(self, client: str, request: m.Hello) -> m.Identity: ...
+        def commit(self, client: str, request: m.Commit) -> m.Answer: ...     # one method for each operation
+
+    python -m conformance.simulation explore python:my_module:MyOwner
+    python -m conformance.simulation power python:my_module:MyOwner
+    python -m conformance.simulation crash python:my_module:MyOwner
+
+One object is one process; everything that several of them share, or that is to survive, is in files. Its methods are
+those of the kit's interface (`conformance.adapters.in_process`); scopes that need an operation or a way to commit that
+it does not have are left out. `example_owner` is a complete one. A subject in another process, or in another language,
+gets what can be had there: the kit kills it at the crash points that it names (`crash` and `restart`, profile
+`harness-control`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final, Self, TypeVar
+
+from conformance.adapters.in_process import InProcess, operation
+from conformance.interface import messages as m
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.files import SimulatedFiles
+from conformance.simulation.power_scopes import Scope as Operation
+from conformance.simulation.scopes import Place, Scope, Start
+from conformance.simulation.storage import Disk
+
+PREFIX: Final = "python:"
+STORAGE: Final = "/warehouse"
+"""The folder that is there when an owner starts for the first time."""
+START_MS: Final = 1_700_000_000_000
+
+_NEEDED: Final = {
+    "first-start": "create_table", "create": "create_table", "commit": "commit", "backfill": "backfill_to_version",
+    "take-over": "take_over", "hand-back": "hand_back", "drop": "drop_table", "resolve": "attempt_outcome",
+    "read": "get_commits", "fold": "commit",
+}  # fmt: skip
+
+
+class LockTakenError(Exception):
+    """Another process holds the lock, and held it for as long as anybody would wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Everything that a simulated owner may use of its host."""
+
+    files: SimulatedFiles
+    """Its methods are the calls of a file system. What is not fsynced is lost with the power, names included."""
+    lock: Callable[[], contextlib.AbstractContextManager[None]]
+    """The host's only one, between processes. Raises `LockTakenError` where waiting for it is no use."""
+    now: Callable[[], int]
+    """ms since the epoch."""
+    new_id: Callable[[], str]
+    """Lower-case uuids."""
+
+
+class _PythonHost:
+    """Runs processes of one class on a simulated disk."""
+
+    storage = STORAGE
+
+    def __init__(self, make: Callable[[Effects], Any]) -> None:
+        self._make = make
+        self._disk = Disk()
+        self._kept = Disk()
+        self._holder: list[int] = []
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """By `python:MODULE:CLASS`. Raises `ImportError`, `AttributeError`, `ValueError`."""
+        module, _, attribute = name.removeprefix(PREFIX).partition(":")
+        if not module or not attribute:
+            raise ValueError(f"{name!r} names no class; write {PREFIX}MODULE:CLASS")
+        return cls(getattr(importlib.import_module(module), attribute))
+
+    def _process(self, number: int, hook: Hook, *, waits: bool) -> InProcess:
+        ticks, numbers = count(START_MS + number * 1_000_000), count(1)
+
+        @contextlib.contextmanager
+        def lock() -> Iterator[None]:
+            hook(Effect(kind=Kind.ACQUIRE, target="lock", moment=Moment.BEFORE))
+            if self._holder and not waits:
+                raise LockTakenError
+            self._holder.append(number)
+            try:
+                hook(Effect(kind=Kind.ACQUIRE, target="lock", moment=Moment.AFTER))
+                yield
+            finally:
+                hook(Effect(kind=Kind.RELEASE, target="lock", moment=Moment.BEFORE))
+                self._holder.remove(number)
+                hook(Effect(kind=Kind.RELEASE, target="lock", moment=Moment.AFTER))
+
+        files = SimulatedFiles(self._disk, hook=hook)
+        new_id = lambda: f"{number:08x}-0000-4000-8000-{next(numbers):012x}"  # noqa: E731
+        return InProcess(self._make(Effects(files, lock, lambda: next(ticks), new_id)))
+
+    def _boot(self, disk: Disk) -> None:
+        self._disk = disk
+        self._holder = []
+        if disk.find(STORAGE) is None:
+            disk.make_directory(STORAGE, now=0)
+            disk.sync_directory("/")
+
+    # What it can be asked
+
+    @property
+    def identity(self) -> m.Identity:
+        self._boot(Disk())
+        return self._process(0, unobserved, waits=True).identity
+
+    def can(self, scope: Scope) -> bool:
+        """Whether it has the way and every operation of a scope."""
+        identity = self.identity
+        if scope.way not in identity.ways.get(scope.dialect, ()) or scope.place is Place.FILESYSTEM:
+            return False
+        start = Start(table="t", dialect=scope.dialect, way=scope.way, identity=identity)
+        requests = [*scope.prepared(start), *(each for todo in scope.requests(start).values() for each in todo)]
+        return all(self._has(operation(each)) for each in requests)
+
+    def can_do(self, scope: Operation) -> bool:
+        ways = self.identity.ways.get(scope.dialect, ())
+        return scope.way in ways and scope.path is None and self._has(_NEEDED[scope.operation])
+
+    def _has(self, name: str) -> bool:
+        return hasattr(self._make, name)
+
+    def stop(self) -> None:
+        """Nothing of the real host is held."""
+
+    def close(self) -> None:
+        """Nothing of the real host is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class PythonClients(_PythonHost):
+    """A host for schedules: one process for each client, and whoever wants the lock waits."""
+
+    def prepare(self, ask: Callable[[Any], Any]) -> Any:
+        self._boot(Disk())
+        found = ask(self._process(0, unobserved, waits=True))
+        self._kept = self._disk
+        return found
+
+    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, InProcess]:
+        self._boot(self._kept.copy())
+        return {name: self._process(number, hook, waits=True) for number, name in enumerate(clients, 1)}
+
+
+class PythonProcesses(_PythonHost):
+    """A host for power cuts and crashes: who wants a lock that is held hears so at once."""
+
+    def start(self, disk: Disk, *, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
+        self._boot(disk)
+        return self._asked(start, hook)
+
+    def beside(self, *, start: int) -> Callable[[m.Request], m.Answer]:
+        return self._asked(start, unobserved)
+
+    def _asked(self, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
+        subject = self._process(start, hook, waits=False)
+        return lambda request: subject.ask("client", request)
+
+    def state(self) -> object:
+        """A process has no state but what is on the disk."""
+        return self._disk.fingerprint()
+
+
+Of = TypeVar("Of", bound=_PythonHost)
+
+
+def split(names: list[str], host: type[Of]) -> tuple[Of | None, list[str]]:
+    """The subject that is named among the scopes, if there is one, and the scopes. Raises as `named` does."""
+    subjects = [name for name in names if name.startswith(PREFIX)]
+    if len(subjects) > 1:
+        raise ValueError("name one subject")
+    return (host.named(subjects[0]) if subjects else None), [name for name in names if name not in subjects]

@@ -1,0 +1,68 @@
+"""How many schedules of the two-writer scope one core runs, and what bounds it.
+
+    python -m spec_tests.benchmarks.simulation            schedules per second of processor time, by way to commit
+    python -m spec_tests.benchmarks.simulation --profile 1      and where the time goes
+
+A schedule is a whole run: files are put back, two processes of the owner open the ledger, commit, and are judged by the
+checkers. Processor time, because a core is what is asked about, and this machine is shared; random priorities, so that
+no schedule is cheaper for being pruned.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+import time
+from collections.abc import Callable
+
+from conformance.adapters.reference.simulated_clients import SimulatedClients
+from conformance.simulation.explore import Report, by_priorities
+from conformance.simulation.scopes import Scope, ScopeRun, prepare
+from conformance.simulation.scopes_catalogue import scopes
+from spec_tests.benchmarks import measure
+
+PER_SECOND = 200
+DEPTH = 3
+LENGTH = 20
+
+
+def rate(scope: Scope, host: SimulatedClients, schedules: int) -> Callable[[], float]:
+    """Schedules per second of processor time."""
+    seeds = iter(range(sys.maxsize))
+
+    def run() -> float:
+        start = prepare(scope, host)
+        began = time.process_time()
+        runs = by_priorities(
+            lambda: ScopeRun(scope, host, start),
+            Report(),
+            seed=next(seeds),
+            schedules=schedules,
+            depth=DEPTH,
+            length=LENGTH,
+        )
+        for _ in runs:
+            pass
+        return schedules / (time.process_time() - began)
+
+    return run
+
+
+def main() -> int:
+    options = measure.arguments((__doc__ or "").partition("\n")[0], rounds=5, schedules=200, profile=0)
+    report = measure.Report("simulated schedules of two writers, per core")
+    found = scopes(lambda scope: scope.name == "two-writers")
+    with SimulatedClients() as host:
+        works = {scope.id: rate(scope, host, options.schedules) for scope in found}
+        if options.profile:
+            profile = cProfile.Profile()
+            profile.runcall(works[found[0].id])
+            pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+        for name, values in measure.interleaved(options.rounds, works).items():
+            report.add(name, values, "1/s", at_least=PER_SECOND)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
