@@ -47,6 +47,8 @@ KILLERS: Final = (
     "spec_tests/mutation/simulated.py",
 )
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
+FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "read_state", "recovery"))
+"""Few checks that notice much: they come before the others."""
 _POINTS_OF_A_FILE: Final = 10_000
 PATIENCE: Final = 90.0
 """Seconds of checks, as long as they take unchanged, after which a mutant counts as a survivor."""
@@ -209,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     entries = explained.load(explained.FILE.read_text(encoding="utf-8"))
     started = time.monotonic()
+    checking.warm_up()
     with tempfile.TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True) as temporary:
         place = options.place or Path(temporary)
         copy = place / "copy"

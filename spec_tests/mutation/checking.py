@@ -77,11 +77,15 @@ class _Running:
     finished: bool = False
 
 
-def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
-    """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended."""
+def warm_up() -> None:
+    """Import here, once, what the forked processes would import one after the other."""
     for name in WARM:
         with contextlib.suppress(ImportError):
             __import__(name)
+
+
+def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
+    """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended."""
     chosen = selectors.DefaultSelector()
     running: dict[int, _Running] = {}
     number, more = 0, True
