@@ -34,6 +34,7 @@ from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
 from refimpl.server.observation import Observation, Seen
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call
+from refimpl.server.turns import Turns
 
 JSON: Final = "application/json"
 _SEPARATOR_AND_NULL: Final = frozenset("/\0")
@@ -76,6 +77,7 @@ class Server:
         self._legacy = LegacyApi(self._delta)
         self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="call")
         self._waiting = 0
+        self._turns = Turns()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
 
@@ -132,10 +134,31 @@ class Server:
             answer = route.handle(call)
             return None if answer is None else msgspec.json.encode(answer)
 
-        content = await self._on_thread(carried_out)
+        if seen.version is None:
+            content = await self._on_thread(carried_out)
+        else:
+            content = await self._in_turn(request, tuple(path.values()), carried_out)
         if content is None:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         return Response(content, media_type=JSON)
+
+    async def _in_turn(self, request: Request, table: tuple[str, ...], work: Callable[[], bytes | None]) -> Any:
+        """Carry a proposal out when those who lost a race before have had their turn."""
+        client = request.client
+        if client is None:
+            return await self._on_thread(work)
+        await self._turns.wait(table, client)
+        try:
+            content = await self._on_thread(work)
+        except ApiError as error:
+            after = self._turns.lost if error.kind == "CommitVersionConflictException" else self._turns.done
+            after(table, client)
+            raise
+        except BaseException:
+            self._turns.done(table, client)
+            raise
+        self._turns.done(table, client)
+        return content
 
     async def _on_thread(self, work: Callable[[], Any]) -> Any:
         """Carry `work` out on a thread, to its end even if the client goes away meanwhile."""
