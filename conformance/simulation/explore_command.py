@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from conformance.command.output import counted, show, show_json
+from conformance.simulation.bugs import Bug
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.python_subject import PythonClients, split
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
@@ -162,10 +164,13 @@ def _as_json(found: Explored) -> dict[str, Any]:
 
 
 def replay(options: argparse.Namespace) -> int:
+    """A schedule, or a bug that a power cut or an interruption showed."""
     from conformance.adapters.reference.simulated_schedules import host_named
-    from conformance.simulation import traces
+    from conformance.simulation import bugs, traces
 
     try:
+        with contextlib.suppress(msgspec.ValidationError):  # then it is a schedule
+            return _replay_bug(bugs.from_json(options.file.read_bytes()))
         trace = traces.from_json(options.file.read_bytes())
         (scope,) = scopes(lambda each: each.id == trace.scope)
         host = host_named(trace.subject)
@@ -181,3 +186,13 @@ def replay(options: argparse.Namespace) -> int:
     for violation in again.violations:
         show(violation)
     return 1 if again.violations else 0
+
+
+def _replay_bug(bug: Bug) -> int:
+    from conformance.adapters.reference.simulated_teeth import hunted
+
+    kill = hunted(bug.subject, bug.family, bug.scope)
+    show(f"{bug.subject} in {bug.scope}, {kill.tried} tried: {kill.found or 'nothing is violated'}")
+    for line in kill.counterexample:
+        show(f"  {line}")
+    return 0 if kill.found is None else 1

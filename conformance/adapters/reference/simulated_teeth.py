@@ -8,6 +8,7 @@ from conformance.adapters.reference import simulated_variants
 from conformance.adapters.reference.simulated import SimulatedReference
 from conformance.adapters.reference.simulated_crashes import CRASH_VARIANTS, CrashVariant
 from conformance.adapters.reference.simulated_more_schedules import MORE_VARIANTS
+from conformance.adapters.reference.simulated_processes import SimulatedProcesses
 from conformance.adapters.reference.simulated_schedules import VARIANTS, ScheduleVariant
 from conformance.adapters.reference.simulated_variants import PowerVariant
 from conformance.simulation.power_scopes import Scope as Operation
@@ -73,3 +74,16 @@ TEETH: Final = (
     *map(_crash, CRASH_VARIANTS),
     *map(_power, simulated_variants.VARIANTS),
 )
+
+
+def hunted(subject: str, family: str, scope: str) -> Kill:
+    """Hunt a variant, or the `reference`, once more where a variant was found. Raises `KeyError` for none."""
+    found = {tooth.id: tooth for tooth in TEETH if tooth.family == family and tooth.scope == scope}
+    if subject != "reference":
+        return found[subject].hunt()
+    if family == "crash":
+        with SimulatedProcesses() as processes:
+            return by_crashes(processes, _operation(scope))
+    deaths = any(each.deaths for each in simulated_variants.VARIANTS if each.scope == scope)
+    with SimulatedReference() as host:
+        return by_power(host, _operation(scope), deaths=deaths)
