@@ -21,7 +21,7 @@ from refimpl.client.table import Table
 from spec_tests.engines.duckdb.attached import attached, rows_of
 from spec_tests.engines.served import served
 
-pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
+pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
 
 SCHEMA: Final = pa.schema([("id", pa.int64()), ("who", pa.string())])
 COMMIT: Final = Match(method="POST", body="add-commit")
