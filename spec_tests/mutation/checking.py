@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,15 +89,14 @@ def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
     """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended."""
     chosen = selectors.DefaultSelector()
     running: dict[int, _Running] = {}
-    number, more = 0, True
+    more = True
     while more or running:
         while more and len(running) < at_once:
             job = next(jobs, None)
             if job is None:
                 more = False
                 break
-            number += 1
-            descriptor, started = _start(job, copy, number)
+            descriptor, started = _start(job, copy)
             running[descriptor] = started
             chosen.register(descriptor, selectors.EVENT_READ)
         for key, _ in chosen.select(timeout=0.5):
@@ -110,10 +110,9 @@ def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
             each.job.done(each.ended)
 
 
-def _start(job: Job, copy: Path, number: int) -> tuple[int, _Running]:
+def _start(job: Job, copy: Path) -> tuple[int, _Running]:
     ours, theirs = os.pipe()
-    place = copy.parent / f"job-{number}"
-    place.mkdir()
+    place = Path(tempfile.mkdtemp(prefix="job-", dir=copy.parent))
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()

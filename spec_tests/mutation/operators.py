@@ -22,12 +22,12 @@ level, nor in a call of the logger.
 from __future__ import annotations
 
 import ast
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from spec_tests.mutation.comparisons import SIGNS, is_step, other
 from spec_tests.mutation.effects import (
     binds,
     calls,
@@ -330,16 +330,6 @@ def _guards(function: str, body: Body, at: int) -> Iterator[Edit]:
 
 # Expressions
 
-_ORDERS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-}  # fmt: skip
-_EQUALITIES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
-_VERSION: Final = re.compile(
-    r"version|latest|target|backfilled|published|backlog|\bnext\b|first|last|through|start|end\b|below|above"
-)
-_STATE: Final = re.compile(r"\b(TableState|PromiseKind|Way)\.[A-Z]")
 _SQL: Final = (
     ("synchronous=FULL", "synchronous=NORMAL"),
     ("BEGIN IMMEDIATE", "BEGIN"),
@@ -372,14 +362,14 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
     for node in _expression_nodes(statement):
         if isinstance(node, ast.Compare):
             for which, operator in enumerate(node.ops):
-                wanted = _other(node, which, operator)
+                wanted = other(node, which, operator)
                 if wanted is not None:
                     yield edit(
-                        "shift-comparison", node, f"`{_SIGNS[type(operator)]}` as `{_SIGNS[wanted]}`",
+                        "shift-comparison", node, f"`{SIGNS[type(operator)]}` as `{SIGNS[wanted]}`",
                         lambda n=node, w=which, o=wanted: n.ops.__setitem__(w, o()),  # type: ignore[misc]
                     )  # fmt: skip
         for field, child in _children(node):
-            if _is_step(child):
+            if is_step(child):
                 yield edit(
                     "drop-step", child, f"as `{text_of(child.left)}`",
                     lambda n=node, f=field, c=child: _replaced(n, f, c, c.left),  # type: ignore[misc]
@@ -391,35 +381,6 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
                         "weaken-sql", node, f"with {weak}",
                         lambda n=node, s=strong, w=weak: setattr(n, "value", n.value.replace(s, w)),  # type: ignore[misc]
                     )  # fmt: skip
-
-
-_SIGNS: Final[dict[type[ast.cmpop], str]] = {
-    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-    ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not",
-}  # fmt: skip
-
-
-def _other(node: ast.Compare, which: int, operator: ast.cmpop) -> type[ast.cmpop] | None:
-    """What the comparison becomes; None: it is not one of those that matter."""
-    shifted = _ORDERS.get(type(operator))
-    if shifted is not None:
-        return shifted
-    left = node.left if which == 0 else node.comparators[which - 1]
-    sides = f"{ast.unparse(left)} {ast.unparse(node.comparators[which])}"
-    if isinstance(operator, ast.Eq | ast.NotEq) and _VERSION.search(sides):
-        return _EQUALITIES[type(operator)]
-    if isinstance(operator, ast.Is | ast.IsNot) and _STATE.search(sides):
-        return _EQUALITIES[type(operator)]
-    return None
-
-
-def _is_step(node: object) -> bool:
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Add | ast.Sub)
-        and isinstance(node.right, ast.Constant)
-        and node.right.value == 1
-    )
 
 
 def _dropped(statement: ast.Return | ast.Assign, whole: ast.BoolOp, operand: ast.expr) -> None:
