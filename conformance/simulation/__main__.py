@@ -2,7 +2,7 @@
 
     python -m conformance.simulation power [SCOPE...] [--thorough] [--seed N] [--json]
     python -m conformance.simulation crash [SCOPE...] [--mode MODE] [--json]
-    python -m conformance.simulation explore [SCOPE...] [--budget SECONDS] [--seed N] [--json]
+    python -m conformance.simulation explore [SCOPE...] [--quick] [--budget SECONDS] [--seed N] [--json]
     python -m conformance.simulation replay FILE
     python -m conformance.simulation teeth [ID...] [--json]
 

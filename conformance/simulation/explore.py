@@ -51,6 +51,14 @@ class Report:
     """Steps of the longest run."""
     switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """How often a client was interrupted before an effect: (client, effect, who went on)."""
+    effects: set[tuple[str, str]] = field(default_factory=set)
+    """What each client did: (client, effect)."""
+
+    @property
+    def switch_points(self) -> int:
+        """So many there are: each kind of effect of each client, before which each of the others could go on."""
+        clients = {client for client, _ in self.effects}
+        return len(self.effects) * (len(clients) - 1)
 
 
 @dataclass(slots=True)
@@ -146,6 +154,7 @@ def _make(scheduler: Scheduler, path: list[_Node], report: Report, *, pruned: bo
     """Make the chosen step of the last state, and see what it raced with."""
     node = path[-1]
     step = node.step = scheduler.step(node.chosen)
+    report.effects.add((step.client, step.kind.value))
     if len(path) > 1 and (before := path[-2].chosen) != step.client and before in node.enabled:
         report.switches[before, node.enabled[before].kind.value, step.client] += 1
     if pruned:
@@ -218,6 +227,7 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
                 chosen = max(enabled, key=lambda name: priority[name])
             if last != chosen and last in enabled:
                 report.switches[last, enabled[last].kind.value, chosen] += 1
+            report.effects.add((chosen, enabled[chosen].kind.value))
             scheduler.step(chosen)
             last = chosen
     except Deadlock as found:

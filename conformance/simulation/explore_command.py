@@ -18,7 +18,7 @@ from conformance.simulation.bugs import Bug
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.python_subject import PythonClients, split
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import scopes
+from conformance.simulation.scopes_catalogue import QUICK, scopes
 
 DEPTH: Final = 3
 """Of random schedules: bugs that need so many orderings."""
@@ -85,6 +85,7 @@ def add(commands: Any) -> None:
         nargs="*",
         help="beginnings of ids, such as two-writers[catalogManaged; python:MODULE:CLASS is another subject",
     )
+    parser.add_argument("--quick", action="store_true", help="the scopes that are finished within a second or two")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for each scope (default: 120)")
     parser.add_argument("--seed", type=int, default=1, help="of the random schedules of a scope that is not finished")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -105,6 +106,8 @@ def run(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     chosen = scopes(lambda each: not wanted or each.id.startswith(tuple(wanted)))
+    if options.quick:
+        chosen = [scope for scope in chosen if scope.name in QUICK]
     if subject is not None:
         chosen = [scope for scope in chosen if subject.can(scope)]
     if not chosen:
@@ -136,7 +139,7 @@ def _tell(found: Explored) -> None:
     show(
         f"{found.scope.id}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
         f"{counted(report.pruned, 'run')} given up as known, {space}; {counted(found.outcomes, 'outcome')}, "
-        f"{counted(len(report.switches), 'kind')} of switches; {found.seconds:.1f} s"
+        f"{len(report.switches)} of {report.switch_points} switch points; {found.seconds:.1f} s"
     )
     for each in found.violations:
         show(f"  {each}")
@@ -158,6 +161,7 @@ def _as_json(found: Explored) -> dict[str, Any]:
         "longest": report.longest,
         "outcomes": found.outcomes,
         "switches": switches,
+        "switch_points": report.switch_points,
         "bad": found.bad,
         "violations": found.violations,
     }

@@ -161,6 +161,13 @@ NAMES: Final = (*(name for name, *_ in _SCOPES), "cleanup")
 """Of the scopes, each of which exists for every dialect and way."""
 
 
+QUICK: Final = (
+    "two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs", "creators-of-a-file", "reader",
+    "transactions", "cleanup",
+)  # fmt: skip
+"""Names of those whose space is small."""
+
+
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:
     """Those of the scopes that are wanted, in their order."""
     found = [

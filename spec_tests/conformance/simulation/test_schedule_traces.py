@@ -99,6 +99,7 @@ def test_the_command_says_what_was_explored(capsys: pytest.CaptureFixture[str]) 
     assert (found["scope"], found["finished"], found["bad"]) == ("two-writers[catalogManaged,inline]", True, 0)
     assert found["schedules"] == 6
     assert {each["by"] for each in found["switches"]} == {"alice", "bob"}
+    assert 0 < len(found["switches"]) < found["switch_points"]
     assert main(["explore", "two-writers[catalogManaged,inline"]) == 0
     assert "1 scope, 1 finished, 6 schedules, 0 bad schedules" in capsys.readouterr().out
 
