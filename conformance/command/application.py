@@ -82,7 +82,7 @@ def _report(error: Exception) -> int:
         return _report_usage(error, usage())
     if isinstance(error, (UnusableError, UsageError, AdapterError, ReportError)):
         say(f"error: {error.problem}")
-        return ExitCode.USAGE
+        return error.exit_code if isinstance(error, UnusableError) else ExitCode.USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
         say(f"error: this needs {error.name}: pip install 'delta-commit-owner[conformance]'")
         return ExitCode.USAGE

@@ -21,10 +21,12 @@ class ExitCode(IntEnum):
 
 class UnusableError(Exception):
     """No run is possible: the call is wrong, or the subject cannot be asked. `problem` says what and what to do. If it
-    is the answer to the first `hello` that is wrong: `came` is that answer, and `says` what the interface asks for."""
+    is the answer to the first `hello` that is wrong: `came` is that answer, and `says` what the interface asks for.
+    `exit_code`: incomplete if time ran out before anybody could know whether a run is possible."""
 
-    def __init__(self, problem: str, came: str = "", says: str = "") -> None:
+    def __init__(self, problem: str, came: str = "", says: str = "", *, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(problem)
         self.problem = problem
         self.came = came
         self.says = says
+        self.exit_code = exit_code

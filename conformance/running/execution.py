@@ -156,8 +156,14 @@ class _Run:
     def _answer(self, crew: Crew, what: str, patience: float) -> Report | Died:
         """Of the only worker, which may be silent so long, and as long as an answer may take."""
         while True:
-            limit = min(self._left(), patience + self._options.timeout)
-            news = crew.news(max(0.0, limit))
+            left, limit = self._left(), patience + self._options.timeout
+            news = crew.news(max(0.0, min(left, limit)))
+            if news is None and left < limit:
+                raise UnusableError(
+                    f"the budget of {self._options.budget_seconds:g} s expired before the subject "
+                    f"{self._options.subject!r} could {what}; give it more",
+                    exit_code=ExitCode.INCOMPLETE,
+                )
             if news is None:
                 raise UnusableError(f"the subject {self._options.subject!r} did not {what}: no answer in {limit:.0f} s")
             if not isinstance(news[1], Alive):
@@ -169,7 +175,7 @@ class _Run:
         try:
             report = self._answer(crew, "answer the first requests", SILENCE_SECONDS)
         except UnusableError as error:
-            raise _Stopped(error.problem, ExitCode.USAGE) from error
+            raise _Stopped(error.problem, error.exit_code) from error
         if not isinstance(report, Smoked):
             raise _Stopped(_problem(report, "the first requests"), ExitCode.USAGE)
         if report.report.adapter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,17 @@ from spec_tests.conformance.running.cases import ONE
 OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = Selection(check=(ONE.name,))
 """Five cases, one for each variant."""
+LONG = 120.0
+"""Seconds that no subject needs for an answer, however busy the machine is."""
+
+
+class Clock:
+    """Runs as fast as the real one, and so many seconds ahead of it."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
 
 
 class Listener:
@@ -46,7 +58,7 @@ class Listener:
 
 
 def run(subject: str, listener: Listener | None = None, **options: object) -> RunResult:
-    settings = {"selection": SMALL, "timeout": 5.0, **options}
+    settings = {"selection": SMALL, "timeout": LONG, **options}
     return execute(Options(subject=subject, **settings), listener or Listener())  # type: ignore[arg-type]
 
 
@@ -188,9 +200,15 @@ def test_a_subject_that_hangs_at_once_is_not_tried_any_further(monkeypatch: pyte
 
 
 def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(execution, "MISHAPS", 2)
-    result = run(f"{OURS}:Hanging", timeout=0.5)
+
+    class Impatient(Listener):
+        """As soon as the first requests are answered, however long that took: from now on the subject hangs."""
+
+        def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+            monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
+
+    result = run(f"{OURS}:Hanging", Impatient(), timeout=0.5)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     hung = [case for case in result.cases if case.verdict is Verdict.INCONCLUSIVE]
     assert len(hung) == execution.MISHAPS
@@ -198,12 +216,32 @@ def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch
     assert {case.verdict for case in result.cases[execution.MISHAPS :]} == {Verdict.NOT_RUN}
 
 
-def test_the_budget_ends_a_run_even_if_the_subject_hangs() -> None:
-    result = run(f"{OURS}:Hanging", budget=4.0)
+def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(execution, "time", clock)
+
+    class Late(Listener):
+        """One second of the budget is left when the cases begin."""
+
+        def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+            clock.ahead = 3_599.0 - (clock.monotonic() - started)
+
+    started = clock.monotonic()
+    result = run(f"{OURS}:Hanging", Late(), budget=3_600.0, timeout=7_200.0)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
-    assert "the budget of 4 s expired" in result.stopped
+    assert "the budget of 3600 s expired" in result.stopped
     assert verdicts_of(result) == {Verdict.NOT_RUN}
-    assert result.environment.seconds < 4 + 15
+    assert result.environment.seconds < 7_200, "nobody waited for the answer"
+
+
+def test_a_budget_that_is_too_small_to_open_the_subject_says_so() -> None:
+    with pytest.raises(UnusableError) as refused:
+        run("model", budget=0.001)
+    assert refused.value.exit_code is ExitCode.INCOMPLETE
+    assert "the budget of 0.001 s expired" in refused.value.problem
+    with pytest.raises(UnusableError) as refused:
+        run("modell", budget=LONG)
+    assert refused.value.exit_code is ExitCode.USAGE
 
 
 def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
@@ -280,7 +318,13 @@ def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """No folder, no thread that waits, no process: workers in the middle of a case included."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = threading.active_count()
-    run("reference", budget=3.0, selection=Selection(family=(ONE.family,)))
+
+    class Interrupts(Listener):
+        def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+            raise KeyboardInterrupt
+
+    result = run("reference", Interrupts(), selection=Selection(family=(ONE.family,)), workers=2)
+    assert result.stopped == "interrupted"
     assert list(tmp_path.iterdir()) == []
     assert threading.active_count() <= before
 
