@@ -1,7 +1,8 @@
 """In which order findings are told, the same on the console, in the summary and on the page.
 
 The sentence that names a bug comes first: what a scenario asked for and did not get, before what the checkers conclude
-from a whole history, which a reader has to follow. A finding that both dialects have is told once.
+from a whole history, which a reader has to follow; then the shortest: an owner that is badly broken fails most cases, and
+what long ones show is a consequence of what short ones show. A finding that both dialects have is told once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.reports.summary import accusers, failing_cases, fails, levels_of, simplest
+from conformance.reports.summary import failing_cases, fails, levels_of, simplest
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, RunResult, Violation
 
 DIALECTS: Final = {"MC-": "managed commits", "CM-": "catalog-managed"}
@@ -40,16 +41,16 @@ def direct_first(violations: Iterable[Violation]) -> list[Violation]:
 def evidence(result: RunResult) -> list[Evidence]:
     """All that a run has against its subject, in the order of all reports; advice comes last."""
     told = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
-    cases, levels = accusers(result), levels_of(result)
-    found = _findings(result)
+    found, levels = _findings(result), levels_of(result)
     ordered = []
     for place, requirement in enumerate(result.requirements):
         if requirement.verdict in told:
             name = requirement.requirement
             findings = sorted(found.get(name, []), key=lambda pair: (*_plainness(name, *pair), *simplest(pair[0])))
             warning = not fails(Violation(requirements=(name,), message=""), levels, strict=result.strict)
-            best = _plainness(name, *findings[0]) if findings else _NOTHING
-            key = (warning, best, -cases[name], place)
+            plainness = [_plainness(name, *pair) for pair in findings] or [_NOTHING]
+            shortest = findings[0][0].operations if findings else 0
+            key = (warning, plainness[0], shortest, -plainness.count(plainness[0]), place)
             ordered.append((key, Evidence(requirement=requirement, findings=tuple(findings))))
     ordered.sort(key=lambda pair: pair[0])
     return _folded([each for _, each in ordered])

@@ -135,15 +135,6 @@ def simplest(case: CaseResult) -> tuple[int, int, str]:
     return list(Layer).index(case.layer), case.operations, case.case
 
 
-def accusers(result: RunResult) -> Counter[str]:
-    """By requirement: how many cases violate it first of all. The root of many failures has most of them."""
-    return Counter(
-        name
-        for case in result.cases
-        for name in {violation.requirements[0] for violation in case.violations if violation.requirements}
-    )
-
-
 def side_of(requirement: RequirementResult) -> str:
     """Who has to meet it; empty if this version of the catalogue does not know it."""
     try:

@@ -46,6 +46,16 @@ def test_a_requirement_with_direct_evidence_stands_before_one_that_many_historie
     assert in_order(result) == ["LOG-05", "MC-COMMIT-02"]
 
 
+def test_the_shortest_story_is_told_first_and_of_two_as_short_the_one_that_more_cases_tell() -> None:
+    """An owner that is badly broken fails most cases: conclusions from many histories do not make a story plainer."""
+    told = [case(f"m{number}", violation("MC-COMMIT-02"), operations=6) for number in range(5)]
+    short = [case("s", violation("LOG-05"), operations=3), case("t", violation("LOG-07"), operations=3)]
+    once_more = case("u", violation("LOG-07"), operations=9)
+    concluded = [case(f"h{number}", violation("LOG-05", CONCLUDED, rule="a-rule")) for number in range(9)]
+    assert in_order(runs.run(*told, *short, once_more, *concluded)) == ["LOG-07", "LOG-05", "MC-COMMIT-02"]
+    assert in_order(runs.run(*told, *short, *concluded)) == ["LOG-05", "LOG-07", "MC-COMMIT-02"]
+
+
 def test_the_console_the_summary_and_the_page_have_one_order(capsys: pytest.CaptureFixture[str]) -> None:
     result = runs.everything()
     names = in_order(result)
