@@ -24,17 +24,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """On the class path of the session from the start: what is compiled into it later is found."""
+    return tmp_path_factory.mktemp("java-classes")
+
+
+@pytest.fixture(scope="session")
+def spark(java_classes: Path) -> Iterator[SparkSession]:
     """The one Spark session of a test process: a second one would be the first with other settings. A task that
-    dies is tried once more."""
+    dies is tried once more. It has Delta, where that can be had."""
     from refimpl.spark import local_session
+    from spec_tests.engines.delta_spark.session import delta_settings
 
     session = local_session(
         cores=2,
         shuffle_partitions=1,
         max_failures=2,
         java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF"},
+        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF", **delta_settings(java_classes)},
     )
     yield session
     session.stop()

@@ -1,0 +1,130 @@
+"""The tables in `fixtures/delta_spark`: written by Delta Spark through our owner, for the readers of our client.
+
+    python -m spec_tests.engines.delta_spark.make_fixtures [NAME ...]
+
+Each folder holds a table as Delta left it, and `expected.json` what Delta itself read there: for each version its
+operation, its time and its rows. Needs Java and, once, Maven; the catalog-managed table needs `javac` too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import refimpl
+from conformance import jars
+from refimpl.spark import coordinator, local_session
+from refimpl.table_feature import COORDINATED_COMMITS
+from spec_tests.engines.delta_spark.catalog import compile_into, session_of
+from spec_tests.engines.delta_spark.session import TINY, delta_settings
+from spec_tests.engines.served import served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER: Final = Path(__file__).resolve().parents[3] / "fixtures" / "delta_spark"
+EXPECTED: Final = "expected.json"
+COLUMNS: Final = "id BIGINT, name STRING, day DATE"
+NO_VECTORS: Final = "'delta.enableDeletionVectors' = 'false'"
+OFTEN: Final = "'delta.checkpointInterval' = '4'"
+
+WORK: Final = (
+    "INSERT INTO {t} VALUES (1, 'one', DATE'2026-01-01'), (2, 'two', DATE'2026-01-02')",
+    "INSERT INTO {t} VALUES (3, NULL, DATE'2026-01-02'), (4, 'vier & ünf/100%', NULL)",
+    "UPDATE {t} SET name = 'TWO' WHERE id = 2",
+    "DELETE FROM {t} WHERE id = 1",
+    "MERGE INTO {t} t USING (SELECT 3 AS id, 'three' AS name UNION ALL SELECT 5, 'five') s ON t.id = s.id "
+    "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT (id, name, day) "
+    "VALUES (s.id, s.name, DATE'2026-01-03')",
+    "ALTER TABLE {t} ADD COLUMN price DOUBLE",
+    "INSERT INTO {t} VALUES (6, 'six', DATE'2026-01-03', 0.5)",
+)
+
+
+class Maker:
+    """Tables of one warehouse, each known to Spark by its name."""
+
+    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, wanted: Sequence[str]) -> None:
+        self.spark = spark
+        self.warehouse = warehouse
+        self.wanted = wanted
+        """Names; none: all."""
+
+    def make(self, name: str, create: str, statements: tuple[str, ...], *, prefix: str = "") -> None:
+        if self.wanted and name not in self.wanted:
+            return
+        table = f"{prefix}{name}"
+        for statement in (create, *statements):
+            self.spark.sql(statement.replace("{t}", table).replace("{place}", str(self.warehouse.directory / name)))
+        self._keep(name, table)
+
+    def _keep(self, name: str, table: str) -> None:
+        location = self.warehouse.owner.resolve(name).location if table != name else self.warehouse.directory / name
+        target = FOLDER / name
+        shutil.rmtree(target, ignore_errors=True)
+        # Hadoop's own checksums, and staged files that lost, say nothing of the table.
+        shutil.copytree(location, target, ignore=shutil.ignore_patterns(".*.crc", "_SUCCESS"))
+        (target / EXPECTED).write_text(json.dumps(self._read(table), indent=1, ensure_ascii=False) + "\n")
+
+    def _read(self, table: str) -> list[dict[str, Any]]:
+        """What Delta says of every version, oldest first."""
+        found = []
+        history = self.spark.sql(f"DESCRIBE HISTORY {table}").collect()
+        for entry in sorted(history, key=lambda row: row.version):
+            rows = self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {entry.version}").collect()
+            found.append(
+                {
+                    "version": entry.version,
+                    "operation": entry.operation,
+                    "timestamp": round(entry.timestamp.timestamp() * 1000),
+                    "rows": sorted(({k: _plain(v) for k, v in row.asDict().items()} for row in rows), key=_by_id),
+                }
+            )
+        return found
+
+
+def _by_id(row: dict[str, Any]) -> int:
+    number: int = row["id"]
+    return number
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def main(*wanted: str) -> int:
+    jars.fetch()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        place, classes = Path(name) / "warehouse", Path(name) / "classes"
+        classes.mkdir()
+        warehouse = stack.enter_context(refimpl.open(place))
+        settings = {**delta_settings(classes), **TINY, "spark.sql.session.timeZone": "UTC"}
+        spark = local_session(cores=2, shuffle_partitions=1, settings=settings)
+        stack.callback(spark.stop)
+        properties = coordinator.register(spark, warehouse)
+        owned = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        create = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) LOCATION '{{place}}' TBLPROPERTIES "
+        maker = Maker(spark, warehouse, wanted)
+        maker.make("coordinated", f"{create} ({OFTEN}, {NO_VECTORS}, {owned})", (*WORK, "OPTIMIZE {t}"))
+        upgrade = f"ALTER TABLE {{t}} SET TBLPROPERTIES ({owned})"
+        back = f"ALTER TABLE {{t}} DROP FEATURE `{COORDINATED_COMMITS.name}`"
+        there_and_back = (WORK[0], upgrade, WORK[1], WORK[2], back, WORK[3])
+        maker.make("there_and_back", f"{create} ({NO_VECTORS})", there_and_back)
+        vectors = f"{create} ('delta.enableDeletionVectors' = 'true', {owned})"
+        maker.make("deletion_vectors", vectors, (WORK[0], "DELETE FROM {t} WHERE id = 1"))
+        compile_into(classes)
+        session = session_of(spark, stack.enter_context(served(place)))
+        managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "
+        managed += f"('delta.feature.catalogManaged' = 'supported', {NO_VECTORS}, {OFTEN})"
+        Maker(session, warehouse, wanted).make("catalog_managed", managed, WORK, prefix="unity.default.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""Delta Spark 4.4 with our owner as its commit coordinator: delta-facts section 4, interop.md."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commits import Conflict, Ratified
+from refimpl.errors import OutcomeUnknown, TableNotFoundError
+from refimpl.spark import coordinator
+from refimpl.table_feature import COORDINATED_COMMITS
+from spec_tests.engines.delta_spark.conftest import Engine, rows_of
+from spec_tests.engines.delta_spark.scripted_owner import ScriptedOwner, scripted
+
+REFUSED = (PySparkException, Py4JJavaError)
+"""PySpark passes on what it has no class of its own for."""
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@pytest.fixture
+def owner(engine: Engine) -> ScriptedOwner:
+    """The owner, scripted, behind Delta's back."""
+    warehouse, owner = scripted(engine.warehouse)
+    coordinator.register(engine.spark, warehouse)
+    return owner
+
+
+def latest(engine: Engine, name: str) -> int | None:
+    return engine.warehouse.owner.resolve(engine.place(name)).commits.latest_ratified_version
+
+
+def appended(engine: Engine, name: str, row: tuple[int, str]) -> Callable[[], object]:
+    """What our client does when it is told to."""
+    rows = pa.table({"id": [row[0]], "name": [row[1]]})
+    return lambda: engine.table(name).append(rows)
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+def test_every_statement_commits_through_the_owner(engine: Engine) -> None:
+    table = engine.create("orders")
+    engine.insert("orders", (1, "one"), (2, "two"))
+    engine.insert("orders", (3, "three"))
+    engine.sql("UPDATE orders SET name = 'TWO' WHERE id = 2")
+    engine.sql("DELETE FROM orders WHERE id = 1")
+    engine.sql(
+        "MERGE INTO orders t USING (SELECT 3 AS id, 'THREE' AS name UNION ALL SELECT 4, 'four') s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET name = s.name WHEN NOT MATCHED THEN INSERT *"
+    )
+    engine.sql("OPTIMIZE orders")
+    engine.sql("ALTER TABLE orders ADD COLUMN price INT")
+    expected = [(2, "TWO", None), (3, "THREE", None), (4, "four", None)]
+    assert engine.rows("orders") == expected
+    assert rows_of(table) == expected
+    assert latest(engine, "orders") == 7
+    operations = [row.operation for row in engine.spark.sql("DESCRIBE HISTORY orders").collect()][::-1]
+    assert operations == ["CREATE TABLE", "WRITE", "WRITE", "UPDATE", "DELETE", "MERGE", "OPTIMIZE", "ADD COLUMNS"]
+    assert [entry.operation for entry in table.history()] == operations[::-1]
+    assert sorted(engine.sql("SELECT * FROM orders VERSION AS OF 2")) == [(1, "one"), (2, "two"), (3, "three")]
+    staged = table.log.staged_listing(COORDINATED_COMMITS.staging_folder)
+    assert [path.version for path in staged] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_an_insert_that_loses_its_race_is_made_on_top_of_the_winner(engine: Engine, owner: ScriptedOwner) -> None:
+    table = engine.create("orders")
+    owner.before = appended(engine, "orders", (1, "ours"))
+    engine.insert("orders", (2, "theirs"))
+    assert [type(outcome) for outcome in owner.outcomes] == [Conflict, Ratified]
+    assert rows_of(table) == engine.rows("orders") == [(1, "ours"), (2, "theirs")]
+    assert latest(engine, "orders") == 2
+    staged = table.log.staged_listing(COORDINATED_COMMITS.staging_folder)
+    assert [path.version for path in staged] == [1, 2]  # the loser's file is gone
+
+
+def test_inserts_that_race_all_land_once(engine: Engine) -> None:
+    table = engine.create("orders")
+    start = threading.Barrier(4)
+
+    def write(number: int) -> None:
+        start.wait()
+        for each in range(2):
+            engine.insert("orders", (number * 10 + each, "x"))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert [row[0] for row in rows_of(table)] == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert latest(engine, "orders") == 8
+
+
+def test_the_second_of_two_updates_of_one_file_is_told_of_the_first(engine: Engine, owner: ScriptedOwner) -> None:
+    engine.create("orders")
+    engine.insert("orders", (1, "one"), (2, "two"))
+
+    def update() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(engine.sql, "UPDATE orders SET name = 'first' WHERE id = 1").result()
+
+    owner.before = update
+    with pytest.raises(REFUSED, match="DELTA_CONCURRENT_APPEND"):
+        engine.sql("UPDATE orders SET name = 'second' WHERE id = 2")
+    assert engine.rows("orders") == [(1, "first"), (2, "two")]
+    assert latest(engine, "orders") == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_lost_answer_neither_loses_nor_repeats_a_row(engine: Engine, owner: ScriptedOwner, when: str) -> None:
+    """An attempt that landed is recognised; one that did not never will, and the version is proposed once more."""
+    table = engine.create("orders")
+    setattr(owner, when, failing(OutcomeUnknown("the answer was lost")))
+    engine.insert("orders", (1, "one"))
+    assert rows_of(table) == engine.rows("orders") == [(1, "one")]
+    assert latest(engine, "orders") == 1
+    assert len(owner.outcomes) == 1
+
+
+def test_what_the_owner_refuses_is_an_error_that_says_why(engine: Engine) -> None:
+    table = engine.create("orders")
+    found = engine.warehouse.owner.resolve(table.location)
+    with engine.warehouse.owner.context.lock(), engine.warehouse.owner.ledger.write() as writer:
+        record = writer.table(found.table_id)
+        assert record is not None
+        writer.halt(record, "somebody looks at it")
+    with pytest.raises(REFUSED, match="somebody looks at it"):
+        engine.insert("orders", (1, "one"))
+    assert engine.rows("orders") == []
+    assert latest(engine, "orders") == 0
+
+
+def test_commits_that_are_not_published_yet_are_read_from_the_owner(engine: Engine) -> None:
+    table = engine.create("orders")
+    policy = MaintenancePolicy(backfill_every=None)
+    engine.warehouse.owner.set_policy(engine.warehouse.owner.resolve(table.location).table_id, policy)
+    for number in range(3):
+        engine.insert("orders", (number, "x"))
+    assert not table.log.published(1)
+    assert [row[0] for row in engine.rows("orders")] == [0, 1, 2]
+    assert engine.sql("SELECT count(*) FROM orders VERSION AS OF 2") == [(2,)]
+    assert [row[0] for row in rows_of(table)] == [0, 1, 2]
+
+
+def test_a_filesystem_table_gets_an_owner_and_goes_back(engine: Engine) -> None:
+    """SET TBLPROPERTIES upgrades; DROP FEATURE takes two commits, the first of them through the owner."""
+    by_path = engine.create("orders", owned=False)
+    engine.insert("orders", (1, "one"))
+    engine.sql(f"ALTER TABLE orders SET TBLPROPERTIES ({engine.properties})")
+    engine.insert("orders", (2, "two"))
+    owner = engine.warehouse.owner
+    assert owner.resolve("orders").state is TableState.ACTIVE
+    assert latest(engine, "orders") == 3
+    assert rows_of(engine.table("orders")) == [(1, "one"), (2, "two")]
+    engine.sql(f"ALTER TABLE orders DROP FEATURE `{COORDINATED_COMMITS.name}`")
+    assert owner.resolve(engine.place("orders")).state is TableState.HANDED_BACK
+    engine.insert("orders", (3, "three"))
+    assert rows_of(by_path) == engine.rows("orders") == [(1, "one"), (2, "two"), (3, "three")]
+    with pytest.raises(TableNotFoundError):
+        owner.resolve("orders")
+    assert by_path.snapshot().feature is None
+
+
+def test_a_table_of_our_client_is_one_of_deltas(engine: Engine) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    table = engine.warehouse.create_table("ours", schema, feature=COORDINATED_COMMITS, location=engine.place("ours"))
+    table.append(pa.table({"id": [1], "name": ["ours"]}))
+    name = f"delta.`{table.location}`"
+    engine.insert(name, (2, "theirs"))
+    table.append(pa.table({"id": [3], "name": ["ours"]}))
+    assert engine.rows(name) == rows_of(table) == [(1, "ours"), (2, "theirs"), (3, "ours")]
+
+
+def test_a_table_is_created_with_its_rows(engine: Engine) -> None:
+    coordinator.register(engine.spark, engine.warehouse, new_tables=True)
+    engine.sql(f"CREATE TABLE copy USING delta LOCATION '{engine.place('copy')}' AS SELECT 7 AS id, 'x' AS name")
+    assert rows_of(engine.warehouse.table("copy")) == [(7, "x")]
+    assert latest(engine, "copy") == 0
+    coordinator.register(engine.spark, engine.warehouse)
+
+
+def test_a_new_session_with_a_new_registration_goes_on(engine: Engine) -> None:
+    """What is registered lives in the JVM: the second registration takes the place of the first, with all its tables.
+    Tables of the first one's warehouse have no owner then, and are not written."""
+    engine.create("orders")
+    engine.insert("orders", (1, "before"))
+    with refimpl.open(engine.warehouse.directory) as again:
+        session = engine.spark.newSession()
+        other = Engine(session, again, coordinator.register(session, again))
+        other.insert("orders", (2, "after"))
+        assert other.rows("orders") == [(1, "before"), (2, "after")]
+        with refimpl.open(engine.warehouse.directory.parent / "other") as elsewhere:
+            coordinator.register(session, elsewhere)
+            with pytest.raises(REFUSED, match="no table"):
+                other.insert("orders", (3, "nobody's"))
+        coordinator.register(session, again)
+        other.insert("orders", (4, "again"))
+        assert [row[0] for row in other.rows("orders")] == [1, 2, 4]
+    assert latest(engine, "orders") == 3
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "warehouse/secret"])
+def test_a_table_that_cannot_be_owned_is_not_made(engine: Engine, tmp_path: Path, place: str) -> None:
+    """Outside of the warehouse; with a secret in its configuration, which every reader of the storage would see."""
+    secret = '{"password": "x"}' if place.endswith("secret") else "{}"
+    properties = engine.properties.replace("{}", secret)
+    with pytest.raises(REFUSED):
+        engine.sql(f"CREATE TABLE t (id BIGINT) USING delta LOCATION '{tmp_path / place}' TBLPROPERTIES ({properties})")
+    assert not (tmp_path / place / "_delta_log" / log_path.commit(0)).exists()
+    assert engine.warehouse.tables() == []
+    engine.create("t")
+    assert engine.rows("t") == []

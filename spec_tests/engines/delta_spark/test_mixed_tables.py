@@ -1,0 +1,101 @@
+"""One table, written in turn by Delta Spark, our Spark pipeline, our client and DuckDB, and read equal by all."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaProtocolError
+
+import refimpl
+from refimpl.spark import connect
+from refimpl.table_feature import CATALOG_MANAGED
+from spec_tests.engines.delta_spark.catalog import compile_into, session_of
+from spec_tests.engines.delta_spark.conftest import Engine, rows_of
+from spec_tests.engines.served import served
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+COLUMNS = ("id", "name")
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+def one_row(spark: SparkSession, row: tuple[int, str]) -> DataFrame:
+    return spark.createDataFrame([row], "id long, name string")
+
+
+def sorted_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_a_coordinated_table_is_one_table_to_all(engine: Engine) -> None:
+    table = engine.create("orders")
+    pipeline = connect(engine.spark, engine.warehouse)
+    expected = []
+    for number in range(0, 6, 3):
+        engine.insert("orders", (number, "delta"))
+        pipeline.write(one_row(engine.spark, (number + 1, "pipeline"))).mode("append").saveAsTable("orders")
+        table.append(pa.table({"id": [number + 2], "name": ["client"]}, schema=SCHEMA))
+        expected += [(number, "delta"), (number + 1, "pipeline"), (number + 2, "client")]
+    assert engine.rows("orders") == expected
+    assert sorted_rows(pipeline.read.table("orders")) == expected
+    assert rows_of(table) == expected
+    assert by_duckdb(table.location, COLUMNS) == expected
+    with pytest.raises(DeltaProtocolError, match="vacuumProtocolCheck"):  # Delta demands it, delta-rs does not read it
+        by_delta_rs(table.location, COLUMNS)
+    assert engine.warehouse.owner.resolve("orders").commits.latest_ratified_version == 6
+
+
+@contextmanager
+def duckdb_on(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the server's tables as `unity.default.NAME`."""
+    quiet = {
+        "allow_unsigned_extensions": "true",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    with duckdb.connect(config=quiet) as connection:
+        for name in ("httpfs", "delta", "unity_catalog"):
+            package = importlib.import_module(f"duckdb_extension_{name}")
+            assert package.__file__ is not None
+            (extension,) = Path(package.__file__).parent.rglob(f"{name}.duckdb_extension")
+            connection.execute(f"LOAD '{extension}'")
+        connection.execute(
+            f"CREATE SECRET (TYPE unity_catalog, TOKEN 'not-needed-on-loopback', ENDPOINT '{url}', AWS_REGION 'x')"
+        )
+        connection.execute("ATTACH 'unity' AS unity (TYPE unity_catalog, DEFAULT_SCHEMA 'default')")
+        yield connection
+
+
+def test_a_catalog_managed_table_is_one_table_to_all(
+    delta_spark: SparkSession, java_classes: Path, warehouse: refimpl.Warehouse
+) -> None:
+    for name in ("duckdb_extension_httpfs", "duckdb_extension_unity_catalog"):
+        pytest.importorskip(name, reason=f"{name} is not installed")
+    compile_into(java_classes)
+    table = warehouse.create_table("orders", SCHEMA, feature=CATALOG_MANAGED)
+    pipeline = connect(delta_spark, warehouse)
+    with served(warehouse.directory) as url, duckdb_on(url) as other:
+        spark = session_of(delta_spark, url)
+        expected = []
+        for number in range(0, 8, 4):
+            spark.sql(f"INSERT INTO unity.default.orders VALUES ({number}, 'delta')")
+            pipeline.write(one_row(delta_spark, (number + 1, "pipeline"))).mode("append").saveAsTable("orders")
+            table.append(pa.table({"id": [number + 2], "name": ["client"]}, schema=SCHEMA))
+            other.execute(f"INSERT INTO unity.default.orders VALUES ({number + 3}, 'duckdb')")
+            expected += [(number + each, who) for each, who in enumerate(("delta", "pipeline", "client", "duckdb"))]
+        assert sorted_rows(spark.sql("SELECT * FROM unity.default.orders")) == expected
+        assert sorted_rows(pipeline.read.table("orders")) == expected
+        assert rows_of(table) == expected
+        assert sorted(other.execute("SELECT * FROM unity.default.orders").fetchall()) == expected
+    assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 8
