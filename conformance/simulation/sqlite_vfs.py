@@ -102,6 +102,13 @@ class SimulatedSqlite:
 
         return connect
 
+    def unmount(self) -> None:
+        """No disk is mounted any more, and nothing of one is kept: a run starts on very many. The connections are
+        closed before."""
+        self._hosts.clear()
+        for anchor in Path(self._anchors.name).iterdir():
+            anchor.unlink()
+
     def close(self) -> None:
         """The connections are closed before."""
         self._hosts.clear()

@@ -213,6 +213,7 @@ class SimulatedReference:
         for database in self._connections:
             database.close(True)
         self._connections.clear()
+        self._sqlite.unmount()
 
     def close(self) -> None:
         self.stop()
