@@ -1,8 +1,8 @@
 """In which order findings are told, the same on the console, in the summary and on the page.
 
 The sentence that names a bug comes first: what a scenario asked for and did not get, before what the checkers conclude
-from a whole history, which a reader has to follow; then the shortest: an owner that is badly broken fails most cases, and
-what long ones show is a consequence of what short ones show. A finding that both dialects have is told once.
+from a whole history, which a reader has to follow; then the shortest: an owner that is badly broken fails most cases,
+and what long ones show is a consequence of what short ones show. A finding that both dialects have is told once.
 """
 
 from __future__ import annotations
