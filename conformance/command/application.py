@@ -59,7 +59,7 @@ class _Border(TyperGroup):
             except BrokenPipeError:
                 return _leave_broken_pipe()
             except Exception as error:  # noqa: BLE001 - this is the border
-                return _report(error)
+                return report(error)
         except BrokenPipeError:
             return _leave_broken_pipe()
 
@@ -74,7 +74,8 @@ class _Border(TyperGroup):
             raise typer.Exit(ExitCode.INCOMPLETE) from None
 
 
-def _report(error: Exception) -> int:
+def report(error: Exception) -> int:
+    """Say what went wrong, in the words of whoever called; the exit code."""
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exc()
     usage = getattr(error, "format_message", None)

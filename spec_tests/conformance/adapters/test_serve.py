@@ -80,6 +80,26 @@ def test_what_a_subject_prints_does_not_get_among_the_replies() -> None:
 
 
 @pytest.mark.processes
+def test_the_command_serves_without_what_runs_the_cases() -> None:
+    """It is started again after every crash. A wrong name is the same error as on the long way."""
+    shown = "import sys; from conformance.command import main; sys.argv[1:] = {!r}\ntry: main()\nfinally: " + (
+        "print(sorted({{'typer', 'jinja2', 'conformance.running.execution'}} & set(sys.modules)), file=sys.stderr)"
+    )
+    for words in (["serve", "model"], ["serve", "model", "--stdio"]):
+        done = subprocess.run(
+            [sys.executable, "-c", shown.format(words)], input=line(1, m.Hello()), capture_output=True, timeout=LONG
+        )
+        assert json.loads(done.stdout)["answer"]["outcome"] == "identity"
+        assert (done.returncode, done.stderr.decode().strip()) == (0, "[]")
+    errors = []
+    for words in (["serve", "modell"], ["serve", "--stdio", "modell"]):
+        done = subprocess.run([sys.executable, "-m", "conformance", *words], capture_output=True, timeout=LONG)
+        assert (done.returncode, done.stdout) == (2, b"")
+        errors.append(done.stderr)
+    assert errors[0] == errors[1]
+    assert b"modell" in errors[0]
+
+
 def test_over_http_the_url_is_printed_and_the_server_ends_when_it_is_told_to() -> None:
     with subprocess.Popen([*SERVE, "model", "--http", "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
