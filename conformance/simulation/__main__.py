@@ -1,8 +1,8 @@
 """Simulate the reference: every interleaving, every crash, power loss.
 
-    python -m conformance.simulation power [SCOPE...] [--thorough] [--seed N] [--json]
-    python -m conformance.simulation crash [SCOPE...] [--mode MODE] [--json]
-    python -m conformance.simulation explore [SCOPE...] [--quick] [--budget SECONDS] [--seed N] [--json]
+    python -m conformance.simulation power [SCOPE...] [--thorough] [--seed N] [--jobs N] [--json]
+    python -m conformance.simulation crash [SCOPE...] [--mode MODE] [--jobs N] [--json]
+    python -m conformance.simulation explore [SCOPE...] [--quick] [--budget SECONDS] [--seed N] [--jobs N] [--json]
     python -m conformance.simulation replay FILE
     python -m conformance.simulation teeth [ID...] [--json]
 

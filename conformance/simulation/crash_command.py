@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.crash import Mode, Result, Violation, explore
+from conformance.simulation.jobs import add_jobs, in_order
 from conformance.simulation.power_scopes import FOLDING, scopes
-from conformance.simulation.python_subject import PythonProcesses, split
+from conformance.simulation.python_subject import PREFIX, PythonProcesses, split
 
 
 def add(commands: Any) -> None:
@@ -29,6 +30,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--mode", action="append", choices=[mode.value for mode in Mode], help="only this way; may be repeated"
     )
+    add_jobs(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
 
@@ -48,11 +50,12 @@ def run(options: argparse.Namespace) -> int:
         return 2
     modes = [Mode(mode) for mode in options.mode or Mode]
     results, started = [], time.perf_counter()
-    for scope in chosen:
-        with subject or SimulatedProcesses(folding=scope.operation == FOLDING) as host:
-            results.append(explore(host, scope, modes))
+    named = next((name for name in options.scope if name.startswith(PREFIX)), None)
+    works = [_Work(named, scope.name, tuple(modes)) for scope in chosen]
+    for result in in_order(_explored, works, options.jobs):
+        results.append(result)
         if not options.json:
-            _tell(results[-1], modes)
+            _tell(result, modes)
     violations = sum(len(result.violations) for result in results)
     if options.json:
         show_json({"scopes": [_as_json(result) for result in results]})
@@ -65,6 +68,24 @@ def run(options: argparse.Namespace) -> int:
             f"{counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s"
         )
     return 1 if violations else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One operation on one subject; None: the reference."""
+
+    subject: str | None
+    scope: str
+    modes: tuple[Mode, ...]
+
+
+def _explored(work: _Work) -> Result:
+    from conformance.adapters.reference.simulated_processes import SimulatedProcesses
+
+    (scope,) = (scope for scope in scopes(SimulatedProcesses.storage) if scope.name == work.scope)
+    subject = None if work.subject is None else PythonProcesses.named(work.subject)
+    with subject or SimulatedProcesses(folding=scope.operation == FOLDING) as host:
+        return explore(host, scope, work.modes)
 
 
 def _tell(result: Result, modes: list[Mode]) -> None:

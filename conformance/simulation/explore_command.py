@@ -16,7 +16,8 @@ import msgspec
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.bugs import Bug
 from conformance.simulation.explore import Report, by_priorities, depth_first
-from conformance.simulation.python_subject import PythonClients, split
+from conformance.simulation.jobs import Progress, Told, add_jobs, in_order, untold
+from conformance.simulation.python_subject import PREFIX, PythonClients, split
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import QUICK, scopes
 
@@ -41,7 +42,7 @@ class Explored:
     """Of the bad schedules, the first few different ones."""
 
 
-def explore(host: Host, scope: Scope, *, budget: float, seed: int) -> Explored:
+def explore(host: Host, scope: Scope, *, budget: float, seed: int, told: Told = untold) -> Explored:
     """Depth first for at most `budget` seconds; what is not finished then gets as many random schedules again."""
     start = prepare(scope, host)
     began = time.perf_counter()
@@ -61,6 +62,7 @@ def explore(host: Host, scope: Scope, *, budget: float, seed: int) -> Explored:
             yield
 
     for _ in take(depth_first(begin, found.report)):
+        told(lambda: counted(found.report.schedules, "schedule"))
         if time.perf_counter() - began > budget:
             break
     if not found.report.finished:
@@ -86,6 +88,7 @@ def add(commands: Any) -> None:
         help="beginnings of ids, such as two-writers[catalogManaged; python:MODULE:CLASS is another subject",
     )
     parser.add_argument("--quick", action="store_true", help="the scopes that are finished within a second or two")
+    add_jobs(parser)
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for each scope (default: 120)")
     parser.add_argument("--seed", type=int, default=1, help="of the random schedules of a scope that is not finished")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -98,8 +101,6 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from conformance.adapters.reference.simulated_clients import SimulatedClients
-
     try:
         subject, wanted = split(options.scope, PythonClients)
     except (ImportError, AttributeError, ValueError) as error:
@@ -114,23 +115,44 @@ def run(options: argparse.Namespace) -> int:
         print(f"no scope begins so; there are {', '.join(each.id for each in scopes())}", file=sys.stderr)
         return 2
     results = []
-    with subject or SimulatedClients() as host:
-        for scope in chosen:
-            results.append(explore(host, scope, budget=options.budget, seed=options.seed))
-            if not options.json:
-                _tell(results[-1])
+    began = time.perf_counter()
+    named = next((name for name in options.scope if name.startswith(PREFIX)), None)
+    works = [_Work(named, scope.id, options.budget, options.seed) for scope in chosen]
+    for found in in_order(_explored, works, options.jobs):
+        results.append(found)
+        if not options.json:
+            _tell(found)
+    seconds = time.perf_counter() - began
     bad = sum(each.bad for each in results)
     unfinished = [each.scope.id for each in results if not each.report.finished]
     if options.json:
         show_json({"seed": options.seed, "scopes": [_as_json(each) for each in results]})
     else:
         schedules = sum(each.report.schedules for each in results)
-        seconds = sum(each.seconds for each in results)
         show(
             f"{counted(len(results), 'scope')}, {len(results) - len(unfinished)} finished, {schedules:,} schedules, "
             f"{counted(bad, 'bad schedule')}, in {seconds:.0f} s"
         )
     return 1 if bad else 3 if unfinished else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One scope on one subject; None: the reference."""
+
+    subject: str | None
+    scope: str
+    budget: float
+    seed: int
+
+
+def _explored(work: _Work) -> Explored:
+    from conformance.adapters.reference.simulated_clients import SimulatedClients
+
+    (scope,) = scopes(lambda each: each.id == work.scope)
+    subject = None if work.subject is None else PythonClients.named(work.subject)
+    with subject or SimulatedClients() as host:
+        return explore(host, scope, budget=work.budget, seed=work.seed, told=Progress(scope.id))
 
 
 def _tell(found: Explored) -> None:

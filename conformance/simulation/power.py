@@ -18,6 +18,7 @@ from functools import partial
 from random import Random
 
 from conformance.interface.answers import name_of
+from conformance.simulation.jobs import Told, untold
 from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled
 from conformance.simulation.power_scopes import Scope
@@ -76,12 +77,12 @@ class Budget:
     are tried."""
 
 
-def explore(host: Host, scope: Scope, budget: Budget, *, seed: int) -> Result:
+def explore(host: Host, scope: Scope, budget: Budget, *, seed: int, told: Told = untold) -> Result:
     """Cut the power at every moment of a scope. Ends with the first violation."""
     setup = None if scope.setup is None else partial(scope.setup, scope)
     script = partial(scope.script, scope)
     run = recorded(host, setup, script)
-    exploration = _Exploration(host, scope, Examination(host, scope, run), seed)
+    exploration = _Exploration(host, scope, Examination(host, scope, run), seed, told)
     exploration.result.effects = run.effects
     try:
         for cut in run.cuts:
@@ -104,8 +105,9 @@ class _Found(Exception):  # noqa: N818  # what was looked for
 
 
 class _Exploration:
-    def __init__(self, host: Host, scope: Scope, examine: Examination, seed: int) -> None:
+    def __init__(self, host: Host, scope: Scope, examine: Examination, seed: int, told: Told) -> None:
         self._host = host
+        self._told = told
         self._scope = scope
         self._examine = examine
         self._seed = seed
@@ -124,6 +126,7 @@ class _Exploration:
     def cut(self, cut: Cut, states: int, after: str = "", *, may_halt: bool = False) -> None:
         """The power goes; `after`: what went before it."""
         told = moment(cut.facts)
+        self._told(lambda: f"{self.result.cuts:,} cuts, {len(self._seen):,} starts")
         power = PowerCut(cut.disk.snapshot())
         self.result.cuts += 1
         self.result.exhausted += power.choices <= states

@@ -5,18 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import msgspec
 
 from conformance.command.output import counted, show, show_json
+from conformance.simulation.jobs import Progress, add_jobs, in_order
 from conformance.simulation.power import Budget, Result, Violation, explore
-from conformance.simulation.power_scopes import FOLDING, Scope, scopes
-from conformance.simulation.python_subject import PythonProcesses, split
+from conformance.simulation.power_scopes import FOLDING, scopes
+from conformance.simulation.python_subject import PREFIX, PythonProcesses, split
 
 QUICK: Final = Budget(states=8)
-THOROUGH: Final = Budget(states=4000, deaths=True, states_in_recovery=2, failing_syncs=True)
+THOROUGH: Final = Budget(states=2000, deaths=True, states_in_recovery=2, failing_syncs=True)
 
 
 def add(commands: Any) -> None:
@@ -33,6 +34,7 @@ def add(commands: Any) -> None:
         "--thorough", action="store_true", help="many more disks of each cut, and cuts while the subject recovers"
     )
     parser.add_argument("--seed", type=int, default=1, help="decides which disks are tried where there are more")
+    add_jobs(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
 
@@ -45,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     except (ImportError, AttributeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
+    budget = THOROUGH if options.thorough else QUICK
     known = [scope for scope in scopes(SimulatedReference.storage) if subject is None or subject.can_do(scope)]
     chosen = [scope for scope in known if not wanted or scope.name.startswith(tuple(wanted))]
     if not chosen:
@@ -52,12 +55,12 @@ def run(options: argparse.Namespace) -> int:
         return 2
     results = []
     started = time.perf_counter()
-    for scope in chosen:
-        with subject or SimulatedReference(folding=scope.operation == FOLDING) as host:
-            result = explore(host, scope, THOROUGH if options.thorough else QUICK, seed=options.seed)
+    named = next((name for name in options.scope if name.startswith(PREFIX)), None)
+    works = [_Work(named, scope.name, budget, options.seed) for scope in chosen]
+    for result in in_order(_explored, works, options.jobs):
         results.append(result)
         if not options.json:
-            _tell(scope, result)
+            _tell(result)
     states = sum(result.states for result in results)
     violations = sum(len(result.violations) for result in results)
     if options.json:
@@ -71,9 +74,28 @@ def run(options: argparse.Namespace) -> int:
     return 1 if violations else 0
 
 
-def _tell(scope: Scope, result: Result) -> None:
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One scope on one subject; None: the reference."""
+
+    subject: str | None
+    scope: str
+    budget: Budget
+    seed: int
+
+
+def _explored(work: _Work) -> Result:
+    from conformance.adapters.reference.simulated import SimulatedReference
+
+    (scope,) = (scope for scope in scopes(SimulatedReference.storage) if scope.name == work.scope)
+    subject = None if work.subject is None else PythonProcesses.named(work.subject)
+    with subject or SimulatedReference(folding=scope.operation == FOLDING) as host:
+        return explore(host, scope, work.budget, seed=work.seed, told=Progress(scope.name))
+
+
+def _tell(result: Result) -> None:
     show(
-        f"{scope.name:<32} {result.effects:>4} effects  {result.cuts:>4} cuts ({result.exhausted} exhausted)  "
+        f"{result.scope:<32} {result.effects:>4} effects  {result.cuts:>4} cuts ({result.exhausted} exhausted)  "
         f"{result.states:>7,} distinct states  {result.judged:>5,} judged  "
         f"{counted(len(result.violations), 'violation')}"
     )

@@ -78,6 +78,11 @@ class Start:
 Requests = Callable[[Start], Mapping[str, tuple[m.Request, ...]]]
 
 
+def nothing_more(_start: Start) -> tuple[m.Request, ...]:
+    """The table is as its commits left it."""
+    return ()
+
+
 class Place(Enum):
     """What there is before the clients begin."""
 
@@ -99,7 +104,7 @@ class Scope:
     place: Place = Place.TABLE
     commits: int = 0
     """So many after version 0 are ratified and unpublished when the clients begin."""
-    prepared: Callable[[Start], tuple[m.Request, ...]] = lambda _start: ()
+    prepared: Callable[[Start], tuple[m.Request, ...]] = nothing_more
     """What is asked after these commits, before the clients begin."""
 
     @property
