@@ -1,9 +1,14 @@
-"""Runs checks on a changed copy of the repository, each in a process of its own that is forked from a warm one."""
+"""Runs checks on a changed copy of the repository.
+
+One process collects all of them, once. Every mutant is a process forked from that one, in which the functions of the
+changed module get other code: so a mutant costs what its checks take, and no imports.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -12,22 +17,20 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from spec_tests.mutation import overlay
 
-WARM: Final = (
-    "pytest", "hypothesis", "_pytest.assertion", "_pytest.unraisableexception", "apsw", "apsw.bestpractice", "filelock",
-    "greenlet", "msgspec", "pyarrow", "pyarrow.parquet", "pyarrow.compute", "sqlglot", "rich", "typer", "jinja2",
-)  # fmt: skip
-"""Nothing of the repository, which every process imports from the copy; what others wrote is imported once."""
 START_SECONDS: Final = 90.0
-"""For imports and collection."""
-HANG_SECONDS: Final = 30.0
-HANG_FACTOR: Final = 10.0
+"""For the first check to begin."""
+HANG_SECONDS: Final = 60.0
+HANG_FACTOR: Final = 20.0
 """A check hangs when it takes longer than the first, and than so many times what it takes unchanged."""
 
 
@@ -37,6 +40,7 @@ class Check:
 
     id: str
     seconds: float
+    """Of the processor."""
     hits: frozenset[int] = frozenset()
 
 
@@ -45,13 +49,13 @@ class Job:
     """Some checks on one changed copy."""
 
     modules: Mapping[str, ast.Module]
-    files: Sequence[str]
-    """The test files that hold the checks, each run by itself: what the later ones import is spared to most mutants."""
-    checks: Sequence[Check] | None
-    """File by file in this order, up to the first that fails; None: all of these files, whatever fails."""
+    checks: Sequence[str]
+    """Their ids, in this order."""
     done: Callable[[Ended], None]
-    warm: bool = False
-    """Whether this process has imported the copy (`overlay.warm_up`), so that functions are changed where they are."""
+    usual: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that they take unchanged, as far as that is known."""
+    whole: bool = False
+    """All of them, whatever fails; else up to the first that fails."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,19 +78,78 @@ class _Running:
     place: Path
     ended: Ended = field(default_factory=Ended)
     buffer: bytes = b""
-    current: str = "the imports"
+    current: str = "the start"
     finished: bool = False
 
 
-def warm_up() -> None:
-    """Import here, once, what the forked processes would import one after the other."""
-    for name in WARM:
-        with contextlib.suppress(ImportError):
-            __import__(name)
+class Collected:
+    """The checks of a copy, and the functions of its modules, in a process that has imported both."""
+
+    def __init__(self, session: pytest.Session, copy: Path, files: Sequence[str]) -> None:
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items}
+        self.functions = overlay.functions(copy, files)
 
 
-def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
-    """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended."""
+def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callable[[Collected], bytes]) -> bytes:
+    """What `body` gives, which runs in a process of its own that has collected these test files of the copy.
+
+    Raises `ValueError` with what pytest said, if that fails.
+    """
+    ours, theirs = os.pipe()
+    said = copy.parent / "collected.txt"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(ours)
+            with said.open("wb", buffering=0) as output:
+                os.dup2(output.fileno(), 1)
+            answer = _collected(copy, tests, files, body)
+            with os.fdopen(theirs, "wb") as pipe:
+                pipe.write(b"" if answer is None else b"=" + answer)
+        except BaseException:
+            traceback.print_exc()
+            raise
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        found = pipe.read()
+    os.waitpid(pid, 0)
+    if not found:
+        raise ValueError(said.read_text(encoding="utf-8", errors="replace")[-4000:])
+    return found[1:]
+
+
+def _collected(
+    copy: Path, tests: Sequence[str], files: Sequence[str], body: Callable[[Collected], bytes]
+) -> bytes | None:
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # the process's own, to its end
+    os.chdir(copy)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are imported for seconds, and no check here needs one
+    overlay.enter(copy)
+    answers: list[bytes] = []
+
+    class Loop:
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            if not session.testsfailed:
+                held = Collected(session, copy, files)
+                gc.freeze()  # so that forked processes share it
+                answers.append(body(held))
+            return True
+
+    options = ["-s", "-q", "-o", "addopts=", "-o", "tmp_path_retention_policy=none", "-p", "no:cacheprovider"]
+    pytest.main([*options, f"--rootdir={copy}", *tests], plugins=[Loop()])
+    return answers[0] if answers else None
+
+
+def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> None:
+    """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended.
+
+    `place`: where the checks may leave files.
+    """
     chosen = selectors.DefaultSelector()
     running: dict[int, _Running] = {}
     more = True
@@ -96,7 +159,7 @@ def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
             if job is None:
                 more = False
                 break
-            descriptor, started = _start(job, copy)
+            descriptor, started = _start(job, held, place)
             running[descriptor] = started
             chosen.register(descriptor, selectors.EVENT_READ)
         for key, _ in chosen.select(timeout=0.5):
@@ -110,9 +173,9 @@ def run(jobs: Iterator[Job], copy: Path, *, at_once: int) -> None:
             each.job.done(each.ended)
 
 
-def _start(job: Job, copy: Path) -> tuple[int, _Running]:
+def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
     ours, theirs = os.pipe()
-    place = Path(tempfile.mkdtemp(prefix="job-", dir=copy.parent))
+    place = Path(tempfile.mkdtemp(prefix="job-", dir=parent))
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -120,7 +183,7 @@ def _start(job: Job, copy: Path) -> tuple[int, _Running]:
         try:
             os.close(ours)
             os.setsid()
-            _check(job, copy, place, theirs)
+            _check(job, held, place, theirs)
         finally:
             os._exit(0)
     os.close(theirs)
@@ -142,7 +205,7 @@ def _take(running: _Running, event: dict[str, Any]) -> None:
     ended, job = running.ended, running.job
     if "start" in event:
         running.current = event["start"]
-        usual = next((check.seconds for check in job.checks or () if check.id == running.current), 30.0)
+        usual = job.usual.get(running.current, HANG_SECONDS)
         running.deadline = time.monotonic() + max(HANG_SECONDS, HANG_FACTOR * usual)
     elif "passed" in event:
         running.current = "what comes after the last check"
@@ -160,7 +223,7 @@ def _end(running: _Running, descriptor: int) -> None:
     os.close(descriptor)
     # In a process of its own: some checks leave thousands of files, and the others that run are to be heard meanwhile.
     subprocess.Popen(["rm", "-rf", str(running.place)])
-    complete = running.job.checks is None or len(ended.passed) == len(running.job.checks)
+    complete = len(ended.passed) == len(running.job.checks)
     if ended.killer is None and not (running.finished and complete):
         ended.killer = running.current
         ended.detail = "the process ended" if running.finished else "hangs"
@@ -169,69 +232,54 @@ def _end(running: _Running, descriptor: int) -> None:
 # In the forked process
 
 
-def _check(job: Job, copy: Path, place: Path, pipe: int) -> None:
+def _check(job: Job, held: Collected, place: Path, pipe: int) -> None:
     with open(place / "output", "wb", buffering=0) as output:  # noqa: PTH123  # a descriptor for all output
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # the process's own, to its end
-    sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
     def tell(event: dict[str, Any]) -> None:
         os.write(pipe, json.dumps(event).encode() + b"\n")
 
-    os.chdir(copy)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are imported for seconds, and no check here needs one
-    if not (job.warm and all(overlay.put_in_place(copy, file, tree) for file, tree in job.modules.items())):
-        overlay.enter(copy, job.modules)
-    import pytest
-
-    options = ["-o", "addopts=", "-o", "tmp_path_retention_policy=none", "-p", "no:cacheprovider", "-q"]
-    options += [f"--basetemp={place}/tmp", f"--rootdir={copy}"]
-    if job.checks is not None:
-        options.append("--maxfail=1")
-    for file in job.files:
-        status = pytest.main([*options, file], plugins=[_Watch(job.checks, tell)])
-        if status == pytest.ExitCode.TESTS_FAILED and job.checks is not None:
-            break
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            sys.stdout.flush()
-            told = (place / "output").read_text(encoding="utf-8", errors="replace")
-            tell({"failed": f"the start of {file}", "detail": _last_line(told)})
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
+    watch = _Watch(tell)
+    held.session.config.pluginmanager.register(watch)
+    try:
+        for file, tree in job.modules.items():
+            held.functions.put_in_place(file, tree)
+    except ValueError as error:
+        tell({"failed": "the change itself", "detail": str(error)})
+        return
+    items = [held.items[check] for check in job.checks]
+    for item, following in zip(items, [*items[1:], None], strict=True):
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if watch.failures and not job.whole:
             break
 
 
 class _Watch:
-    """A plugin of pytest: chooses and orders the checks, and tells how each of them went."""
+    """A plugin of pytest: tells how each of the checks went."""
 
-    def __init__(self, checks: Sequence[Check] | None, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._wanted = None if checks is None else {check.id: at for at, check in enumerate(checks)}
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
         self._hits: set[int] = set()
         self._failed = False
-        self._seconds = 0.0
+        self._began = 0.0
+        self.failures = 0
         overlay.count_hits(self._hits.add)
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self._wanted is not None:
-            chosen = [item for item in items if item.nodeid in self._wanted]
-            items[:] = sorted(chosen, key=lambda item: self._wanted[item.nodeid])
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            self._tell({"failed": f"the imports of {report.nodeid}", "detail": _last_line(report.longreprtext)})
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._hits.clear()
-        self._failed, self._seconds = False, 0.0
+        self._failed, self._began = False, time.process_time()
         self._tell({"start": nodeid})
 
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self._seconds += report.duration
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self._failed:
             self._failed = True
+            self.failures += 1
             self._tell({"failed": report.nodeid, "detail": _last_line(report.longreprtext)})
         if report.when == "teardown" and not self._failed:
-            self._tell({"passed": report.nodeid, "seconds": round(self._seconds, 4), "hits": sorted(self._hits)})
+            seconds = round(time.process_time() - self._began, 4)
+            self._tell({"passed": report.nodeid, "seconds": seconds, "hits": sorted(self._hits)})
 
 
 def _last_line(text: str) -> str:

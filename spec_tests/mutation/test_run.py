@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from spec_tests.mutation import explained
-from spec_tests.mutation.__main__ import Run, main
+from spec_tests.mutation.__main__ import main
 from spec_tests.mutation.operators import mutants
+from spec_tests.mutation.run import Result, Run
 
 SOURCE = """
 def put(files, content):
@@ -54,13 +55,10 @@ def copy(tmp_path: Path) -> Path:
     return place
 
 
-def run(copy: Path, reasons: dict[explained.Key, str]) -> Run:
-    found = Run(copy, [""], at_once=2, patience=10.0)
-    found.measure(None)
-    assert found.broken == []
+def run(copy: Path, reasons: dict[explained.Key, str]) -> Result:
+    found = Run(copy, [""], at_once=2, patience=10.0, place=copy.parent)
     chosen = [each for each in found.mutants if each.operator in ("delete-effect", "swap-effects")]
-    found.judge(chosen, reasons)
-    return found
+    return found.go(chosen, reasons)
 
 
 def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) -> None:
@@ -81,10 +79,10 @@ def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) ->
 
 def test_a_source_that_fails_its_own_checks_is_not_judged(copy: Path) -> None:
     (copy / "refimpl/log_store.py").write_text(SOURCE.replace("    files.fsync()\n", ""), encoding="utf-8")
-    found = Run(copy, [""], at_once=1, patience=10.0)
-    found.measure(None)
-    assert len(found.broken) == 1
-    assert "test_it_is_durable" in found.broken[0]
+    judged = run(copy, {})
+    assert judged.verdicts == []
+    assert len(judged.broken) == 1
+    assert "test_it_is_durable" in judged.broken[0]
 
 
 ENTRY = """
