@@ -29,12 +29,12 @@ from refimpl.server import errors
 from refimpl.server.access import Scope, Tokens, authorized
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.description import description
-from refimpl.server.errors import ApiError
+from refimpl.server.errors import VERSION_CONFLICT, ApiError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
 from refimpl.server.observation import Observation, Seen
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call
-from refimpl.server.turns import Turns
+from refimpl.server.turns import LONGEST_WAIT_SECONDS, Turns
 
 JSON: Final = "application/json"
 _SEPARATOR_AND_NULL: Final = frozenset("/\0")
@@ -143,22 +143,26 @@ class Server:
         return Response(content, media_type=JSON)
 
     async def _in_turn(self, request: Request, table: tuple[str, ...], work: Callable[[], bytes | None]) -> Any:
-        """Carry a proposal out when those who lost a race before have had their turn."""
+        """Carry a proposal out, and tell who lost a race when the next version is its own to try."""
         client = request.client
         if client is None:
             return await self._on_thread(work)
-        await self._turns.wait(table, client)
-        try:
-            content = await self._on_thread(work)
-        except ApiError as error:
-            after = self._turns.lost if error.kind == "CommitVersionConflictException" else self._turns.done
-            after(table, client)
-            raise
-        except BaseException:
+        deadline = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+        while True:
+            in_time = await self._turns.wait(table, client, deadline)
+            try:
+                content = await self._on_thread(work)
+            except ApiError as error:
+                if error.kind != VERSION_CONFLICT:
+                    self._turns.done(table, client)
+                elif not self._turns.lost(table, client) and in_time:
+                    continue
+                raise
+            except BaseException:
+                self._turns.done(table, client)
+                raise
             self._turns.done(table, client)
-            raise
-        self._turns.done(table, client)
-        return content
+            return content
 
     async def _on_thread(self, work: Callable[[], Any]) -> Any:
         """Carry `work` out on a thread, to its end even if the client goes away meanwhile."""

@@ -25,6 +25,9 @@ from refimpl.errors import (
 from refimpl.owner.terms import Requirement, TermsRefused
 
 
+VERSION_CONFLICT: Final = "CommitVersionConflictException"
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """`type` is one of the API's exception names; `stack` is always null here."""
 
@@ -66,7 +69,7 @@ def requirement_conflict(message: str) -> ApiError:
 def version_conflict(latest: int) -> ApiError:
     return ApiError(
         HTTPStatus.CONFLICT,
-        "CommitVersionConflictException",
+        VERSION_CONFLICT,
         f"Commit version already accepted. Current table version is {latest}",
     )
 

@@ -1,23 +1,27 @@
-"""A courtesy to those who lost a race: the next version is theirs to try first.
+"""A courtesy to those who lost a race: they are told one after the other, and each may try the next version alone.
 
 Who wins knows the next version at once and would win again and again; who loses has to load the table and to stage
-anew, and would starve. So proposals of others wait a moment for the client that lost first, and it is asked for nothing
-but to come back on the same connection. Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and
-where clients do not come back on their connections the courtesy is given up for a while.
+anew, and would starve. And if all losers are told at once, all but one of them stage for nothing. So one client has the
+turn: it was told that it lost, and is waited for on the same connection. The others' proposals stand in a line, first
+come, first served, and are judged when the turn is theirs: they lost by then, and hear of the latest version.
+
+Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and where clients do not come back on their
+connections the courtesy is given up for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-PATIENCE_SECONDS: Final = 0.1
-"""How long the others wait for one that lost."""
+PATIENCE_SECONDS: Final = 0.25
+"""How long the others wait for the one that has the turn."""
 
-LONGEST_WAIT_SECONDS: Final = 0.5
-"""How long a proposal waits at most."""
+LONGEST_WAIT_SECONDS: Final = 2.0
+"""How long a proposal waits at most: clients and what stands before them have time limits, too."""
 
 GIVEN_UP_SECONDS: Final = 2.0
 """How long nobody waits any more after somebody did not come back."""
@@ -25,12 +29,28 @@ GIVEN_UP_SECONDS: Final = 2.0
 
 @dataclass(slots=True)
 class _Line:
-    """Those who lost on one table, the first of them first, and until when they are waited for."""
+    """Who has the turn on one table, and who waits for it."""
 
-    losers: dict[Hashable, None] = field(default_factory=dict)
-    until: float = 0.0
+    holder: Hashable = None
+    patience: asyncio.TimerHandle | None = None
+    """Runs while the holder is waited for, and not while its proposal is judged."""
+    waiting: deque[tuple[Hashable, asyncio.Future[None]]] = field(default_factory=deque)
     given_up_until: float = 0.0
-    moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop_patience(self) -> None:
+        if self.patience is not None:
+            self.patience.cancel()
+            self.patience = None
+
+    def pass_on(self) -> None:
+        """Give the turn to the first one who still waits, if there is any."""
+        self.stop_patience()
+        self.holder = None
+        while self.waiting and self.holder is None:
+            client, turn = self.waiting.popleft()
+            if not turn.done():  # its own time limit may have ended the wait
+                self.holder = client
+                turn.set_result(None)
 
 
 class Turns:
@@ -39,42 +59,53 @@ class Turns:
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
-    async def wait(self, table: Hashable, client: Hashable) -> None:
-        """Return when the client's proposal shall be judged: at once, if nobody lost before it."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + LONGEST_WAIT_SECONDS
-        while (line := self._lines.get(table)) is not None and line.losers:
-            now = loop.time()
-            if next(iter(line.losers)) == client or now >= deadline or now < line.given_up_until:
-                return
-            if now >= line.until:
-                line.losers.clear()
-                line.given_up_until = now + GIVEN_UP_SECONDS
-                return
-            try:
-                async with asyncio.timeout(min(line.until, deadline) - now):
-                    await line.moved.wait()
-            except TimeoutError:
-                continue
+    async def wait(self, table: Hashable, client: Hashable, deadline: float) -> bool:
+        """Return when the client's proposal shall be judged: at once, if nobody else has the turn.
 
-    def lost(self, table: Hashable, client: Hashable) -> None:
-        """The client was told that its version is taken. It keeps its place in the line if it has one."""
-        now = asyncio.get_running_loop().time()
+        False: `deadline` (of the loop's clock) came first, and it shall be judged all the same.
+        """
+        line = self._lines.get(table)
+        if line is None or line.holder is None:
+            return True
+        if line.holder == client:
+            line.stop_patience()
+            return True
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.waiting.append((client, turn))
+        try:
+            async with asyncio.timeout_at(deadline):
+                await turn
+        except TimeoutError:
+            return False
+        return True
+
+    def lost(self, table: Hashable, client: Hashable) -> bool:
+        """Whether the client shall be told now that its version is taken: the turn is its own from now on, or nobody
+        is waited for. False: somebody else has the turn, and it had better `wait` and be judged again."""
+        loop = asyncio.get_running_loop()
         line = self._lines.setdefault(table, _Line())
-        if now < line.given_up_until:
-            return
-        if next(iter(line.losers), client) == client:
-            line.until = now + PATIENCE_SECONDS
-        line.losers[client] = None
+        if loop.time() < line.given_up_until:
+            return True
+        if line.holder not in (None, client):
+            return False
+        line.stop_patience()
+        line.holder = client
+        line.patience = loop.call_later(PATIENCE_SECONDS, self._give_up, table)
+        return True
 
     def done(self, table: Hashable, client: Hashable) -> None:
-        """The client was answered otherwise: it landed, or will not try this again."""
+        """The client was answered otherwise: it landed, or will not try this again. The turn goes to the next."""
         line = self._lines.get(table)
-        if line is None or client not in line.losers:
+        if line is None or line.holder != client:
             return
-        del line.losers[client]
-        line.until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        line.moved.set()
-        line.moved = asyncio.Event()
-        if not line.losers and not line.given_up_until:
+        line.pass_on()
+        if line.holder is None and not line.given_up_until:
             del self._lines[table]
+
+    def _give_up(self, table: Hashable) -> None:
+        """The holder did not come back: all who wait are judged now, and nobody waits for a while."""
+        line = self._lines[table]
+        line.given_up_until = asyncio.get_running_loop().time() + GIVEN_UP_SECONDS
+        while line.waiting:
+            line.pass_on()
+        line.pass_on()

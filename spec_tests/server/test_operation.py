@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import threading
 from typing import Any
 
@@ -17,7 +18,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.server.application import Limits
-from refimpl.server.serving import _Lines
+from refimpl.server.serving import _Lines, bound
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
@@ -77,6 +78,29 @@ def test_a_defect_is_told_in_the_log_and_not_to_the_client(
     assert "division" not in answer.text
     assert "ZeroDivisionError" in _Lines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
     assert table.propose(staged).status_code == 200
+
+
+def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
+    """Every connection that is accepted sends what it has at once."""
+    found: list[int] = []
+
+    def connected() -> asyncio.Protocol:
+        class Connected(asyncio.Protocol):
+            def connection_made(self, transport: Any) -> None:
+                found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                transport.close()
+
+        return Connected()
+
+    async def play() -> None:
+        listener = bound("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(connected, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(play())
+    assert found == [1]
 
 
 # Limits
