@@ -24,7 +24,6 @@ from refimpl.errors import (
 )
 from refimpl.owner.terms import Requirement, TermsRefused
 
-
 VERSION_CONFLICT: Final = "CommitVersionConflictException"
 
 

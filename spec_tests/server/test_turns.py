@@ -1,4 +1,4 @@
-"""Who lost a race is told when the next version is its own to try. A courtesy, so tests play it with the loop's clock."""
+"""Who lost a race is told when the next version is its own to try: a courtesy, played without waiting for the clock."""
 
 from __future__ import annotations
 
