@@ -5,17 +5,13 @@ SQLite's own lock would let most of these pass unnoticed: what it does not cover
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 
 import refimpl
 from refimpl.commits import Conflict, DirectProposal, Ratified
-from refimpl.environment import HostLock, host_lock
 from refimpl.errors import NameTakenError
 from refimpl.owner.repair import repair
 from spec_tests.support.builders import (
@@ -30,60 +26,7 @@ from spec_tests.support.builders import (
     new_attempt,
     ownership_change,
 )
-from spec_tests.support.faults import Faults, FaultyConnection, Result
-
-
-class Watch(Faults):
-    """Notes every effect that only the holder of the lock may have, with whether the lock is held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held = 0
-        self.inside: set[str] = set()
-        self.outside: list[str] = []
-
-    def lock(self, path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def watched() -> Iterator[None]:
-            with real():
-                self.held += 1
-                try:
-                    yield
-                finally:
-                    self.held -= 1
-
-        return watched
-
-    def note(self, name: str, *, allowed: bool) -> None:
-        if allowed:
-            self.inside.add(name)
-        else:
-            self.outside.append(name)
-
-    def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
-        if name in ("commit", "fold") or name.startswith(("link ", "replace ")):
-            self.note(name.partition(" ")[0], allowed=self.held > 0)
-        return super().effect(name, act, torn)
-
-    def _connect(self, path: Path) -> apsw.Connection:
-        connection = WatchedConnection(str(path))
-        connection.faults = connection.watch = self
-        self._connections.append(connection)
-        return connection
-
-
-class WatchedConnection(FaultyConnection):
-    watch: Watch | None = None
-
-    def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
-        kind = statement.split(maxsplit=1)[0]
-        if self.watch is not None and statement.startswith("BEGIN IMMEDIATE"):
-            self.watch.note("begin", allowed=self.watch.held > 0)
-        if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
-            self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
-        return super().execute(statement, *values, **more)
+from spec_tests.support.lock_watch import Watch
 
 
 @pytest.fixture
@@ -93,7 +36,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def watched(tmp_path: Path, watch: Watch) -> Iterator[refimpl.Warehouse]:
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=watch.environment(host_lock=watch.lock))
+    warehouse = watch.opened(tmp_path / "warehouse")
     yield warehouse
     warehouse.owner.close()
     assert watch.outside == []
@@ -155,7 +98,7 @@ def test_a_repair(table: OwnedTable, watched: refimpl.Warehouse) -> None:
 def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
     """The watch is no check that cannot fail."""
     watch = Watch()
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=watch.environment(host_lock=watch.lock))
+    warehouse = watch.opened(tmp_path / "warehouse")
     table = create(warehouse, *DIALECTS_AND_WAYS[0])
     assert watch.outside == []
     with warehouse.owner.context.changing(table.table_id) as (writer, record):

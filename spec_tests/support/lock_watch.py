@@ -1,0 +1,76 @@
+"""Sees whether what only the holder of the owner's lock may do is done under it, and inside a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+import refimpl
+from refimpl.environment import HostLock, host_lock
+from spec_tests.support.faults import Faults, FaultyConnection, Result, disk_is_broken
+
+
+class Watch(Faults):
+    """Notes every effect that only the holder of the lock may have, with whether the lock is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+        self.inside: set[str] = set()
+        self.outside: list[str] = []
+        self.failing: str | None = None
+        """The effect of this name fails, and whoever tries it again finds it failing again."""
+
+    def opened(self, directory: Path) -> refimpl.Warehouse:
+        """The warehouse whose every change is watched."""
+        return refimpl.open(directory, environment=self.environment(host_lock=self.lock))
+
+    def lock(self, path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextmanager
+        def watched() -> Iterator[None]:
+            with real():
+                self.held += 1
+                try:
+                    yield
+                finally:
+                    self.held -= 1
+
+        return watched
+
+    def note(self, name: str, *, allowed: bool) -> None:
+        if allowed:
+            self.inside.add(name)
+        else:
+            self.outside.append(name)
+
+    def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
+        if name in ("commit", "fold") or name.startswith(("link ", "replace ")):
+            self.note(name.partition(" ")[0], allowed=self.held > 0)
+        if name == self.failing:
+            self.seen.append(name)
+            raise disk_is_broken()
+        return super().effect(name, act, torn)
+
+    def _connect(self, path: Path) -> apsw.Connection:
+        connection = WatchedConnection(str(path))
+        connection.faults = connection.watch = self
+        self._connections.append(connection)
+        return connection
+
+
+class WatchedConnection(FaultyConnection):
+    watch: Watch | None = None
+
+    def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+        kind = statement.split(maxsplit=1)[0]
+        if self.watch is not None and statement.startswith("BEGIN IMMEDIATE"):
+            self.watch.note("begin", allowed=self.watch.held > 0)
+        if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
+            self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
+        return super().execute(statement, *values, **more)
