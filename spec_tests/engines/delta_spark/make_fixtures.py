@@ -117,7 +117,8 @@ def main(*wanted: str) -> int:
         there_and_back = (WORK[0], upgrade, WORK[1], WORK[2], back, WORK[3])
         maker.make("there_and_back", f"{create} ({NO_VECTORS})", there_and_back)
         vectors = f"{create} ('delta.enableDeletionVectors' = 'true', {owned})"
-        maker.make("deletion_vectors", vectors, (WORK[0], "DELETE FROM {t} WHERE id = 1"))
+        several = ", ".join(f"({number}, 'x', DATE'2026-01-01')" for number in range(1, 7))  # in one file
+        maker.make("deletion_vectors", vectors, (f"INSERT INTO {{t}} VALUES {several}", "DELETE FROM {t} WHERE id = 1"))
         compile_into(classes)
         session = session_of(spark, stack.enter_context(served(place)))
         managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "

@@ -1,0 +1,117 @@
+"""Tables in `fixtures/delta_spark`, written by Delta Spark 4.4 through our owner, read as Delta itself reads them.
+
+`python -m spec_tests.engines.delta_spark.make_fixtures` made them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake.exceptions import DeltaProtocolError
+
+import refimpl
+from refimpl import log_path
+from refimpl.client.in_commit_timestamp import ENABLEMENT_VERSION
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy, Registered
+from refimpl.commits import DirectProposal, Ratified, StagedProposal
+from refimpl.errors import PathAccessError, UnsupportedFeatureError
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, TableFeature
+from spec_tests.support.builders import new_attempt
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "delta_spark"
+OWNED = pytest.mark.parametrize(
+    "name, feature", [("coordinated", COORDINATED_COMMITS), ("catalog_managed", CATALOG_MANAGED)]
+)
+
+
+def expected_of(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FOLDER / name / "expected.json").read_text())
+    return found
+
+
+def rows_at(table: Table, version: int) -> list[dict[str, Any]]:
+    """By id, dates as text."""
+    rows = table.snapshot(version=version).to_arrow().to_pylist()
+    plain = [{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in rows]
+    return sorted(plain, key=lambda row: int(row["id"]))
+
+
+def assert_reads_as_delta_does(table: Table, expected: list[dict[str, Any]]) -> None:
+    assert {entry["version"]: entry["rows"] for entry in expected} == {
+        entry["version"]: rows_at(table, entry["version"]) for entry in expected
+    }
+    newest = table.snapshot()
+    stamped = int(newest.metadata.configuration.get(ENABLEMENT_VERSION, "0"))
+    history = table.history()[::-1]
+    assert [(entry.version, entry.operation) for entry in history] == [(e["version"], e["operation"]) for e in expected]
+    # Before that, a commit's time is when its file was modified here: it is that of the checkout.
+    assert [entry.timestamp for entry in history[stamped:]] == [entry["timestamp"] for entry in expected[stamped:]]
+    assert newest.version == expected[-1]["version"]
+    assert list(newest.warnings) == []  # Delta's checksums agree with what was replayed
+
+
+@pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
+def test_a_table_is_read_by_its_path_as_delta_reads_it(name: str) -> None:
+    table = Table.by_path(FOLDER / name)
+    assert_reads_as_delta_does(table, expected_of(name))
+    assert (table.snapshot().feature is COORDINATED_COMMITS) is (name == "coordinated")
+
+
+@pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
+def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
+    """Delta demands the feature vacuumProtocolCheck of such tables, and leaves it there; delta-rs 1.6 refuses it."""
+    wanted = sorted((row["id"], row["name"]) for row in expected_of(name)[-1]["rows"])
+    assert by_duckdb(FOLDER / name, ("id", "name")) == wanted
+    with pytest.raises(DeltaProtocolError, match="vacuumProtocolCheck"):
+        by_delta_rs(FOLDER / name, ("id", "name"))
+
+
+@OWNED
+@pytest.mark.parametrize("backfill_every", [1, None])
+def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
+    tmp_path: Path, name: str, feature: TableFeature, backfill_every: int | None
+) -> None:
+    """The commits are made anew, from the files that Delta staged: none of them is refused, published or not."""
+    with refimpl.open(tmp_path / "warehouse") as warehouse:
+        owner = warehouse.owner
+        policy = MaintenancePolicy(backfill_every=backfill_every)
+        staged = owner.stage_table(name, feature, policy=policy)
+        proposals = copied(FOLDER / name, staged.location, feature)
+        first = (FOLDER / name / LOG_FOLDER / log_path.commit(0)).read_bytes()
+        proposal = DirectProposal(attempt=new_attempt(), content=first)
+        assert isinstance(owner.register_table(staged.table_id, proposal), Registered)
+        for version, each in enumerate(proposals, start=1):
+            assert isinstance(owner.commit(staged.table_id, version, each), Ratified)
+        table = warehouse.table(name)
+        assert table.log.published(1) is (backfill_every == 1)
+        assert_reads_as_delta_does(table, expected_of(name))
+
+
+def copied(table: Path, target: Path, feature: TableFeature) -> list[StagedProposal]:
+    """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on."""
+    shutil.copytree(table, target, ignore=shutil.ignore_patterns(LOG_FOLDER, "expected.json"), dirs_exist_ok=True)
+    found = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
+    for path in found:
+        shutil.copy(path, target / LOG_FOLDER / feature.staging_folder / path.name)
+    assert [int(path.name[:20]) for path in found] == [*range(1, len(found) + 1)]
+    return [StagedProposal(attempt=path.name.split(".")[1], file_name=path.name) for path in found]
+
+
+def test_a_catalog_managed_table_is_not_read_by_its_path() -> None:
+    with pytest.raises(PathAccessError):
+        Table.by_path(FOLDER / "catalog_managed").snapshot()
+
+
+def test_a_table_with_deletion_vectors_is_refused_from_the_version_that_has_one() -> None:
+    table = Table.by_path(FOLDER / "deletion_vectors")
+    expected = expected_of("deletion_vectors")
+    assert rows_at(table, 1) == expected[1]["rows"]
+    with pytest.raises(UnsupportedFeatureError):
+        table.snapshot().to_arrow()
