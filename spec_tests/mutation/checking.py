@@ -107,6 +107,7 @@ def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callab
             with said.open("wb", buffering=0) as output:
                 os.dup2(output.fileno(), 1)
             answer = _collected(copy, tests, files, body)
+            sys.stdout.flush()
             with os.fdopen(theirs, "wb") as pipe:
                 pipe.write(b"" if answer is None else b"=" + answer)
         except BaseException:

@@ -37,7 +37,9 @@ KILLERS: Final = (
     "spec_tests/mutation/simulated.py",
 )
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
-FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "read_state", "recovery"))
+FIRST: Final = tuple(
+    f"spec_tests/owner/test_{name}.py" for name in ("lock", "lock_in_trouble", "read_state", "recovery")
+)
 """Few checks that notice much: they come before the others."""
 PATIENCE: Final = 90.0
 """Seconds of the processor: what the checks take that a mutant meets. After them it counts as a survivor."""
@@ -63,7 +65,7 @@ class Verdict:
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict of an earlier run. It holds as long as nothing changed in the mutant's file, nor in the killer's; that
-    of a survivor, as long as nothing changed at all."""
+    of a survivor, as long as nothing changed at all, its patience included."""
 
     key: Key
     of: str
@@ -94,7 +96,6 @@ class Run:
 
     def __init__(self, copy: Path, patterns: Sequence[str], *, at_once: int, patience: float, place: Path) -> None:
         self._copy = copy
-        self._place = place
         self._at_once = at_once
         self._patience = patience
         texts = {name: (copy / name).read_text(encoding="utf-8") for name in _files(copy, TARGETS)}
@@ -105,9 +106,15 @@ class Run:
         self._first = {file: _POINTS_OF_A_FILE * at for at, file in enumerate(self.texts)}
         self._checks: list[Check] = []
         self._broken: list[str] = []
+        self._measured_in, self._judged_in = place / "measured.json", place / "verdicts.jsonl"
+        found = self._measured_in.read_bytes() if self._measured_in.exists() else b"{}"
+        self._measured_before = msgspec.json.decode(found, type=dict[str, Measured])
+        lines = self._judged_in.read_bytes().splitlines() if self._judged_in.exists() else []
+        judged = [msgspec.json.decode(line, type=Kept) for line in lines]
+        self._judged_before = {each.key: each for each in judged}
         self._killers: dict[tuple[str, str], list[str]] = {}
         self._verdicts: list[Verdict] = []
-        self._whole = _digest(*self.texts.values(), *self._tests.values())
+        self._whole = _digest(*self.texts.values(), *self._tests.values(), str(patience))
 
     def go(self, chosen: Sequence[Mutant], reasons: Mapping[Key, str]) -> Result:
         """Measure the checks, and let them find each of the mutants."""
@@ -126,8 +133,7 @@ class Run:
 
     def _measure(self, held: Collected) -> None:
         """Run every check on the unchanged source: it must pass, and tells how long it takes and where it comes by."""
-        kept_in = self._place / "measured.json"
-        kept = msgspec.json.decode(kept_in.read_bytes(), type=dict[str, Measured]) if kept_in.exists() else {}
+        kept = self._measured_before
         trees = {
             file: operators.instrumented(self.texts[file], overlay.HIT, first) for file, first in self._first.items()
         }
@@ -151,12 +157,10 @@ class Run:
         checking.run(reversed(jobs), held, self._copy.parent, at_once=self._at_once)
         self._checks = [check for each in found.values() for check in each.checks]
         if not self._broken:
-            kept_in.write_bytes(msgspec.json.encode(found))
+            self._measured_in.write_bytes(msgspec.json.encode(found))
 
     def _jobs(self, chosen: Sequence[Mutant], reasons: Mapping[Key, str]) -> Iterator[Job]:
-        kept_in = self._place / "verdicts.jsonl"
-        lines = kept_in.read_bytes().splitlines() if kept_in.exists() else []
-        kept = {each.key: each for each in (msgspec.json.decode(line, type=Kept) for line in lines)}
+        kept = self._judged_before
         rest = []
         for mutant in chosen:
             known = kept.get(mutant.key)
@@ -180,7 +184,7 @@ class Run:
                     checks=len(ended.passed),
                     seconds=ended.seconds,
                 )
-                with kept_in.open("ab") as file:
+                with self._judged_in.open("ab") as file:
                     file.write(msgspec.json.encode(fresh) + b"\n")
                 self._judged(mutant, ended, len(ended.passed), reasons.get(mutant.key), len(chosen))
 

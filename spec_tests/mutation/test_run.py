@@ -75,6 +75,8 @@ def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) ->
     unseen = fates["delete-effect", "files.pause()"]
     assert (unseen.killer, unseen.checks, unseen.reason) == (None, 0, None)
     assert (copy / "refimpl/log_store.py").read_text(encoding="utf-8") == SOURCE
+    again = run(copy, {entry: "the file is closed by whoever gave it"})
+    assert set(again.verdicts) == set(judged.verdicts), "nothing changed, and seconds would have"
 
 
 def test_a_source_that_fails_its_own_checks_is_not_judged(copy: Path) -> None:
