@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.findings import markdown, stored
+from spec_tests.engines.jars import needed_classpath
+
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
@@ -47,8 +50,12 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
         ("sh", "command: demo"),
         ("sh", "command: test"),
         ("sh", ""),
+        ("sh", "needs: server"),
+        ("sh", "needs: maven"),
         ("python", ""),
         ("python", "needs: spark"),
+        ("python", "needs: maven"),
+        ("python", "file: by_duckdb.py"),
         ("text", ""),
     }
 
@@ -74,6 +81,33 @@ def test_the_first_five_minutes_go_as_the_readme_says(tmp_path: Path) -> None:
     run(["bash", "-euo", "pipefail"], REPOSITORY, development.code)
     for block in [*blocks("python"), *blocks("python", "needs: spark")]:
         run([sys.executable, "-"], tmp_path, block.code)
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group("duckdb")
+def test_duckdb_inserts_over_http_as_the_readme_says(tmp_path: Path) -> None:
+    run(["commit-owner", "init", "lake"], tmp_path)
+    (script,) = blocks("python", "file: by_duckdb.py")
+    (tmp_path / "by_duckdb.py").write_text(script.code, "utf-8")
+    (served,) = blocks("sh", "needs: server")
+    shown = run(["bash", "-euo", "pipefail"], tmp_path, f"export COMMIT_OWNER_WAREHOUSE=lake\n{served.code}")
+    assert [line.split()[0] for line in shown.stdout.splitlines()[-2:]] == ["1", "0"]
+
+
+@pytest.mark.engines
+@pytest.mark.xdist_group("readme-maven")
+def test_delta_spark_and_deltas_own_coordinators_go_as_the_readme_says(tmp_path: Path) -> None:
+    needed_classpath("spark")
+    (kit,) = blocks("sh", "needs: maven")
+    run(["bash", "-euo", "pipefail"], tmp_path, kit.code)
+    run(["commit-owner", "init", "lake"], tmp_path)
+    (session,) = blocks("python", "needs: maven")
+    run([sys.executable, "-"], tmp_path, session.code)
+
+
+def test_what_was_found_in_other_peoples_owners_is_what_the_findings_say() -> None:
+    page = README.split("<!-- generated: python -m conformance.findings -->\n")[1].split("\n<!-- end -->")[0]
+    assert page == markdown.page(stored.runs(), stored.findings()).strip()
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:
