@@ -74,3 +74,8 @@ class WatchedConnection(FaultyConnection):
         if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
             self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
         return super().execute(statement, *values, **more)
+
+    def pragma(self, name: str, *values: Any, **more: Any) -> Any:
+        if self.watch is not None and name == "journal_mode" and values:
+            self.watch.note("journal", allowed=self.watch.held > 0)
+        return super().pragma(name, *values, **more)
