@@ -1,0 +1,97 @@
+"""A one-row INSERT by Delta Spark: plain Delta, through our commit coordinator, and through our server as catalog.
+
+    python -m spec_tests.benchmarks.delta_spark [--rounds 7] [--inserts 20] [--json]
+
+Each round inserts into a new table of each kind; a figure is the round's median INSERT in ms. Plain Delta makes nothing
+durable; ours syncs the staged file, the ledger and the published file within the INSERT. Needs Maven once (for the
+jars), and `javac` for the server's part, which is left out without it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import refimpl
+from conformance import jars
+from refimpl.spark import coordinator, local_session
+from spec_tests.benchmarks import measure
+from spec_tests.engines.delta_spark.catalog import compile_into, session_of
+from spec_tests.engines.delta_spark.session import delta_settings
+from spec_tests.engines.served import served
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Bench:
+    """Each call makes a table of its own, and drops it when the clock has stopped."""
+
+    def __init__(self, place: Path, inserts: int) -> None:
+        self.place = place
+        self.inserts = inserts
+
+    def in_place(self, spark: SparkSession, properties: dict[str, str]) -> float:
+        name = f"t{uuid.uuid4().hex}"
+        wanted = ", ".join(f"'{key}' = '{value}'" for key, value in {"delta.appendOnly": "false", **properties}.items())
+        return self._milliseconds(spark, name, f"LOCATION '{self.place / name}' TBLPROPERTIES ({wanted})")
+
+    def in_catalog(self, spark: SparkSession) -> float:
+        name = f"unity.default.t{uuid.uuid4().hex}"
+        return self._milliseconds(spark, name, "TBLPROPERTIES ('delta.feature.catalogManaged' = 'supported')")
+
+    def _milliseconds(self, spark: SparkSession, name: str, where: str) -> float:
+        spark.sql(f"CREATE TABLE {name} (id BIGINT, name STRING) USING delta {where}")
+        took = []
+        for number in range(self.inserts):
+            start = time.perf_counter()
+            spark.sql(f"INSERT INTO {name} VALUES ({number}, 'x')")
+            took.append(time.perf_counter() - start)
+        spark.sql(f"DROP TABLE {name}")
+        return statistics.median(took) * 1000
+
+
+def main() -> int:
+    options = measure.arguments("a one-row INSERT by Delta Spark", rounds=7, inserts=20)
+    jars.fetch()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        place, classes = Path(name) / "warehouse", Path(name) / "classes"
+        classes.mkdir()
+        warehouse = stack.enter_context(refimpl.open(place))
+        spark = local_session(cores=2, shuffle_partitions=1, settings=delta_settings(classes))
+        stack.callback(spark.stop)
+        owned = dict(coordinator.register(spark, warehouse))
+        bench = Bench(place, options.inserts)
+        works: dict[str, Callable[[], float]] = {
+            "plain Delta": lambda: bench.in_place(spark, {}),
+            "our coordinator": lambda: bench.in_place(spark, owned),
+        }
+        if shutil.which("javac") is not None:
+            compile_into(classes)
+            session = session_of(spark, stack.enter_context(served(place)))
+            works["our server"] = lambda: bench.in_catalog(session)
+        else:
+            measure.progress("no javac: the server's part is left out")
+        measure.interleaved(2, works)  # warm
+        found = measure.interleaved(options.rounds, works)
+    report = measure.Report(f"a one-row INSERT by Delta Spark, median of {options.inserts} per round")
+    for label, figures in found.items():
+        report.add(label, figures, "ms")
+    targets = {"our coordinator": 1.1, "our server": 1.3}
+    for label, most in targets.items():
+        if label in found:
+            ratios = [ours / plain for ours, plain in zip(found[label], found["plain Delta"], strict=True)]
+            report.add(f"{label} / plain Delta", ratios, "", at_most=most)
+    return report.finish(as_json=options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
