@@ -30,18 +30,23 @@ def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(java_classes: Path) -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkSession]:
     """The one Spark session of a test process: a second one would be the first with other settings. A task that
-    dies is tried once more. It has Delta, where that can be had."""
+    dies is tried once more. It has Delta, where that can be had, if tests of engines are among those of this run."""
     from refimpl.spark import local_session
     from spec_tests.engines.delta_spark.session import delta_settings
 
+    engines = any(item.get_closest_marker("engines") for item in request.session.items)
     session = local_session(
         cores=2,
         shuffle_partitions=1,
         max_failures=2,
         java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        settings={"spark.sql.session.timeZone": "UTC", "spark.log.level": "OFF", **delta_settings(java_classes)},
+        settings={
+            "spark.sql.session.timeZone": "UTC",
+            "spark.log.level": "OFF",
+            **(delta_settings(java_classes) if engines else {}),
+        },
     )
     yield session
     session.stop()

@@ -25,7 +25,7 @@ from spec_tests.engines.delta_spark.scripted_owner import ScriptedOwner, scripte
 REFUSED = (PySparkException, Py4JJavaError)
 """PySpark passes on what it has no class of its own for."""
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture
