@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 import pytest
 
 import refimpl
-from refimpl.environment import Environment, HostLock, host_lock
+from refimpl.environment import Environment
 from refimpl.errors import OwnerUnavailableError
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import MANAGED_COMMIT, Way
 from spec_tests.support.builders import create, owned
 from spec_tests.support.faults import Faults, opened
-from spec_tests.support.lock_watch import Watch
-
-
-class OthersFirst:
-    """Somebody else does something, once, just before the owner gets the lock."""
-
-    def __init__(self, act: object) -> None:
-        self.act = act
-
-    def lock(self, path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def late() -> Iterator[None]:
-            act, self.act = self.act, None
-            if callable(act):
-                act()
-            with real():
-                yield
-
-        return late
+from spec_tests.support.lock_watch import Others, Watch
 
 
 def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_path: Path) -> None:
@@ -47,9 +25,9 @@ def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_p
         with opened(place) as first:
             create(first, MANAGED_COMMIT, Way.DIRECT, commits=1)
 
-    others = OthersFirst(start)
+    others = Others(before=start)
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock)) as warehouse:
-        assert others.act is None
+        assert others.acted
         assert owned(warehouse, "orders").latest == 1
 
 
@@ -97,9 +75,9 @@ def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) ->
 def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
     path = older(place, versions=1)
-    others = OthersFirst(lambda: opened(place).close())
+    others = Others(before=lambda: opened(place).close())
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock)) as warehouse:
-        assert others.act is None
+        assert others.acted
         create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 

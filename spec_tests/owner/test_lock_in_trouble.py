@@ -10,13 +10,15 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import AttemptId, DirectProposal, Outcome, Ratified
+from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
 from refimpl.owner.terms import Terms
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.support.builders import (
+    ON_REQUEST,
     START,
+    append,
     create,
     filesystem_table,
     first_version,
@@ -26,7 +28,7 @@ from spec_tests.support.builders import (
     ownership_change,
 )
 from spec_tests.support.faults import Faults, crashed, opened
-from spec_tests.support.lock_watch import Watch
+from spec_tests.support.lock_watch import Others, Watch
 
 
 @pytest.fixture
@@ -60,9 +62,7 @@ def take_over(warehouse: refimpl.Warehouse) -> Outcome:
     return warehouse.owner.take_over(warehouse.directory / "imports", "imports", MANAGED_COMMIT, 2, PROPOSAL)
 
 
-def first(
-    warehouse: refimpl.Warehouse, table_id: str, attempt: AttemptId | None = None
-) -> Registered | NameTaken | Outcome:
+def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken | Outcome:
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(MANAGED_COMMIT))
     return warehouse.owner.register_table(table_id, proposal)
 
@@ -178,6 +178,107 @@ def test_a_publication_that_fails_halts_the_table_under_the_lock(place: Path, wa
     assert {"update"} <= watch.inside
     assert [action.done for action in repair(watched.owner)] == [True] * (2 if way is Way.DIRECT else 1)
     assert watched.owner.resolve("orders").halted is None
+    watched.owner.close()
+
+
+def test_a_repair_adopts_what_is_durable_and_removes_what_is_old_under_the_lock(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = create(watched, CATALOG_MANAGED, Way.STAGED, commits=1)
+    loser = table.propose(1, append(START + 1))
+    assert isinstance(table.owner.commit(table.table_id, 1, loser), Conflict)
+    table.backfill()
+    (table.log.folder / ".tmp-of-the-dead").write_bytes(b"half")
+    (table.log.folder / log_path.commit(2)).write_bytes(append(START + 2))
+    before = len(watch.seen)
+    done = repair(watched.owner, adopt_published=True, orphan_age_ms=-60_000)
+    assert [action.code for action in done] == ["adopt", "finish-backfill", "remove-leftovers"]
+    seen = watch.seen[before:]
+    assert seen[:3] == ["fsync 2.json", "fsync _delta_log/", "commit"]
+    assert seen[-4:] == ["unlink staged", "unlink staged", "unlink temporary", "fsync _delta_log/"]
+    assert "unlink" in watch.inside
+    assert table.log.staged_listing(table.feature.staging_folder) == []
+    assert table.log.temporaries() == []
+    assert table.latest == 2
+    watched.owner.close()
+
+
+def died_in_a_commit(place: Path) -> None:
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    assert crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1)) is None
+
+
+def settled(place: Path) -> None:
+    with opened(place) as other:
+        table = owned(other, "orders")
+        table.owner.attempt_outcome(table.table_id, new_attempt())
+
+
+def landed(place: Path) -> None:
+    with opened(place) as other:
+        assert isinstance(owned(other, "orders").commit(2), Ratified)
+
+
+@pytest.mark.parametrize(
+    ("others", "done"),
+    [
+        (lambda place: Others(before=lambda: settled(place)), []),
+        (lambda place: Others(after=lambda: landed(place)), ["completed the publish of version 1"]),
+    ],
+    ids=["who settled it first", "who commits right after"],
+)
+def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
+    died_in_a_commit(place)
+    acting = others(place)
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock)) as warehouse:
+        assert [action.message for action in repair(warehouse.owner)] == done
+        assert acting.acted
+        assert owned(warehouse, "orders").latest == (1 if not done else 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "transactions"),
+    [((MANAGED_COMMIT, Way.DIRECT), 2), ((MANAGED_COMMIT, Way.STAGED), 1), ((CATALOG_MANAGED, Way.INLINE), 1)],
+    ids=["direct", "staged", "inline"],
+)
+def test_what_belongs_together_is_one_transaction(
+    place: Path, watch: Watch, table: tuple[TableFeature, Way], transactions: int
+) -> None:
+    """A promise and its keeping, or the commit at once: who dies in the middle of one leaves nothing of it."""
+    watched = watch.opened(place)
+
+    def commits(act: Callable[[], object]) -> int:
+        before = watch.seen.count("commit")
+        act()
+        return watch.seen.count("commit") - before
+
+    staged = watched.owner.stage_table("orders", *table[:1], way=table[1], policy=ON_REQUEST)
+    proposal = DirectProposal(attempt=new_attempt(), content=first_version(table[0]))
+    assert commits(lambda: watched.owner.register_table(staged.table_id, proposal)) == 2
+    mine = owned(watched, "orders")
+    assert commits(lambda: mine.commit(1)) == transactions
+    assert isinstance(mine.commit(1), Conflict)
+    assert commits(lambda: mine.commit(2)) == transactions, "who lost is stored with the next commit"
+    assert commits(mine.backfill) == 1
+    proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
+    if table[1] is not Way.INLINE:
+        assert commits(lambda: mine.owner.hand_back(mine.table_id, 3, proposal)) == 2
+        assert watched.owner.resolve(mine.location).state is TableState.HANDED_BACK
+    watched.owner.close()
+
+
+def test_a_name_that_went_to_another_table_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
+    watched = watch.opened(place)
+    assert isinstance(first(watched, other), Registered)
+    before = len(watch.seen)
+    assert isinstance(first(watched, mine), NameTaken)
+    assert watch.seen[before:].count("commit") == 3, "a look, what died is settled, and nothing else is changed"
+    with watched.owner.ledger.read() as view:
+        assert watched.owner.context.required(view, mine).state is TableState.DROPPED
     watched.owner.close()
 
 

@@ -50,7 +50,7 @@ class Watch(Faults):
             self.outside.append(name)
 
     def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
-        if name in ("commit", "fold") or name.startswith(("link ", "replace ")):
+        if name in ("commit", "fold", "unlink staged") or name.startswith(("link ", "replace ")):
             self.note(name.partition(" ")[0], allowed=self.held > 0)
         if name == self.failing:
             self.seen.append(name)
@@ -62,6 +62,36 @@ class Watch(Faults):
         connection.faults = connection.watch = self
         self._connections.append(connection)
         return connection
+
+
+class Others:
+    """Somebody else acts, once, just before the owner gets the lock, or just after it gave the lock back."""
+
+    def __init__(
+        self, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
+    ) -> None:
+        self._before = before
+        self._after = after
+
+    @property
+    def acted(self) -> bool:
+        return self._before is None and self._after is None
+
+    def lock(self, path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextmanager
+        def late() -> Iterator[None]:
+            act, self._before = self._before, None
+            if act is not None:
+                act()
+            with real():
+                yield
+            act, self._after = self._after, None
+            if act is not None:
+                act()
+
+        return late
 
 
 class WatchedConnection(FaultyConnection):
