@@ -49,6 +49,7 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert kinds == {
         ("sh", "command: demo"),
         ("sh", "command: test"),
+        ("sh", "command: engines"),
         ("sh", ""),
         ("sh", "needs: server"),
         ("sh", "needs: maven"),
@@ -67,6 +68,7 @@ def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
         assert len(command.code.strip().splitlines()) == 1
         assert command.code.startswith("python3 -m venv .venv && ")
         assert f"readme_command {name}" in script
+    assert "readme_command engines" in script
 
 
 @pytest.mark.spark
