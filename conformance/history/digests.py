@@ -9,8 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
 
 from conformance.history.events import Content, Digest
+
+SMALL: Final = 8192
+"""Bytes of an action whose canonical form is remembered: one commit is seen many times, as it was proposed, listed
+and published."""
 
 
 def of_bytes(content: bytes) -> Digest:
@@ -25,14 +31,20 @@ def of_actions(actions: Iterable[str | bytes]) -> Digest:
     """
     digest = hashlib.sha256()
     for action in actions:
-        try:
-            parsed = json.loads(action)
-            canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        except RecursionError as error:
-            raise ValueError("an action is nested too deeply") from error
-        digest.update(canonical.encode("ascii"))
-        digest.update(b"\n")
+        digest.update(_remembered(action) if len(action) <= SMALL else _canonical(action))
     return digest.hexdigest()
+
+
+def _canonical(action: str | bytes) -> bytes:
+    try:
+        parsed = json.loads(action)
+        canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    except RecursionError as error:
+        raise ValueError("an action is nested too deeply") from error
+    return canonical.encode("ascii") + b"\n"
+
+
+_remembered = lru_cache(maxsize=1024)(_canonical)
 
 
 def of_file(content: bytes) -> Content:

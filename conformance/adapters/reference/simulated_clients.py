@@ -62,7 +62,7 @@ class SimulatedClients:
         self._change = change
         self._patch = patch
         self._patched = contextlib.ExitStack()
-        self._kept: dict[Path, bytes | None] = {}
+        self._kept: dict[str, bytes | None] = {}
         self._processes: list[_Simulated] = []
 
     def prepare(self, ask: Callable[[InProcess], Any]) -> Any:
@@ -74,7 +74,8 @@ class SimulatedClients:
             subject.handler.allow_cleanup()
         with contextlib.closing(ledger.connect(self._ledger)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._kept = {path: None if path.is_dir() else path.read_bytes() for path in sorted(self.root.rglob("*"))}
+        found_files = sorted(self.root.rglob("*"))
+        self._kept = {str(path): None if path.is_dir() else path.read_bytes() for path in found_files}
         return found
 
     @property
@@ -84,13 +85,12 @@ class SimulatedClients:
     def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, InProcess]:
         """One process for each client, on what `prepare` left."""
         self.stop()
-        shutil.rmtree(self.root)
-        self.root.mkdir()
+        _clear(str(self.root))
         for path, content in self._kept.items():
             if content is None:
-                path.mkdir()
+                os.mkdir(path)  # noqa: PTH102  # paths cost more than the calls
             else:
-                path.write_bytes(content)
+                _write(path, content)
         self._patched.enter_context(self._patch())
         started = {}
         for number, name in enumerate(clients, 1):
@@ -123,6 +123,25 @@ class SimulatedClients:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _clear(folder: str) -> None:
+    """Remove what is in a folder. Each run begins so, and `shutil.rmtree` and paths take twice as long."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _clear(entry.path)
+                os.rmdir(entry.path)  # noqa: PTH106
+            else:
+                os.unlink(entry.path)  # noqa: PTH108
+
+
+def _write(path: str, content: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        os.write(file, content)
+    finally:
+        os.close(file)
 
 
 class _Simulated(ReferenceOwner):
@@ -380,7 +399,7 @@ class _Files(PosixFiles):
 
 
 def _timed(status: FileStatus) -> FileStatus:
-    return replace(status, modified=min(status.modified, START_MS))
+    return replace(status, modified=START_MS) if status.modified > START_MS else status
 
 
 class _NewFile:
