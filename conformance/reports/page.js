@@ -76,6 +76,8 @@
     box.settled = true;
     const [start, end] = box.dataset.focus.split(" ").map(Number);
     box.scrollLeft = Math.min(start - 40, (start + end - box.clientWidth) / 2);
+    const hint = box.parentElement.querySelector(".narrow");
+    if (hint) hint.style.display = box.scrollWidth > box.clientWidth ? "inline" : "none";
   };
   for (const box of all("[data-focus]")) {
     const names = box.querySelector(".names");
