@@ -11,7 +11,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,11 @@ class _PosixNewFile:
         os.close(self._fd)
 
 
+_NO_WAITING: Final = os.O_CLOEXEC | os.O_NONBLOCK
+"""Whoever may write into a log may put a named pipe there: to open one must not wait for its other end, least of all
+under the owner's lock. Files are opened and read as ever."""
+
+
 class PosixFiles:
     """The host's file system, by plain system calls."""
 
@@ -120,7 +125,7 @@ class PosixFiles:
         self._fsync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def _fsync(self, path: Path, flags: int) -> None:
-        fd = os.open(path, flags | os.O_CLOEXEC)
+        fd = os.open(path, flags | _NO_WAITING)
         try:
             os.fsync(fd)
         finally:
@@ -152,7 +157,8 @@ class PosixFiles:
         return entries
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb", buffering=0) as file:
+            return file.read() or b""
 
     def read_start(self, path: Path, size: int) -> bytes:
         with path.open("rb") as file:

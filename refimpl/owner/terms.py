@@ -17,7 +17,7 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import ResolvedTable, TableState
-from refimpl.commits import AttemptId, Conflict, Outcome, Ratified, Rejected, VersionGap
+from refimpl.commits import AttemptId, Conflict, Outcome, Ratified, RatifiedCommit, Rejected, VersionGap
 from refimpl.errors import InvalidRequestError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
@@ -216,16 +216,28 @@ def _report_flaw(writer: Writer, table: TableRecord, terms: Terms, log: LogStore
     for version in range(table.first_unbackfilled, through + 1):
         details = writer.commit_details(table, version)
         name = log_path.commit(version)
-        try:
-            content = log.read(name)
-        except FileNotFoundError:
+        found = log.find(name)
+        if found is None:
             return f"version {version} of {table.label} is not published: {name} is not there; publish it, then report"
         commit, digest, _ = details if details is not None else (None, b"", None)
-        same = hashlib.sha256(content).digest() == digest
-        if not same and (commit is None or commit.content is None or not same_actions(content, commit.content)):
+        if commit is None or not _holds(log, found, commit, digest):
             return f"{name} of {table.label} does not hold what was ratified as version {version}; run verify"
         log.make_durable(name)
     return None
+
+
+def _holds(log: LogStore, found: log_path.LogPath, commit: RatifiedCommit, digest: bytes) -> bool:
+    """Whether the file says what was ratified. Its size is looked at first: it is read under the owner's lock, and
+    could be of any size."""
+    if found.size > policy.MAX_COMMIT_BYTES or (commit.content is None and found.size != commit.size):
+        return False
+    try:
+        content = log.read(found.name)
+    except FileNotFoundError:
+        return False
+    if hashlib.sha256(content).digest() == digest:
+        return True
+    return commit.content is not None and same_actions(content, commit.content)
 
 
 def _claim_flaw(terms: Terms, examined: Examined | None) -> str | None:
