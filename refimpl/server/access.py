@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
 from enum import Enum
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -143,6 +145,38 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
             f"the token {token.name!r} may {token.scope.value}; this call needs {wanted.value}",
         )
     return token.name
+
+
+def refuse_foreign_page(host: str | None, origin: str | None) -> None:
+    """403 for what only a browser sends on behalf of somebody else's page.
+
+    Who needs no token is trusted for being on this machine, and so is its browser, which any page may make send
+    requests here: under the page's own name (`Host`, once that resolves to this machine), or with it in `Origin`.
+    """
+    for told in (host, None if origin is None else origin.partition("://")[2] or origin):
+        if told is None:
+            continue
+        try:
+            name = urlsplit(f"//{told}").hostname
+        except ValueError:
+            name = None
+        if name is None or not is_loopback(name):
+            raise ApiError(
+                HTTPStatus.FORBIDDEN,
+                "PermissionDeniedException",
+                "without a token only requests to this machine by its own address are answered; ask for "
+                "http://127.0.0.1, or make a token: commit-owner token add NAME",
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address. A name other than `localhost` is taken for one that others do."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _digest(secret: str) -> str:

@@ -75,7 +75,11 @@ def with_creation(request: messages.CreateTable, table_id: str, protocol: Protoc
 
 def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
     columns = said.get(messages.SetColumns)
-    if columns is not None and (flaw := _columns_flaw(columns.columns, metadata)) is not None:
+    try:
+        flaw = None if columns is None else _columns_flaw(columns.columns, metadata)
+    except RecursionError:
+        flaw = "the request's columns have types that are nested too deeply"
+    if flaw is not None:
         return flaw
     wanted = said.get(messages.SetProtocol)
     if wanted is not None and not _same_protocol(wanted.protocol, protocol):

@@ -80,18 +80,23 @@ def properties(found: TableDescription) -> dict[str, str]:
 
 
 def fields_of(metadata: Metadata) -> list[dict[str, Any]]:
-    """The columns as the log has them; none where its schema cannot be read."""
+    """The columns as the log has them; none where its schema cannot be read. What a log says of its columns is for
+    its readers to judge: it must not keep anybody from what else there is."""
     try:
         schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
     fields = schema.get("fields")
     return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
 
 
-def on_the_wire(value: Any) -> Any:
-    """A data type of the log in the API's spelling."""
-    return _respelled(value, _NESTED_NAMES)
+def columns(metadata: Metadata) -> list[Any]:
+    """The columns in the API's spelling; none where types are nested so deeply that Python cannot follow."""
+    try:
+        found: list[Any] = _respelled(fields_of(metadata), _NESTED_NAMES)
+    except RecursionError:
+        return []
+    return found
 
 
 def in_the_log(value: Any) -> Any:
@@ -128,7 +133,7 @@ def table(found: TableDescription, modified: ModificationTime) -> dict[str, Any]
             "location": url_of(found.table.location),
             "created-time": found.created_at,
             "updated-time": found.updated_at,
-            "columns": {"type": "struct", "fields": on_the_wire(fields_of(found.metadata))},
+            "columns": {"type": "struct", "fields": columns(found.metadata)},
             "partition-columns": list(found.metadata.partition_columns),
             "properties": properties(found),
             "last-commit-version": latest,
@@ -181,14 +186,13 @@ def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
 
 def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) -> dict[str, Any]:
     """A table as the older calls tell of it."""
-    partitions = {column: index for index, column in enumerate(found.metadata.partition_columns)}
     return {
         "name": name,
         "catalog_name": catalog,
         "schema_name": schema,
         "table_type": MANAGED,
         "data_source_format": "DELTA",
-        "columns": [_legacy_column(index, field, partitions) for index, field in enumerate(fields_of(found.metadata))],
+        "columns": _legacy_columns(found.metadata),
         "storage_location": url_of(found.table.location),
         "comment": found.metadata.description,
         "properties": properties(found),
@@ -201,6 +205,14 @@ def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) 
         "view_definition": None,
         "view_dependencies": None,
     }
+
+
+def _legacy_columns(metadata: Metadata) -> list[dict[str, Any]]:
+    partitions = {column: index for index, column in enumerate(metadata.partition_columns)}
+    try:
+        return [_legacy_column(index, field, partitions) for index, field in enumerate(fields_of(metadata))]
+    except RecursionError:
+        return []
 
 
 def _legacy_column(position: int, field: Mapping[str, Any], partitions: Mapping[str, int]) -> dict[str, Any]:
@@ -234,7 +246,7 @@ def _legacy_type(kind: Any) -> tuple[str, str]:
             return "ARRAY", f"array<{_legacy_type(element)[1]}>"
         case {"type": "map", "keyType": key, "valueType": value}:
             return "MAP", f"map<{_legacy_type(key)[1]},{_legacy_type(value)[1]}>"
-        case {"type": "struct", "fields": list(fields)}:
+        case {"type": "struct", "fields": list(fields)} if all(isinstance(field, dict) for field in fields):
             inner = ",".join(f"{f.get('name')}:{_legacy_type(f.get('type'))[1]}" for f in fields)
             return "STRUCT", f"struct<{inner}>"
     return "USER_DEFINED_TYPE", str(kind)

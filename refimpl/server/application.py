@@ -26,7 +26,7 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import DeltaError
 from refimpl.owner.local import LocalOwner
 from refimpl.server import errors
-from refimpl.server.access import Scope, Tokens, authorized
+from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.description import description
 from refimpl.server.errors import VERSION_CONFLICT, ApiError
@@ -37,7 +37,6 @@ from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_
 from refimpl.server.turns import LONGEST_WAIT_SECONDS, Turns
 
 JSON: Final = "application/json"
-_SEPARATOR_AND_NULL: Final = frozenset("/\0")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -80,6 +79,7 @@ class Server:
         self._turns = Turns()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
+        self.application.router.redirect_slashes = False  # to wherever the request says that this is, before any check
 
     def close(self) -> None:
         """Finish what is being carried out, then let go of the ledger."""
@@ -119,7 +119,11 @@ class Server:
 
     def _caller(self, request: Request, wanted: Scope) -> str | None:
         """Reads a small file, so quickly that another thread would cost more."""
-        return authorized(self.tokens, request.headers.get("authorization"), wanted, always=self._always_token)
+        headers = request.headers
+        caller = authorized(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
+        if caller is None:
+            refuse_foreign_page(headers.get("host"), headers.get("origin"))
+        return caller
 
     async def _called(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
         path = {key: str(value) for key, value in request.path_params.items()}

@@ -16,12 +16,13 @@ Three before four: who lost a race reports versions that look absurd to the winn
 from __future__ import annotations
 
 import os
+import stat
 import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from refimpl import actions, log_path
@@ -42,6 +43,7 @@ from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES
+from refimpl.owner.records import TableRecord
 from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, glance, property_flaw
 from refimpl.server import agreement, answers, messages
 from refimpl.server.errors import (
@@ -57,9 +59,6 @@ from refimpl.server.errors import (
 )
 from refimpl.server.names import Names, place_of
 from refimpl.table_feature import CATALOG_MANAGED
-
-MAX_UPDATES: Final = 32
-"""More than there are kinds."""
 
 
 class DeltaApi:
@@ -182,10 +181,15 @@ class DeltaApi:
 
     def _staged(self, name: str, location: str) -> ResolvedTable:
         """The table that was staged at `location` for this name, in whatever state it is since."""
-        parts = urlsplit(location)
-        place = Path(unquote(parts.path))
         wrong = bad_request(f"the location {location} was not staged for {name!r}; ask for a staging table first")
+        try:
+            parts = urlsplit(location)
+        except ValueError:  # an address in brackets that is none
+            raise wrong from None
+        place = Path(unquote(parts.path))
         if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not place.is_absolute():
+            raise wrong
+        if parts.query or parts.fragment:
             raise wrong
         if ".." in place.parts or not place.is_relative_to(self.owner.context.warehouse):
             raise wrong
@@ -199,7 +203,7 @@ class DeltaApi:
 
     def _first_version(self, staged: ResolvedTable) -> bytes:
         path = staged.location / LOG_FOLDER / log_path.commit(0)
-        _refuse_links(path)
+        _refuse_all_but_files(path)
         status = self._files.stat(path)
         if status is None or status.is_directory:
             raise bad_request(f"version 0 is not at {path}; write it, then register the table")
@@ -230,6 +234,7 @@ class DeltaApi:
         etag = required.get(messages.AssertEtag)
         terms = agreement.terms_of(asked, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
+            _refuse_strange_reports(seen.table, terms)
             self._change(seen.table.table_id, asked, terms)
         else:
             self._commit(seen, added.commit, attempt, terms)
@@ -259,8 +264,9 @@ class DeltaApi:
             self.owner.remember_lost(table, version, attempt)
             raise version_conflict(table.latest or 0)
         path = table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name
-        _refuse_links(path)
-        if version == table.next:
+        if version == table.next:  # or else it is a replay, a gap, or has lost since: nobody looks at the file
+            _refuse_all_but_files(path)
+            _refuse_strange_reports(table, terms)
             self._make_durable(path)
         proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
         raise_unless_ratified(self.owner.commit_on(table.table_id, version, proposal, terms))
@@ -318,10 +324,24 @@ def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
     return {type(item): item for item in listed}
 
 
-def _refuse_links(path: Path) -> None:
-    """400 for a file that is reached by a symbolic link: it could be anybody's, anywhere."""
+def _refuse_all_but_files(path: Path) -> None:
+    """400 for what is reached by a symbolic link, which could be anybody's, anywhere, and for a pipe or a device, that
+    whoever opens would wait for. What is not there is for others to judge."""
     if os.path.realpath(path) != str(path):
         raise bad_request(f"{path.name} is reached by a symbolic link; write a file into the table's own log")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            raise bad_request(f"{path.name} is not a file; write a file into the table's own log")
+
+
+def _refuse_strange_reports(table: TableRecord, terms: Terms) -> None:
+    """The same for what is reported as published: where a staged file is reached by another name, its bytes go with
+    it."""
+    latest, through = table.latest, terms.published_through
+    if through is None or latest is None or through > latest:
+        return
+    for version in range(table.first_unbackfilled, through + 1):
+        _refuse_all_but_files(table.location / LOG_FOLDER / log_path.commit(version))
 
 
 def _table_actions(content: bytes) -> tuple[Protocol, Metadata]:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
+from refimpl.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
@@ -71,6 +72,8 @@ class LegacyApi:
             except ApiError as error:  # dropped since it was listed
                 if error.kind != "NoSuchTableException":
                     raise
+            except CorruptionError:  # who asks for it by its name is told; the others are not to suffer for it
+                continue
         return {"tables": found, "next_page_token": following}
 
     def table(self, full_name: str) -> dict[str, Any]:

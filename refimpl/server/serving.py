@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import threading
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -19,6 +19,7 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import InvalidRequestError
+from refimpl.server.access import is_loopback
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from refimpl.server.observation import line
@@ -40,7 +41,9 @@ class Serving:
     """Of tables that are created over HTTP."""
     limits: Limits = field(default_factory=Limits)
     header_seconds: float = 10.0
-    """For a connection to send a request's headers."""
+    """For a connection to send a request's headers, and for a client to go on reading an answer."""
+    connections: int = 1000
+    """At once; further ones are closed."""
     stop_seconds: int = 30
     """For requests to end once the server shall stop."""
     log_level: str = "info"
@@ -81,7 +84,7 @@ def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
     """uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be warned of with every request."""
     return uvicorn.Config(
         server.application,
-        http=_protocol(wanted.header_seconds),
+        http=_protocol(wanted.header_seconds, wanted.connections),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -111,33 +114,56 @@ class _Process(uvicorn.Server):
         self._captured_signals.clear()
 
 
-def _protocol(header_seconds: float) -> type[H11Protocol]:
-    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time.
+def _protocol(seconds: float, most: int) -> type[H11Protocol]:
+    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time, do not read
+    their answer, or are too many.
 
     Without it a half-open connection is kept for ever: uvicorn's own timer starts after an answer, and stops with the
-    first byte that follows.
+    first byte that follows. So is one whose body goes on after it was refused.
     """
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._due: asyncio.TimerHandle | None = None
+            self._unread: asyncio.TimerHandle | None = None
             self._watch()
+            if len(self.connections) > most:
+                self._close()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             self._watch()
 
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.conn.their_state is h11.SEND_BODY:  # refused before the body was there
+                self._watch()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_watching()
+            self._stop_waiting_for_reader()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._unread = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._stop_waiting_for_reader()
+            super().resume_writing()
+
+        def _stop_waiting_for_reader(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
         def _watch(self) -> None:
             answering: Any = self.cycle  # none before the first request's headers are there
             if answering is not None and not answering.response_complete:
                 self._stop_watching()
             elif self._due is None:
-                self._due = self.loop.call_later(header_seconds, self._close)
+                self._due = self.loop.call_later(seconds, self._close)
 
         def _stop_watching(self) -> None:
             if self._due is not None:
@@ -166,16 +192,6 @@ def bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
     return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. A name other than `localhost` is taken for one that others do."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def shared_environment() -> Environment:

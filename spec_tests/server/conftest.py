@@ -48,7 +48,9 @@ def serve(directory: Path) -> Iterator[Serve]:
                 always_token=always_token,
             )
             stack.callback(server.close)
-            client = stack.enter_context(TestClient(server.application, raise_server_exceptions=True))
+            client = stack.enter_context(
+                TestClient(server.application, base_url="http://127.0.0.1", raise_server_exceptions=True)
+            )
             client.app_state["server"] = server
             return client
 

@@ -1,0 +1,343 @@
+"""Clients that try to get at what is not theirs, to make the server wait, or to spoil it for the others.
+
+Each had its way before, or would have it if a line of the server were gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.errors import DeltaError
+from refimpl.server.access import Scope, Tokens
+from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, ApiRoute
+from spec_tests.server.test_faults import process
+from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, reported
+
+FORBIDDEN = (403, "PermissionDeniedException")
+LISTING = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
+
+# Files that are none
+
+
+def pipe(path: Path, _other: Path) -> None:
+    os.mkfifo(path)
+
+
+def folder(path: Path, _other: Path) -> None:
+    path.mkdir()
+
+
+def endless(path: Path, _other: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(2**40)
+
+
+def link(path: Path, other: Path) -> None:
+    path.symlink_to(other)
+
+
+STRANGE = pytest.mark.parametrize("made", [pipe, folder, endless, link], ids=lambda made: made.__name__)
+
+
+@STRANGE
+def test_a_staged_file_that_is_none_is_refused_at_once(table: WireTable, made: Callable[[Path, Path], None]) -> None:
+    staged = table.write_staged(1)
+    kept = staged.path.rename(staged.path.with_name("kept"))
+    made(staged.path, kept)
+    assert refusal(table.propose(staged)) == BAD
+    assert table.state()[0] == 0
+    staged.path.rmdir() if staged.path.is_dir() else staged.path.unlink()
+    kept.rename(staged.path)
+    assert table.propose(staged).status_code == 200
+
+
+@STRANGE
+def test_a_published_file_that_is_none_is_not_taken_for_one(
+    table: WireTable, made: Callable[[Path, Path], None]
+) -> None:
+    """It is looked at under the owner's lock. And a link to the staged file would go away with it."""
+    staged = table.land(1)
+    published = table.location / "_delta_log" / f"{1:020d}.json"
+    made(published, staged.path)
+    assert refusal(table.update(reported(1))) == BAD
+    assert refusal(table.propose(table.write_staged(2), reported(1))) == BAD
+    assert table.state()[:2] == (1, [1])
+    published.rmdir() if published.is_dir() else published.unlink()
+    table.publish(staged)
+    assert table.update(reported(1)).status_code == 200
+    assert table.state()[:2] == (1, [])
+
+
+@STRANGE
+def test_a_first_version_that_is_no_file_is_not_registered(
+    http: TestClient, made: Callable[[Path, Path], None]
+) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    first = table.location / "_delta_log" / f"{0:020d}.json"
+    kept = first.rename(first.with_name("kept"))
+    made(first, kept)
+    assert refusal(table.register()) == BAD
+    first.rmdir() if first.is_dir() else first.unlink()
+    kept.rename(first)
+    assert table.register().status_code == 200
+
+
+def test_a_pipe_in_the_place_of_a_version_does_not_hold_the_owners_lock(warehouse: refimpl.Warehouse) -> None:
+    """Who publishes opens what has the name already."""
+    import pyarrow as pa
+
+    schema = pa.schema([("id", pa.int64())])
+    spoilt, other = warehouse.create_table("spoilt", schema), warehouse.create_table("other", schema)
+    os.mkfifo(spoilt.location / "_delta_log" / f"{1:020d}.json")
+    with pytest.raises(DeltaError):
+        spoilt.append(pa.table({"id": [1]}))
+        warehouse.owner.backfill_to_version(spoilt.table_id or "")
+    other.append(pa.table({"id": [1]}))
+    assert other.snapshot().version == 1
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda place: "file://[",
+        lambda place: "file://[::1",
+        lambda place: f"file://elsewhere{place}",
+        lambda place: f"file://user@localhost{place}",
+        lambda place: f"http://localhost{place}",
+        lambda place: f"file://{place}?x",
+        lambda place: f"file://{place}#x",
+        lambda place: f"file://{place}%00",
+        lambda place: f"file://{place}/../{place.name}",
+        lambda place: f"file://{place}/%2e%2e/{place.name}",
+        lambda place: f"file://{place}".replace("warehouse", "%2577arehouse"),
+        lambda place: f"file://{place.parent}",
+        lambda place: "file:///",
+        lambda place: "/" + "x/" * 1900,
+        lambda place: place.name,
+    ],
+)  # fmt: skip
+def test_only_the_place_that_was_staged_is_registered(http: TestClient, change: Callable[[Path], str]) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    answer = table.register(location=change(table.location))
+    assert refusal(answer) in (BAD, (404, "NoSuchTableException"))
+    assert http.get(table.url).status_code == 404
+    assert table.register().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["%2e%2e", "%2e", "%252e%252e", "..%2f..%2fetc", "a%00b", "a%2Fb", "%2Fetc%2Fpasswd", "a;b", "_owner%2Fledger"],
+)
+def test_a_name_that_is_a_path_is_that_of_no_table(table: WireTable, http: TestClient, name: str) -> None:
+    for path in (f"{table.base}/tables/{name}", f"{LEGACY}/tables/unity.default.{name}"):
+        answer = http.get(path, follow_redirects=False)
+        assert refusal(answer)[0] == 404
+    assert refusal(http.post(f"{table.base}/staging-tables", json={"name": f"../{name}"})) == BAD
+    assert table.state()[0] == 0
+
+
+def test_a_link_to_a_folder_elsewhere_is_no_staging_folder(table: WireTable, tmp_path: Path) -> None:
+    folder = table.location / "_delta_log" / "_staged_commits"
+    staged = table.write_staged(1)
+    elsewhere = folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(elsewhere)
+    assert refusal(table.propose(staged)) == BAD
+    folder.unlink()
+    elsewhere.rename(folder)
+    assert table.propose(staged).status_code == 200
+
+
+# Values that are meant to break what reads them
+
+
+def nested(depth: int, element: str) -> Any:
+    kind: Any = "long"
+    for _ in range(depth):
+        kind = {"type": "array", element: kind}
+    return kind
+
+
+@pytest.mark.parametrize("depth", [10, 300, 600, 900])
+def test_columns_that_are_nested_deeply_are_refused(http: TestClient, depth: int) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    fields = [{"name": name, "type": nested(depth, "element-type")} for name in ("id", "tags")]
+    assert refusal(table.register(columns={"type": "struct", "fields": fields})) == BAD
+    assert table.register().status_code == 200
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "[" * 3000 + "]" * 3000,
+        json.dumps({"fields": [{"name": "a", "type": nested(450, "elementType")}]}),
+        '{"fields":[{"name":"a","type":' + '{"type":"array","elementType":' * 600 + '"long"' + "}" * 600 + "}]}",
+        '{"fields":[{"name":"a","type":{"type":"struct","fields":[1]}}]}',
+        '{"fields":[{"name":[1],"type":[2],"metadata":3},4]}',
+        '{"fields":5}',
+    ],
+    ids=["brackets", "deep", "deeper", "no-field", "no-column", "no-columns"],
+)
+def test_a_table_whose_log_has_strange_columns_does_not_hide_the_others(
+    table: WireTable, http: TestClient, schema: str
+) -> None:
+    WireTable(http, "other").create()
+    metadata = table.metadata({"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": table.table_id})
+    staged = table.write_staged(1, {"metaData": {**metadata, "schemaString": schema}})
+    assert table.propose(staged).status_code == 200
+    assert table.state()[0] == 1
+    listed = http.get(LISTING)
+    assert [told["name"] for told in listed.json()["tables"]] == ["orders", "other"]
+
+
+# Who may
+
+
+def routes() -> Iterator[tuple[str, ApiRoute]]:
+    for base, listed in ((DELTA_BASE, DELTA_ROUTES), (LEGACY_BASE, LEGACY_ROUTES)):
+        for route in listed:
+            yield base + route.path, route
+
+
+def test_no_call_that_changes_anything_is_for_readers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    owner = warehouse.owner
+    tokens = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+    reader = {"authorization": f"Bearer {tokens.add('dashboard', Scope.READ)}"}
+    for path, route in routes():
+        writes = route.method not in ("GET", "HEAD")
+        assert (route.scope is Scope.WRITE) is writes, path
+        filled = path.replace("{", "").replace("}", "")
+        answer = http.request(route.method, filled, headers=reader)
+        assert (answer.status_code == 403) is writes, (path, answer.status_code)
+        for sent in ({}, {"authorization": "Bearer x"}):
+            assert http.request(route.method, filled, headers=sent).status_code == 401, path
+
+
+def test_a_token_counts_in_its_header_only(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    owner = warehouse.owner
+    secret = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment).add("pipeline", Scope.WRITE)
+    path = f"{LEGACY}/catalogs"
+    for query in ("access_token", "token", "authorization", "Authorization"):
+        assert http.get(f"{path}?{query}={secret}").status_code == 401
+        assert http.get(path, headers={"cookie": f"{query}={secret}"}).status_code == 401
+    assert http.get(path, headers={"authorization": f"Bearer {secret}"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"}, {"host": "127.0.0.1.evil.example:80"}, {"host": ""}, {"host": "[::1"},
+        {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://192.168.0.1:8080"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_page_of_somebody_else_in_this_machines_browser_may_not_call(
+    table: WireTable, http: TestClient, warehouse: refimpl.Warehouse, headers: dict[str, str]
+) -> None:
+    """Without a token being here is all that is asked for, and a browser is here, too."""
+    assert refusal(http.get(table.url, headers=headers)) == FORBIDDEN
+    assert refusal(http.delete(table.url, headers=headers)) == FORBIDDEN
+    body = json.dumps({"name": "more"})
+    plain = {**headers, "content-type": "text/plain"}
+    assert refusal(http.post(f"{table.base}/staging-tables", content=body, headers=plain)) == FORBIDDEN
+    assert table.state()[0] == 0
+    for here in ("127.0.0.1:8080", "localhost", "[::1]:8080"):
+        assert http.get(table.url, headers={"host": here, "origin": f"http://{here}"}).status_code == 200
+    owner = warehouse.owner
+    secret = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment).add("pipeline", Scope.READ)
+    assert http.get(table.url, headers={**headers, "authorization": f"Bearer {secret}"}).status_code == 200
+
+
+def test_nobody_is_sent_elsewhere(http: TestClient) -> None:
+    """A redirection goes to wherever the request says that this is, and comes before any check of access."""
+    for path in ("/health/", "/metrics/", f"{LEGACY}/catalogs/"):
+        answer = http.get(path, follow_redirects=False)
+        assert refusal(answer) == (404, "NotFoundException")
+
+
+# The connection
+
+PROGRAM = """
+import sys; from pathlib import Path
+from refimpl.server.application import Limits
+from refimpl.server.serving import Serving, serve
+serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=0.3, connections=12, limits=Limits(body_seconds=0.3),
+              log_level="error"))
+"""
+POST = f"POST {DELTA}/catalogs/unity/schemas/default/staging-tables HTTP/1.1\r\nHost: localhost\r\n".encode()
+
+
+def answers_of(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes; `TimeoutError` if it does not."""
+    found = b""
+    try:
+        while more := connection.recv(65536):
+            found += more
+    except ConnectionError:  # closed while something of ours was on its way
+        pass
+    return found
+
+
+@pytest.mark.processes
+def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> None:
+    with process("-c", PROGRAM, str(tmp_path / "warehouse")) as (started, url), ExitStack() as stack:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+
+        def opened(sent: bytes) -> socket.socket:
+            connection = stack.enter_context(socket.create_connection(address, 30))
+            connection.sendall(sent)
+            return connection
+
+        chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
+        told = answers_of(chunked)
+        assert told.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
+        both = opened(
+            POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"
+        )
+        assert answers_of(both).count(b"HTTP/1.1 200") == 0
+        for wrong in (
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"GET /\0 HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01" * 99,
+        ):
+            assert answers_of(opened(wrong)).startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+        large = opened(b"GET /health HTTP/1.1\r\nX: " + b"x" * 200_000)
+        assert b" 200 " not in answers_of(large)[:20]
+
+        idle = [opened(b"GET /hea") for _ in range(30)]
+        for connection in idle:
+            assert b" 200 " not in answers_of(connection)
+        deaf = stack.enter_context(socket.socket())
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        deaf.connect(address)
+        deaf.settimeout(30)
+        asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with pytest.raises(ConnectionError):
+            while True:  # never reads, so that its answers fill whatever there is, and then it is cut off
+                deaf.sendall(asked * 200)
+
+        with httpx2.Client(base_url=url, timeout=30) as client:
+            WireTable(client).create().land(1)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(30) == 0, sys.platform
