@@ -6,6 +6,9 @@ Every mutant (`operators`) runs in a copy of the repository against the tests th
 then against the simulation's schedules and power cuts, up to the first check that fails. A mutant that survives is a
 check that is missing, or it is explained in `equivalent.toml`; an entry there that is no longer true fails the run.
 
+Left out, unless --operator names them, are the operators that drop a rule (`operators.RULES`): what they find is a
+request that is not refused, which says nothing of durability, order or atomicity.
+
 With --place the verdicts are kept, and the next run repeats only those that a change may have made wrong.
 
 Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check.
@@ -25,7 +28,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from spec_tests.mutation import explained, overlay
-from spec_tests.mutation.operators import Mutant
+from spec_tests.mutation.operators import RULES, Mutant
 from spec_tests.mutation.run import PATIENCE, SIMULATED, TARGETS, Run, Verdict
 
 
@@ -62,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _chosen(mutants: list[Mutant], entries: list[explained.Explained], options: argparse.Namespace) -> list[Mutant]:
     """All; or so many by the seed, of those that are not explained."""
-    mutants = [each for each in mutants if options.operator is None or each.operator in options.operator]
+    wanted = options.operator
+    mutants = [each for each in mutants if (each.operator not in RULES if wanted is None else each.operator in wanted)]
     if options.slice is None:
         return mutants
     known = {entry.key for entry in entries}
@@ -77,7 +81,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--files", action="append", metavar="PATTERN", help="only files with this in their path (default: all)"
     )
-    parser.add_argument("--operator", action="append", metavar="NAME", help="only this operator (default: all)")
+    parser.add_argument(
+        "--operator",
+        action="append",
+        metavar="NAME",
+        help="only this operator (default: all but those that drop a rule)",
+    )
     parser.add_argument("--slice", type=int, metavar="K", help="only K mutants, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones (default: 1)")
     parser.add_argument("--jobs", type=int, default=2, help="so many mutants at once (default: 2)")

@@ -17,11 +17,12 @@ LEDGER: Final = frozenset({
 WRITES: Final = frozenset({
     "add_table", "add_promise", "add_tombstone", "add_lost", "set_state", "set_policy", "set_roots", "halt",
     "forget_table", "forget_promise", "forget", "ratify", "mark_published", "record", "settle", "keep",
-    "_record_lost", "_set",
+    "_record_lost", "_set", "set_name", "set_catalog_properties",
 })  # fmt: skip
 OTHERS: Final = frozenset({
     "acquire", "release", "finish", "backfill", "_lock", "_unlock", "_draw", "_await", "_hand_back", "callback",
 })  # fmt: skip
+MEMORY: Final = frozenset({"append", "extend", "update", "sort", "add", "discard", "remember_lost"})
 EFFECTS: Final = FILES | LEDGER | WRITES | OTHERS
 
 
@@ -49,9 +50,29 @@ def is_effect(statement: ast.stmt) -> bool:
 
 
 def has_effect(statement: ast.stmt) -> bool:
-    if is_effect(statement):
-        return True
+    return is_effect(statement) or acts(statement)
+
+
+def acts(statement: ast.stmt) -> bool:
+    """Whether it does something outside of this process's memory."""
     return any(called(call) in EFFECTS or _replaces_a_file(call) for call in calls(statement))
+
+
+def is_check(statement: ast.Expr) -> bool:
+    """Whether it is called for what it raises: a guard, by another name."""
+    return any(called(call).lstrip("_").startswith(("check", "refuse")) for call in calls(statement)[:1])
+
+
+def remembers(statement: ast.Expr) -> bool:
+    """Whether it changes only what this process remembers."""
+    return any(called(call) in MEMORY for call in calls(statement)[:1])
+
+
+def only_writes(statement: ast.stmt) -> bool:
+    """Whether all that it does is to write in a transaction that others have begun."""
+    if any(isinstance(node, ast.With) for node in ast.walk(statement)):
+        return False
+    return all(called(call) in WRITES for call in calls(statement) if called(call) in EFFECTS or is_lock(call))
 
 
 def _replaces_a_file(call: ast.Call) -> bool:

@@ -12,11 +12,13 @@
 | `shift-comparison`  | `<` becomes `<=`, and so on; equality of versions and of states is negated |
 | `drop-step`         | `+ 1` or `- 1` is left out |
 | `drop-guard`        | an `if` that only returns or raises is left out |
+| `drop-check`        | a call that is made for what it raises is left out |
 | `drop-raise`        | any other `raise` is left out |
 | `drop-rule`         | one operand of an `or` that is returned or assigned is left out |
 
 An edit that Python itself refuses at once (a name that is not bound yet) is not made. Nothing is tried on module
-level, nor in a call of the logger.
+level, nor in a call of the logger. Left out because nobody could tell the difference: two writes of one transaction in
+the other order, and two calls that only change what this process remembers.
 """
 
 from __future__ import annotations
@@ -29,16 +31,23 @@ from typing import Final
 
 from spec_tests.mutation.comparisons import SIGNS, is_step, other
 from spec_tests.mutation.effects import (
+    acts,
     binds,
     calls,
     ends,
     has_effect,
+    is_check,
     is_effect,
     is_lock,
     names_in,
+    only_writes,
+    remembers,
     transaction_of,
     writes_with,
 )
+
+RULES: Final = ("drop-guard", "drop-check", "drop-raise", "drop-rule")
+"""Who may do what, and what is told: the tests of each rule are a catalogue of their own. They run on request."""
 
 Body = list[ast.stmt]
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -79,6 +88,8 @@ class Edit:
     source: str
     change: str
     apply: Callable[[], None]
+    matters: bool = True
+    """False: it is counted and not made."""
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
@@ -90,6 +101,9 @@ def mutants(file: str, text: str) -> list[Mutant]:
     for number, edit in enumerate(edits(tree)):
         key = (edit.function, edit.operator, edit.source)
         seen[key] += 1
+        point = points.setdefault(id(edit.anchor), len(points))
+        if not edit.matters:
+            continue
         found.append(
             Mutant(
                 file=file,
@@ -100,7 +114,7 @@ def mutants(file: str, text: str) -> list[Mutant]:
                 line=edit.anchor.lineno,
                 change=edit.change,
                 number=number,
-                point=points.setdefault(id(edit.anchor), len(points)),
+                point=point,
             )
         )
     return found
@@ -179,11 +193,12 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
     if is_effect(statement):
         yield Edit(
             function=function,
-            operator="delete-effect",
+            operator="drop-check" if is_check(statement) else "delete-effect",
             anchor=statement,
             source=text_of(statement),
             change="left out",
             apply=lambda: _put(body, at, ast.Pass()),
+            matters=not remembers(statement),
         )
     if at + 1 == len(body):
         return
@@ -203,6 +218,7 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
         source=f"{text_of(statement)} ; {text_of(following)}",
         change="in the other order",
         apply=swap,
+        matters=acts(statement) and acts(following) and not (only_writes(statement) and only_writes(following)),
     )
 
 

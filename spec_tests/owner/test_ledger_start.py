@@ -95,6 +95,18 @@ def test_a_backup_has_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> N
     warehouse.close()
 
 
+def test_a_commit_of_the_ledger_is_synced_before_it_is_told(tmp_path: Path) -> None:
+    made: list[apsw.Connection] = []
+
+    def connect(path: Path) -> apsw.Connection:
+        made.append(apsw.Connection(str(path)))
+        return made[-1]
+
+    with refimpl.open(tmp_path / "w", environment=Environment(connect=connect)) as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        assert [(each.pragma("synchronous"), each.pragma("journal_mode")) for each in made[1:]] == [(2, "wal")]
+
+
 def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path) -> None:
     class Stubborn(apsw.Connection):
         def pragma(self, name, value=None, **more):  # type: ignore[no-untyped-def]

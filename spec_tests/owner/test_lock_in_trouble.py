@@ -288,7 +288,8 @@ def test_folders_that_cannot_be_made_are_given_up_under_the_lock(place: Path, wa
     with pytest.raises(OwnerUnavailableError):
         watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
     watch.failing = None
-    assert isinstance(first(watched, watched.owner.stage_table("orders", MANAGED_COMMIT).table_id), Registered)
+    again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+    assert isinstance(first(watched, again.table_id), Registered)
     assert "delete" in watch.inside
     watched.owner.close()
 
