@@ -51,8 +51,8 @@ _LEGACY_TYPES: Final = {
     "variant": ("VARIANT", "variant"),
 }
 
-ModificationTime = Callable[[Path], int | None]
-"""Modification time of a file in ms since the epoch; None if it is gone."""
+ModificationTime = Callable[[Path, str], int | None]
+"""Modification time of a staged file in a folder, in ms since the epoch; None if it is gone."""
 
 
 def is_derived(key: str) -> bool:
@@ -125,6 +125,7 @@ def protocol(action: Protocol) -> dict[str, Any]:
 def table(found: TableDescription, modified: ModificationTime) -> dict[str, Any]:
     """What creating, loading and updating answer: metadata, and the commits that are not published, newest first."""
     latest = found.table.commits.latest_ratified_version
+    folder = found.table.location / LOG_FOLDER / found.table.feature.staging_folder
     return {
         "metadata": {
             "etag": found.etag,
@@ -139,20 +140,19 @@ def table(found: TableDescription, modified: ModificationTime) -> dict[str, Any]
             "last-commit-version": latest,
             "last-commit-timestamp-ms": found.in_commit_timestamp,
         },
-        "commits": [_commit(found, commit, modified) for commit in reversed(found.table.commits.commits)],
+        "commits": [_commit(folder, commit, modified) for commit in reversed(found.table.commits.commits)],
         "latest-table-version": latest,
     }
 
 
-def _commit(found: TableDescription, commit: RatifiedCommit, modified: ModificationTime) -> dict[str, Any]:
+def _commit(folder: Path, commit: RatifiedCommit, modified: ModificationTime) -> dict[str, Any]:
     assert commit.file_name is not None
-    folder = found.table.location / LOG_FOLDER / found.table.feature.staging_folder
     return {
         "version": commit.version,
         "timestamp": commit.in_commit_timestamp,
         "file-name": commit.file_name,
         "file-size": commit.size,
-        "file-modification-timestamp": modified(folder / commit.file_name) or commit.ratified_at,
+        "file-modification-timestamp": modified(folder, commit.file_name) or commit.ratified_at,
     }
 
 

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from refimpl import actions, log_path
@@ -60,6 +60,8 @@ from refimpl.server.errors import (
 from refimpl.server.names import Names, place_of
 from refimpl.table_feature import CATALOG_MANAGED
 
+MODIFICATION_TIMES_KEPT: Final = 10_000
+
 
 class DeltaApi:
     """The calls on one warehouse. Safe to share between threads."""
@@ -69,6 +71,7 @@ class DeltaApi:
         self.names = names
         self._policy = policy
         self._files = owner.context.environment.files
+        self._modified_at: dict[str, int] = {}
 
     # Tables
 
@@ -124,9 +127,17 @@ class DeltaApi:
     def _answer(self, found: TableDescription) -> dict[str, Any]:
         return answers.table(found, self._modified)
 
-    def _modified(self, path: Path) -> int | None:
-        status = self._files.stat(path)
-        return None if status is None else status.modified
+    def _modified(self, folder: Path, name: str) -> int | None:
+        """Looked up once for each file: nobody may touch one that was ratified, and every answer tells of all."""
+        known = self._modified_at.get(name)
+        if known is None:
+            status = self._files.stat(folder / name)
+            if status is None:
+                return None
+            if len(self._modified_at) >= MODIFICATION_TIMES_KEPT:
+                self._modified_at.clear()
+            known = self._modified_at[name] = status.modified
+        return known
 
     # Creation
 
