@@ -15,6 +15,10 @@ _EQUALITIES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
 _VERSION: Final = re.compile(
     r"version|latest|target|backfilled|published|backlog|\bnext\b|first|last|through|start|end\b|below|above"
 )
+_ORDER: Final = re.compile(
+    _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|stranger|ticket|following|low\b|count"
+)
+"""What is ordered besides: timestamps, turns. Limits of sizes, ages, names and waits are not."""
 _STATE: Final = re.compile(r"\b(TableState|PromiseKind|Way)\.[A-Z]")
 
 
@@ -22,6 +26,17 @@ SIGNS: Final[dict[type[ast.cmpop], str]] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not",
 }  # fmt: skip
+
+
+def matters(source: str) -> bool:
+    """Whether a comparison or a step of this text is of versions, or of what is ordered like them."""
+    return _ORDER.search(source) is not None or _STATE.search(source) is not None
+
+
+def in_messages(statement: ast.stmt) -> set[int]:
+    """The ids of the nodes in its formatted texts: what is only told there is nobody's version."""
+    texts = [node for node in ast.walk(statement) if isinstance(node, ast.JoinedStr)]
+    return {id(node) for text in texts for node in ast.walk(text)}
 
 
 def other(node: ast.Compare, which: int, operator: ast.cmpop) -> type[ast.cmpop] | None:

@@ -18,7 +18,8 @@
 
 An edit that Python itself refuses at once (a name that is not bound yet) is not made. Nothing is tried on module
 level, nor in a call of the logger. Left out because nobody could tell the difference: two writes of one transaction in
-the other order, and two calls that only change what this process remembers.
+the other order, a call that only changes what this process remembers, a number in a message. Limits (of sizes, ages,
+names and waits) are no versions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from spec_tests.mutation.comparisons import SIGNS, is_step, other
+from spec_tests.mutation.comparisons import SIGNS, in_messages, is_step, matters, other
 from spec_tests.mutation.effects import (
     acts,
     binds,
@@ -356,7 +357,10 @@ _SQL: Final = (
 def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
     """What can be changed inside one statement, without the statements in it."""
 
+    told = in_messages(statement)
+
     def edit(operator: str, source: ast.AST, change: str, apply: Callable[[], None]) -> Edit:
+        counts = operator in ("shift-comparison", "drop-step")
         return Edit(
             function=function,
             operator=operator,
@@ -364,6 +368,7 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
             source=text_of(source),
             change=change,
             apply=apply,
+            matters=not counts or (id(source) not in told and matters(text_of(source))),
         )
 
     if isinstance(statement, Scope):

@@ -204,13 +204,15 @@ class Run:
 
     def _checks_of(self, mutant: Mutant) -> list[str]:
         """Those that come its way, as far as patience goes: what found another mutant of this function first, then
-        those that notice much, then those that take the shortest, and the simulation at last."""
+        the module's own tests, those that notice much, those that take the shortest, and the simulation at last."""
         before = {killer: at for at, killer in enumerate(dict.fromkeys(self._killers.get(_place(mutant), ())))}
         point = self._first[mutant.file] + mutant.point
+        module = f"test_{Path(mutant.file).stem}"
 
         def rank(check: Check) -> tuple[object, ...]:
             file = _file_of(check.id)
-            return before.get(check.id, len(before)), file == SIMULATED, file not in FIRST, check.seconds
+            known = before.get(check.id, len(before))
+            return known, file == SIMULATED, module not in file, file not in FIRST, check.seconds
 
         chosen, seconds = [], 0.0
         for check in sorted((each for each in self._checks if point in each.hits), key=rank):
