@@ -18,7 +18,7 @@ from refimpl.client.conflicts import isolation_level
 from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from refimpl.client.retention import DELETED_FILES, LOG, duration
 from refimpl.errors import InvalidRequestError
-from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES
+from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES, TableFeature
 
 OWNER_PROPERTIES: Final = frozenset(
     name
@@ -92,6 +92,18 @@ def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[st
         _check_key(key)
         configuration.pop(key, None)
     return msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
+    """The metadata with the owner's id of the table, for engines that look for it.
+
+    A table that was taken over has none before the first change of its metadata: the owner gives the id with the
+    version that makes the table its own.
+    """
+    key = None if feature is None else feature.table_id_property
+    if key is None or table_id is None or metadata.configuration.get(key) == table_id:
+        return metadata
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: table_id})
 
 
 def carried_over(before: Metadata, after: Metadata) -> Metadata:

@@ -222,6 +222,7 @@ class Transaction:
         self._metadata = msgspec.structs.replace(before, configuration=configuration)
 
     def _change(self, metadata: Metadata) -> None:
+        metadata = properties.with_table_id(metadata, self.snapshot.feature, self.table.table_id)
         needed = features.needed_features(metadata)
         self._metadata = metadata
         self._need(*needed)

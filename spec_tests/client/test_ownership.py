@@ -118,6 +118,24 @@ def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Settin
     assert configuration[ENABLEMENT_VERSION] == "2"
 
 
+@both
+def test_the_first_change_of_a_taken_tables_metadata_tells_engines_its_id(
+    setting: Setting, feature: TableFeature
+) -> None:
+    """Before it the owner's id is nowhere in the log; a hand-back takes it out again."""
+    owned = taken(setting, setting.table(None), feature)
+    change = owned.transaction(operation="SET TBLPROPERTIES")
+    change.set_properties({"team": "b"})
+    change.commit()
+    configuration = owned.snapshot().metadata.configuration
+    assert configuration["team"] == "b"
+    ids = {key: value for key, value in configuration.items() if value == owned.table_id}
+    assert ids == ({} if feature.table_id_property is None else {feature.table_id_property: owned.table_id})
+    kept = hand_back(owned).snapshot().metadata.configuration
+    assert feature.table_id_property not in kept
+    assert kept["team"] == "b"
+
+
 def test_a_lost_answer_of_a_take_over_is_no_second_take_over(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.lose_answers = 1
