@@ -17,7 +17,9 @@ import pytest
 import refimpl
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from refimpl import Warehouse
+from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
+from refimpl.table_feature import CATALOG_MANAGED
 from spec_tests.engines.duckdb.attached import attached, rows_of
 from spec_tests.engines.served import served
 
@@ -80,6 +82,23 @@ def test_duckdb_writes_a_row_once_whatever_becomes_of_its_commit(warehouse: Ware
         assert rows_of(duck, name) == [(1, "duckdb")]
     assert by_client(table) == [(1, "duckdb")]
     assert table.snapshot().version == 1
+
+
+def test_duckdb_writes_to_a_table_that_was_taken_over_once_its_metadata_tell_its_id(
+    warehouse: Warehouse, url: str
+) -> None:
+    """DuckDB looks for the owner's id of the table in the log, and not in the owner's answer, which has it."""
+    free = hand_back(created(warehouse, "free"))
+    taken = take_over(free, warehouse.owner, "taken", CATALOG_MANAGED)
+    append(taken, 1)
+    with attached(url) as duck, pytest.raises(duckdb.TransactionException):
+        duck.execute("INSERT INTO unity.default.taken VALUES (2, 'duckdb')")
+    change = taken.transaction(operation="SET TBLPROPERTIES")
+    change.set_properties({"used-by": "duckdb"})
+    change.commit()
+    with attached(url) as duck:
+        duck.execute("INSERT INTO unity.default.taken VALUES (2, 'duckdb')")
+        assert rows_of(duck, "taken") == by_client(taken) == [(1, "client"), (2, "duckdb")]
 
 
 def test_duckdb_removes_the_rows_of_a_commit_that_it_never_heard_of(warehouse: Warehouse, url: str) -> None:
