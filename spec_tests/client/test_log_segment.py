@@ -339,7 +339,8 @@ class TestCompactions:
         assert build(listing, version=4).compactions == ()
 
     def test_of_overlapping_compactions_the_widest_is_used(self) -> None:
-        listing = [*self.LISTING, compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10), compaction(11, 12)]
+        overlapping = (compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10))
+        listing = [*self.LISTING, *overlapping, compaction(11, 12)]
         assert build(listing).compactions == (compaction(3, 9), compaction(11, 12))
 
     def test_a_compaction_of_one_commit_saves_nothing(self) -> None:
