@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from refimpl.server import turns
 from refimpl.server.turns import Turns
+from spec_tests.server.wire import WireTable, added
 
 LONG = 60.0
 
@@ -126,3 +129,58 @@ def test_another_table_has_a_line_of_its_own() -> None:
         assert task.done()
 
     asyncio.run(play())
+
+
+async def called(application: Any, port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """One request on the connection from this port."""
+    content = b"" if body is None else json.dumps(body).encode()
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": content, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    scope = {
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
+        "http_version": "1.1", "scheme": "http", "server": ("test", 80), "client": ("test", port), "root_path": "",
+    }  # fmt: skip
+    await application(scope, receive, send)
+    return sent[0]["status"], json.loads(sent[1]["body"])
+
+
+def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
+    table: WireTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("refimpl.server.application.LONGEST_WAIT_SECONDS", 60.0)
+    clients, each = 5, 4
+    losses: list[int] = []
+
+    async def client(port: int) -> None:
+        version = 1
+        for _ in range(each):
+            lost = 0
+            while True:
+                staged = table.write_staged(version)
+                body = {
+                    "requirements": [{"type": "assert-table-uuid", "uuid": table.table_id}],
+                    "updates": [added(staged)],
+                }
+                status, told = await called(table.http.app, port, "POST", table.url, body)
+                if status == 200:
+                    break
+                assert told["error"]["type"] == "CommitVersionConflictException"
+                lost += 1
+                version = (await called(table.http.app, port, "GET", table.url))[1]["latest-table-version"] + 1
+            losses.append(lost)
+            version += 1
+
+    async def play() -> None:
+        await asyncio.gather(*(client(port) for port in range(clients)))
+
+    asyncio.run(play())
+    assert table.state()[0] == clients * each
+    assert len(losses) == clients * each
+    assert max(losses) == 1
