@@ -52,6 +52,14 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
     session.stop()
 
 
+@pytest.fixture
+def plain_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark session makes py4j translate the exceptions of every gateway of the process by classes of its own."""
+    java_gateway = pytest.importorskip("py4j.java_gateway")
+    protocol = pytest.importorskip("py4j.protocol")
+    monkeypatch.setattr(java_gateway, "get_return_value", protocol.get_return_value)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--documents",

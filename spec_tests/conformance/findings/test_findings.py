@@ -30,6 +30,7 @@ FINDINGS = stored.findings()
 
 
 @pytest.mark.engines
+@pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
 @pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
 def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> None:
@@ -54,6 +55,7 @@ def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> 
 
 
 @pytest.mark.engines
+@pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
 def test_the_command_of_a_finding_shows_it_again() -> None:
     needed_classpath("dynamodb", hadoop=True)

@@ -28,7 +28,7 @@ from conformance.running.errors import UnusableError
 from conformance.scenario import proposals
 from spec_tests.engines.jars import needed_classpath
 
-pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("plain_py4j"), pytest.mark.xdist_group("jvm")]
 
 PACKAGE = "org.apache.spark.sql.delta.coordinatedcommits"
 ATTEMPTS = [f"0000000{number}-0000-4000-8000-000000000000" for number in range(9)]

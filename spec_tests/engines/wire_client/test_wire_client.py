@@ -15,7 +15,12 @@ from spec_tests.engines.jars import needed_classpath
 from spec_tests.engines.served import served
 from spec_tests.engines.wire_client.client import BASE_TIME, Table, WireClient
 
-pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("wire-client")]
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.processes,
+    pytest.mark.usefixtures("plain_py4j"),
+    pytest.mark.xdist_group("wire-client"),
+]
 
 COMMIT = Match(method="POST", body="add-commit")
 LIMIT = 3
