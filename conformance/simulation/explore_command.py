@@ -87,7 +87,7 @@ def add(commands: Any) -> None:
         nargs="*",
         help="beginnings of ids, such as two-writers[catalogManaged; python:MODULE:CLASS is another subject",
     )
-    parser.add_argument("--quick", action="store_true", help="the scopes that are finished within a second or two")
+    parser.add_argument("--quick", action="store_true", help="the scopes that are finished within seconds")
     add_jobs(parser)
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for each scope (default: 120)")
     parser.add_argument("--seed", type=int, default=1, help="of the random schedules of a scope that is not finished")

@@ -17,7 +17,7 @@ from conformance.simulation.power_scopes import FOLDING, scopes
 from conformance.simulation.python_subject import PREFIX, PythonProcesses, split
 
 QUICK: Final = Budget(states=8)
-THOROUGH: Final = Budget(states=2000, deaths=True, states_in_recovery=2, failing_syncs=True)
+THOROUGH: Final = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
 
 
 def add(commands: Any) -> None:

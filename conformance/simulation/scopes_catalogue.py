@@ -161,11 +161,8 @@ NAMES: Final = (*(name for name, *_ in _SCOPES), "cleanup")
 """Of the scopes, each of which exists for every dialect and way."""
 
 
-QUICK: Final = (
-    "two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs", "creators-of-a-file", "reader",
-    "transactions", "cleanup",
-)  # fmt: skip
-"""Names of those whose space is small."""
+QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name", "transactions"))
+"""Names of those whose space is small: the others have two thirds of all schedules."""
 
 
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:

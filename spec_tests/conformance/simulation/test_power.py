@@ -13,6 +13,8 @@ from conformance.simulation.__main__ import main
 from conformance.simulation.power import Budget, Result, explore
 from conformance.simulation.power_scopes import FOLDING, Scope, scopes
 
+SLOW = {"taken-name-not-synced", "name-in-doubt-kept", "staged-again-not-synced"}
+"""Beyond half a second of processor time: `python -m conformance.simulation teeth` has them."""
 SCOPES = {scope.name: scope for scope in scopes(SimulatedReference.storage)}
 
 
@@ -62,7 +64,9 @@ def test_a_sync_that_failed_is_not_believed_when_it_is_asked_for_again() -> None
     assert result.cuts > 2 * whole.cuts
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant", [each for each in VARIANTS if each.name not in SLOW], ids=lambda variant: variant.name
+)
 def test_one_step_of_durability_less_is_found(variant: PowerVariant) -> None:
     needs = {"deaths": variant.deaths, "failing_syncs": variant.failing_syncs}
     result = cut(SCOPES[variant.scope], variant.start(), 1 if any(needs.values()) else 8, **needs)

@@ -99,7 +99,7 @@ def test_what_commutes_is_run_in_one_order() -> None:
         (locked_increment, locked_increment),
         (locked_increment, increment),
         (takes("a", "b"), takes("b", "a")),
-        (takes("a", "b"), takes("b", "a"), increment, increment),
+        (takes("a", "b"), takes("b", "a"), increment),
         (alone("n"), increment),
     ],
 )

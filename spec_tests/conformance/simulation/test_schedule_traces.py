@@ -19,6 +19,19 @@ from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import scopes
 from conformance.simulation.traces import Trace
 
+SLOW = {
+    "asks-then-replaces",
+    "backfillers-divide-the-versions",
+    "latest-by-a-second-look",
+    "publishes-in-place",
+    "forgets-before-it-publishes",
+    "recorded-before-it-is-visible",
+    "publishes-the-newest-first",
+    "resolves-from-an-old-look",
+    "decided-outside-the-transaction",
+}
+"""Beyond half a second of processor time: `python -m conformance.simulation teeth` has them."""
+
 
 def scope_of(variant: ScheduleVariant) -> Scope:
     (found,) = scopes(lambda each: each.id == variant.scope)
@@ -43,7 +56,7 @@ def found_by_exploring(variant: ScheduleVariant, host: SimulatedClients) -> tupl
     pytest.fail(f"no schedule of {scope.id} violates {variant.requirement}")
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("variant", [each for each in VARIANTS if each.name not in SLOW], ids=lambda each: each.name)
 def test_a_bad_owner_is_found_by_a_small_schedule_and_the_reference_passes_it(variant: ScheduleVariant) -> None:
     scope = scope_of(variant)
     with variant.host() as host:

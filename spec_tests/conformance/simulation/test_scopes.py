@@ -13,8 +13,8 @@ from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import NAMES, WAYS, scopes
 
-FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs", "cleanup")
-"""Scopes whose space is finished within a second; the command explores the others too."""
+FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
+"""Scopes whose space is finished within half a second; the command explores the others too."""
 
 
 def the_scope(name: str, dialect: str, way: str) -> Scope:

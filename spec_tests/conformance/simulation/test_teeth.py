@@ -15,10 +15,16 @@ from conformance.simulation.crash import explore
 from conformance.simulation.power_scopes import scopes
 from conformance.simulation.teeth import Tooth, judged
 
-SLOW = {"lock-with-a-lease", "description-decides", "error-of-a-link-believed"}
-"""Beyond two seconds: the command has them."""
+SLOW = {
+    "lock-with-a-lease",
+    "description-decides",
+    "error-of-a-link-believed",
+    "hand-back-without-promise",
+    "hand-back-recorded-first",
+}
+"""Beyond half a second of processor time: the command has them."""
 QUICK = [tooth for tooth in TEETH if tooth.family == "crash" and tooth.id not in SLOW]
-"""The other two families have tests of their own, for all of their variants."""
+"""The other two families have tests of their own."""
 
 
 @pytest.mark.parametrize("tooth", QUICK, ids=lambda tooth: tooth.id)
