@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import refimpl
 from refimpl.environment import Environment
-from refimpl.errors import OwnerUnavailableError
-from refimpl.owner.ledger import FILE_NAME
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import MANAGED_COMMIT, Way
 from spec_tests.support.builders import create, owned
-from spec_tests.support.faults import Faults, opened
+from spec_tests.support.faults import Faults, FaultyConnection, opened
 from spec_tests.support.lock_watch import Others, Watch
 
 
@@ -33,11 +37,47 @@ def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_p
 
 def test_a_ledger_is_there_under_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:
     watch = Watch()
-    watch.opened(tmp_path / "warehouse").close()
-    at = watch.seen.index("fsync ledger.new")
-    assert watch.seen[at - 1] == "commit"
-    assert watch.seen[at + 1 : at + 3] == ["replace ledger.sqlite", "fsync _owner/"]
+    ledger = Ledger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
+    ledger.create()
+    assert watch.seen[-4:] == ["journal", "fsync ledger.new", "replace ledger.sqlite", "fsync " + tmp_path.name + "/"]
     assert watch.outside == []
+    before = len(watch.seen)
+    ledger.create()
+    assert watch.seen[before:] == []
+
+
+def test_what_a_first_start_left_that_died_is_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "warehouse" / "_owner"
+    folder.mkdir(parents=True)
+    unfinished = (folder / FILE_NAME).with_suffix(".new")
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        unfinished.with_name(unfinished.name + suffix).write_bytes(b"half of it" * 1000)
+    with opened(tmp_path / "warehouse") as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        assert warehouse.owner.ledger.integrity_errors() == []
+    assert not unfinished.exists()
+
+
+def test_an_interruption_just_after_a_transaction_began_leaves_none(tmp_path: Path) -> None:
+    class Interrupted(FaultyConnection):
+        armed = False
+
+        def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+            found = super().execute(statement, *values, **more)
+            if statement == "BEGIN IMMEDIATE" and Interrupted.armed:
+                Interrupted.armed = False
+                raise KeyboardInterrupt
+            return found
+
+    environment = Environment(connect=lambda path: Interrupted(str(path)))
+    with refimpl.open(tmp_path / "w", environment=environment) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        Interrupted.armed = True
+        with pytest.raises(KeyboardInterrupt):
+            table.commit(1)
+        assert not Interrupted.armed
+        table.land(1)
+        assert table.latest == 1
 
 
 def older(place: Path, *, versions: int) -> Path:
@@ -67,9 +107,39 @@ def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) ->
     watch = Watch()
     watch.opened(tmp_path / "warehouse").close()
     assert watch.outside == []
-    assert {"begin", "journal", "commit"} <= watch.inside
+    assert {"begin", "journal", "migration", "commit"} <= watch.inside
     assert version_of(path) == (SCHEMA_VERSION, "wal")
-    assert watch.seen.index("fsync _owner/") < watch.seen.index("commit")
+    at = watch.seen.index("journal")
+    assert watch.seen[at + 1 : at + 3] == ["fsync _owner/", "commit"]
+
+
+def test_a_migration_that_the_disk_failed_is_tried_again_by_the_same_owner(tmp_path: Path) -> None:
+    path = older(tmp_path / "warehouse", versions=1)
+    watch = Watch()
+    ledger = Ledger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
+    watch.failing = "commit"
+    with pytest.raises(OwnerUnavailableError):
+        ledger.open()
+    watch.failing = None
+    ledger.open()
+    ledger.close()
+    assert version_of(path) == (SCHEMA_VERSION, "wal")
+
+
+def test_what_a_new_connection_sees_is_durable_before_it_is_used(tmp_path: Path) -> None:
+    """Whoever wrote it may have died before he synced it: what was read first is synced then."""
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+    faults = Faults()
+
+    class Seen(apsw.Connection):
+        def pragma(self, name: str, *values: Any, **more: Any) -> Any:
+            faults.seen.append(name)
+            return super().pragma(name, *values, **more)
+
+    environment = Environment(files=faults.environment().files, connect=lambda path: Seen(str(path)))
+    with refimpl.open(tmp_path / "w", environment=environment):
+        assert faults.seen[:3] == ["user_version", "fsync ledger.sqlite", "fsync _owner/"]
 
 
 def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do(tmp_path: Path) -> None:
@@ -100,11 +170,15 @@ def test_a_commit_of_the_ledger_is_synced_before_it_is_told(tmp_path: Path) -> N
 
     def connect(path: Path) -> apsw.Connection:
         made.append(apsw.Connection(str(path)))
+        made[-1].execute("PRAGMA synchronous=OFF").fetchall()  # as an SQLite that was built for speed
         return made[-1]
 
     with refimpl.open(tmp_path / "w", environment=Environment(connect=connect)) as warehouse:
         create(warehouse, MANAGED_COMMIT, Way.DIRECT)
-        assert [(each.pragma("synchronous"), each.pragma("journal_mode")) for each in made[1:]] == [(2, "wal")]
+        (mine,) = made[1:]
+        assert (mine.pragma("synchronous"), mine.pragma("journal_mode")) == (2, "wal")
+        assert mine.pragma("busy_timeout") == 10_000
+        assert mine.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 1, "a fold needs the owner's lock"
 
 
 def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path) -> None:
@@ -116,3 +190,73 @@ def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path)
     with pytest.raises(OwnerUnavailableError, match="write-ahead log"):
         refimpl.open(tmp_path / "w", environment=Environment(connect=lambda path: Stubborn(str(path))))
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
+
+
+def test_a_fork_closes_the_connection_and_refuses_what_it_cannot_carry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hooks of a fork, called by hand: `test_ledger` forks for real."""
+    hooks: list[dict[str, Callable[[], None]]] = []
+    monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        (mine,) = hooks
+        mine["before"]()
+        mine["after_in_child"]()
+        assert table.latest == 0
+        with warehouse.owner.ledger.read():
+            mine["before"]()
+            mine["after_in_child"]()
+            refused: list[Exception] = []
+
+            def ask() -> None:
+                try:
+                    table.owner.get_commits(table.table_id)
+                except OwnerUnavailableError as error:
+                    refused.append(error)
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            asking.join()
+        assert len(refused) == 1
+        assert "forked inside a transaction" in str(refused[0])
+
+
+def replaced(path: Path, by: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    by.replace(path)
+
+
+def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Path) -> None:
+    newer = older(tmp_path / "other", versions=len(MIGRATIONS))
+    database = apsw.Connection(str(newer))
+    database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}").fetchall()
+    database.close()
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        replaced(warehouse.owner.ledger.path, newer)
+        with pytest.raises(InvalidRequestError) as refused:
+            table.owner.get_commits(table.table_id)
+        assert refused.value.found == SCHEMA_VERSION + 1
+
+
+def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path: Path) -> None:
+    """Whoever renamed it into place may have died before he synced that."""
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        path = warehouse.owner.ledger.path
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    faults, found = Faults(), list[list[str]]()
+
+    def connect(path: Path) -> apsw.Connection:
+        found.append(list(faults.seen))
+        return apsw.Connection(str(path))
+
+    environment = Environment(files=faults.environment().files, connect=connect)
+    with refimpl.open(tmp_path / "w", environment=environment) as warehouse:
+        assert found == [["fsync _owner/"]]
+        assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1

@@ -80,6 +80,7 @@ def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Pa
     outcome = watched.owner.take_over(place, "imports", table.feature, 2, proposal)
     assert isinstance(outcome, Ratified)
     assert watched.owner.resolve("imports").commits.latest_ratified_version == 2
+    assert (place / "_delta_log" / table.feature.staging_folder).is_dir()
 
 
 def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimpl.Warehouse) -> None:

@@ -10,7 +10,7 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified
+from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
 from refimpl.owner.terms import Terms
@@ -327,3 +327,49 @@ def test_a_report_is_taken_under_the_lock_once_what_it_reports_is_durable(place:
     described = table.owner.describe(table.table_id)
     assert described.catalog_properties == {"team": "a"}
     watched.owner.close()
+
+
+def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    mine, other = (
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / each).table_id for each in ("a", "b")
+    )
+    assert isinstance(first(watched, mine), Registered)
+    assert isinstance(first(watched, other), NameTaken)
+    again = watched.owner.stage_table("sales", MANAGED_COMMIT, location=place / "b")
+    assert isinstance(first(watched, again.table_id), Registered)
+    assert [table.name for table in watched.owner.tables()] == ["orders", "sales"]
+    watched.owner.close()
+
+
+def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> None:
+    with opened(place) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=1)
+    acting = Others(after=lambda: landed(place))
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock)) as warehouse:
+        warehouse.owner.drop_table(table.table_id)
+        assert acting.acted
+    assert table.published() == [0, 1, 2]
+
+
+def lost(place: Path, version: int) -> list[AttemptId]:
+    with opened(place) as warehouse, warehouse.owner.ledger.read() as view:
+        table = view.table_named("orders")
+        assert table is not None
+        return [attempt for attempt, _ in view.lost_attempts(table, version)]
+
+
+def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = create(watched, MANAGED_COMMIT, Way.STAGED, commits=1)
+    attempt = new_attempt()
+    assert isinstance(table.commit(1, attempt=attempt), Conflict)
+    assert lost(place, 1) == []
+    table.land(1)
+    assert lost(place, 1) == [attempt]
+    another = new_attempt()
+    assert isinstance(table.commit(2, attempt=another), Conflict)
+    open_before = len(watched.owner.ledger._connections)
+    watched.owner.close()
+    assert lost(place, 2) == [another]
+    assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)

@@ -101,6 +101,8 @@ class WatchedConnection(FaultyConnection):
         kind = statement.split(maxsplit=1)[0]
         if self.watch is not None and statement.startswith("BEGIN IMMEDIATE"):
             self.watch.note("begin", allowed=self.watch.held > 0)
+        if self.watch is not None and statement.startswith("PRAGMA user_version="):
+            self.watch.note("migration", allowed=self.in_transaction)
         if self.watch is not None and kind in ("INSERT", "UPDATE", "DELETE"):
             self.watch.note(kind.lower(), allowed=self.watch.held > 0 and self.in_transaction)
         return super().execute(statement, *values, **more)
@@ -108,4 +110,5 @@ class WatchedConnection(FaultyConnection):
     def pragma(self, name: str, *values: Any, **more: Any) -> Any:
         if self.watch is not None and name == "journal_mode" and values:
             self.watch.note("journal", allowed=self.watch.held > 0)
+            self.watch.seen.append("journal")
         return super().pragma(name, *values, **more)
