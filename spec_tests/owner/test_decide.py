@@ -31,7 +31,6 @@ from refimpl.log_path import MAX_VERSION
 from refimpl.owner import policy
 from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.support.builders import (
-    ON_REQUEST,
     START,
     OwnedTable,
     addition,
@@ -520,5 +519,7 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
     with pytest.raises(InvalidRequestError):
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
     assert warehouse.owner.resolve("orders").policy == good
-    warehouse.owner.set_policy(table.table_id, ON_REQUEST)
-    assert warehouse.owner.resolve("orders").policy == ON_REQUEST
+    for limit, every in ((1, 1), (policy.MAX_BACKLOG_LIMIT, 1), (1, None)):
+        bound = MaintenancePolicy(backfill_every=every, backlog_limit=limit)
+        warehouse.owner.set_policy(table.table_id, bound)
+        assert warehouse.owner.resolve("orders").policy == bound

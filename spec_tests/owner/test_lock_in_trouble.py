@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -287,6 +288,7 @@ def test_folders_that_cannot_be_made_are_given_up_under_the_lock(place: Path, wa
     watch.failing = "mkdir _delta_log/"
     with pytest.raises(OwnerUnavailableError):
         watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+    assert watch.seen[-2:] == ["mkdir _delta_log/", "commit"], "given up in one transaction"
     watch.failing = None
     again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
     assert isinstance(first(watched, again.table_id), Registered)
@@ -373,3 +375,47 @@ def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watc
     watched.owner.close()
     assert lost(place, 2) == [another]
     assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)
+
+
+def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
+    watched = watch.opened(place)
+    assert isinstance(first(watched, other), Registered)
+    watched.owner.attempt_outcome(mine, new_attempt())
+    with watched.owner.ledger.read() as view:
+        table = watched.owner.context.required(view, mine)
+        assert (table.state, table.promised) == (TableState.DROPPED, False)
+    watched.owner.close()
+
+
+def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        staged = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
+    died = crashed(place, dies_after("write temporary"), lambda found: first(found, staged.table_id))
+    assert died is None
+    shutil.rmtree(staged.location)
+    watched = watch.opened(place)
+    watched.owner.attempt_outcome(staged.table_id, new_attempt())
+    with watched.owner.ledger.read() as view:
+        assert not watched.owner.context.required(view, staged.table_id).promised
+    watched.owner.close()
+
+
+def test_a_commit_whose_folder_is_gone_stays_promised(place: Path, watch: Watch) -> None:
+    """Perhaps its disk is not mounted."""
+    with opened(place) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    died = crashed(place, dies_after("write temporary"), lambda found: owned(found, "orders").commit(1))
+    assert died is None
+    elsewhere = table.location.rename(table.location.with_name("unmounted"))
+    watched = watch.opened(place)
+    mine = table.through(watched)
+    with pytest.raises(OwnerUnavailableError):
+        mine.owner.attempt_outcome(table.table_id, new_attempt())
+    elsewhere.rename(table.location)
+    mine.owner.attempt_outcome(table.table_id, new_attempt())
+    assert mine.latest == 1
+    watched.owner.close()
