@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import apsw
 import pyarrow as pa
 import pytest
 
@@ -292,3 +293,36 @@ def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == set()
     restore_the_ledger_of(setting, create_another)
     assert setting.errors() == {"unknown-table"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("UPDATE commits SET in_commit_timestamp = 5000", "timestamp-order"),
+        ("UPDATE tables SET protocol = NULL", "no-protocol"),
+        ("DELETE FROM commits WHERE version = 1", "ledger-gap"),
+    ],
+)
+def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement: str, code: str) -> None:
+    for version in (1, 2):
+        setting.commit(version)
+    assert setting.errors() == set()
+    database = apsw.Connection(str(setting.owner.ledger.path))
+    database.execute(statement).fetchall()
+    database.close()
+    assert code in setting.errors()
+
+
+def test_the_only_published_version_is_missed(setting: Setting) -> None:
+    setting.file(0).unlink()
+    assert setting.errors() == {"published-missing"}
+
+
+def test_what_lost_the_newest_version_is_left_over_and_what_won_it_is_not(setting: Setting) -> None:
+    setting.commit(1)
+    assert ("note", "orphaned-staged-files") not in setting.codes()
+    setting.proposal(1)
+    setting.proposal(2)
+    (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
+    assert left_over.message.startswith("1 staged files")
+    assert len(setting.log.staged_listing(FOLDER)) == 3
