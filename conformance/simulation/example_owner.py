@@ -4,7 +4,7 @@
     python -m conformance.simulation power python:conformance.simulation.example_owner:ExampleOwner
     python -m conformance.simulation crash python:conformance.simulation.example_owner:ExampleOwner
 
-Copy it, and put your own behind the methods. Beside it stand two owners with one planted bug each, which the same
+Copy it, and put your own behind the methods. Beside it stand three owners with one planted bug each, which the same
 commands find.
 """
 
@@ -183,3 +183,15 @@ class UnsyncedOwner(ExampleOwner):
     def _write(self, path: Path, content: str) -> None:
         with self._files.create(path) as file:
             file.write(content.encode())
+
+
+class OrderedOwner(ExampleOwner):
+    """Takes the entry that is listed last for the latest version. `explore` finds it: a listing has no order."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        told = super().get_commits(client, request)
+        if not isinstance(told, m.Commits) or told.commits:
+            return told
+        listed = self._files.list_directory(Path(self._ledger()[request.table]["place"]) / LOG)
+        last = [int(entry.name[:20]) for entry in listed if entry.name.endswith(".json")][-1]
+        return m.Commits(commits=(), latest=last)

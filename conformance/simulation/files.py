@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from zlib import crc32
 
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.storage import Disk, Number, Write
@@ -108,9 +109,11 @@ class SimulatedFiles:
     # Looking
 
     def list_directory(self, directory: Path) -> list[Status]:
-        """The entries, in no order; `FileNotFoundError` for no such directory."""
+        """The entries in no order that means anything, as POSIX and object stores promise no more, and always the same
+        one; `FileNotFoundError` for no such directory."""
         self._before(Kind.LIST, directory)
-        found = [self._status(name, number) for name, number in self.disk.names(directory).items()]
+        names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
+        found = [self._status(name, number) for name, number in names]
         self._after(Kind.LIST, directory)
         return found
 

@@ -24,7 +24,7 @@ def test_how_far_it_is_is_asked_for_only_when_it_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = iter([0.0, 1.0, jobs.TELLS_EVERY, jobs.TELLS_EVERY + 1])
-    monkeypatch.setattr(jobs.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr("conformance.simulation.jobs.time.monotonic", lambda: next(times))
     asked: list[str] = []
 
     def so_far() -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulation import example_owner
+from conformance.simulation import example_owner, files
 from conformance.simulation.__main__ import main
+from conformance.simulation.explore import follow
 from conformance.simulation.python_subject import PythonClients, split
+from conformance.simulation.scopes import Outcome, ScopeRun, prepare
+from conformance.simulation.scopes_catalogue import scopes
 
 EXAMPLE = "python:conformance.simulation.example_owner:"
 
@@ -39,3 +42,21 @@ def test_a_subject_that_is_not_there_is_a_wrong_call(capsys: pytest.CaptureFixtu
     assert main(["explore", "python:nothing"]) == 2
     assert "python:MODULE:CLASS" in capsys.readouterr().err
     assert main(["power", "python:no_such_module_at_all:Owner"]) == 2
+
+
+def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
+    """A writer, a backfiller and a reader, none of whom interrupts another."""
+    (scope,) = scopes(lambda each: each.id == "backfiller[catalogManaged,inline]")
+    with PythonClients(owner) as host:
+        start = prepare(scope, host)
+        choices = [client for client in ("writer", "backfiller", "reader") for _ in range(100)]
+        outcome, _ = follow(lambda: ScopeRun(scope, host, start), choices)
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_a_listing_is_in_no_order_and_only_an_owner_that_relies_on_one_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_turn(example_owner.ExampleOwner).requirements == frozenset()
+    assert in_turn(example_owner.OrderedOwner).requirements == {"CM-GET-04"}
+    monkeypatch.setattr(files, "crc32", lambda _name: 0)
+    assert in_turn(example_owner.OrderedOwner).requirements == frozenset(), "in the order in which they were made"
