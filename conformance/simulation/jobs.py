@@ -45,13 +45,14 @@ def in_order(function: Callable[[Work], Done], works: Sequence[Work], jobs: int)
 class Progress:
     """Says now and then, beside the result, how far a piece of work is."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
         self._name = name
-        self._told = time.monotonic()
+        self._now = now
+        self._told = now()
 
     def __call__(self, so_far: Callable[[], str]) -> None:
         """`so_far` is asked only when something is said."""
-        now = time.monotonic()
+        now = self._now()
         if now - self._told >= TELLS_EVERY:
             self._told = now
             say(f"{self._name}: {so_far()} so far")

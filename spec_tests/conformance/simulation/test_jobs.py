@@ -20,18 +20,15 @@ def test_two_processes_print_what_one_prints(capsys: pytest.CaptureFixture[str])
     assert told(capsys, [*command, "--jobs", "2"]) == told(capsys, command)
 
 
-def test_how_far_it_is_is_asked_for_only_when_it_is_said(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_far_it_is_is_asked_for_only_when_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 1.0, jobs.TELLS_EVERY, jobs.TELLS_EVERY + 1])
-    monkeypatch.setattr("conformance.simulation.jobs.time.monotonic", lambda: next(times))
     asked: list[str] = []
 
     def so_far() -> str:
         asked.append("3 cuts")
         return asked[-1]
 
-    progress = jobs.Progress("commit")
+    progress = jobs.Progress("commit", lambda: next(times))
     for _ in range(3):
         progress(so_far)
     assert capsys.readouterr().err == "commit: 3 cuts so far\n"
