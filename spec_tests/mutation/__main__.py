@@ -11,7 +11,8 @@ request that is not refused, which says nothing of durability, order or atomicit
 
 With --place the verdicts are kept, and the next run repeats only those that a change may have made wrong.
 
-Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check.
+Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check,
+or a mutant could not be judged.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
             return 3
     if result.broken:
-        print("\n".join(["the unchanged source fails its own checks:", *result.broken]), file=sys.stderr)
+        print("\n".join(["the run says nothing:", *result.broken]), file=sys.stderr)
         return 3
     killed = {each.mutant.key: each.killer for each in result.verdicts if each.killer is not None}
     stale = explained.stale(entries, run.mutants, killed)

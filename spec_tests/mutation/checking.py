@@ -63,7 +63,9 @@ class Ended:
     """How the checks of a job ended."""
 
     killer: str | None = None
-    """The first check that failed, or what else went wrong."""
+    """The first check that failed, or that did not end."""
+    broken: str | None = None
+    """Why no check could begin: says nothing of the mutant."""
     detail: str = ""
     seconds: float = 0.0
     passed: list[Check] = field(default_factory=list)
@@ -78,7 +80,8 @@ class _Running:
     place: Path
     ended: Ended = field(default_factory=Ended)
     buffer: bytes = b""
-    current: str = "the start"
+    current: str = ""
+    """The check that runs; none has begun: empty."""
     finished: bool = False
 
 
@@ -185,6 +188,9 @@ def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
             os.close(ours)
             os.setsid()
             _check(job, held, place, theirs)
+        except BaseException:
+            os.write(theirs, json.dumps({"broken": traceback.format_exc()}).encode() + b"\n")
+            raise
         finally:
             os._exit(0)
     os.close(theirs)
@@ -204,7 +210,9 @@ def _read(running: _Running, descriptor: int) -> None:
 
 def _take(running: _Running, event: dict[str, Any]) -> None:
     ended, job = running.ended, running.job
-    if "start" in event:
+    if "broken" in event:
+        ended.broken = event["broken"]
+    elif "start" in event:
         running.current = event["start"]
         usual = job.usual.get(running.current, HANG_SECONDS)
         running.deadline = time.monotonic() + max(HANG_SECONDS, HANG_FACTOR * usual)
@@ -225,7 +233,9 @@ def _end(running: _Running, descriptor: int) -> None:
     # In a process of its own: some checks leave thousands of files, and the others that run are to be heard meanwhile.
     subprocess.Popen(["rm", "-rf", str(running.place)])
     complete = len(ended.passed) == len(running.job.checks)
-    if ended.killer is None and not (running.finished and complete):
+    if ended.killer is None and ended.broken is None and not running.current:
+        ended.broken = "the process ended before the first check" if running.finished else "no check began"
+    if ended.killer is None and ended.broken is None and not (running.finished and complete):
         ended.killer = running.current
         ended.detail = "the process ended" if running.finished else "hangs"
 
@@ -244,12 +254,8 @@ def _check(job: Job, held: Collected, place: Path, pipe: int) -> None:
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
     watch = _Watch(tell)
     held.session.config.pluginmanager.register(watch)
-    try:
-        for file, tree in job.modules.items():
-            held.functions.put_in_place(file, tree)
-    except ValueError as error:
-        tell({"failed": "the change itself", "detail": str(error)})
-        return
+    for file, tree in job.modules.items():
+        held.functions.put_in_place(file, tree)
     items = [held.items[check] for check in job.checks]
     for item, following in zip(items, [*items[1:], None], strict=True):
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)

@@ -86,7 +86,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What a run tells. `broken`: checks that fail on the unchanged source; then there are no verdicts."""
+    """What a run tells. `broken`: checks that fail on the unchanged source, and mutants that could not be judged."""
 
     verdicts: list[Verdict]
     broken: list[str]
@@ -152,6 +152,8 @@ class Run:
 
                 def done(ended: Ended, fresh: Measured = fresh) -> None:
                     fresh.checks.extend(ended.passed)
+                    if ended.broken is not None:
+                        self._broken.append(ended.broken)
                     if ended.killer is not None:
                         self._broken.append(f"{ended.killer}: {ended.detail}")
 
@@ -176,6 +178,9 @@ class Run:
             checks = self._checks_of(mutant)
 
             def done(ended: Ended, mutant: Mutant = mutant) -> None:
+                if ended.broken is not None:
+                    self._broken.append(f"{mutant.file}:{mutant.line} cannot be judged: {ended.broken}")
+                    return
                 against = self._tests.get(_file_of(ended.killer)) if ended.killer else None
                 fresh = Kept(
                     key=mutant.key,
