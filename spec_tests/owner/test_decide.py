@@ -14,7 +14,7 @@ import pytest
 import refimpl
 from refimpl import actions
 from refimpl.actions import Action, Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import (
     Conflict,
     DirectProposal,
@@ -36,6 +36,7 @@ from spec_tests.support.builders import (
     addition,
     append,
     create,
+    first_version,
     info,
     metadata_of,
     new_attempt,
@@ -523,3 +524,15 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
         bound = MaintenancePolicy(backfill_every=every, backlog_limit=limit)
         warehouse.owner.set_policy(table.table_id, bound)
         assert warehouse.owner.resolve("orders").policy == bound
+
+
+def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehouse) -> None:
+    for name, timestamp in (("before", -1), ("at", 0)):
+        staged = warehouse.owner.stage_table(name, CATALOG_MANAGED)
+        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED, timestamp))
+        outcome = warehouse.owner.register_table(staged.table_id, proposal)
+        if timestamp < 0:
+            assert isinstance(outcome, Rejected)
+            refused(outcome, RejectionReason.IN_COMMIT_TIMESTAMP)
+        else:
+            assert isinstance(outcome, Registered), outcome
