@@ -44,6 +44,7 @@ def test_a_ledger_is_there_under_its_name_when_it_is_whole_and_durable(tmp_path:
     before = len(watch.seen)
     ledger.create()
     assert watch.seen[before:] == []
+    assert version_of(ledger.path) == (SCHEMA_VERSION, "wal")
 
 
 def test_what_a_first_start_left_that_died_is_made_anew(tmp_path: Path) -> None:
