@@ -536,3 +536,9 @@ def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehou
             refused(outcome, RejectionReason.IN_COMMIT_TIMESTAMP)
         else:
             assert isinstance(outcome, Registered), outcome
+
+
+def test_what_a_commit_answers_is_what_is_told_of_it_later(delayed: OwnedTable) -> None:
+    outcome = delayed.commit(1)
+    assert isinstance(outcome, Ratified)
+    assert delayed.owner.get_commits(delayed.table_id).commits == (outcome.commit,)
