@@ -180,18 +180,20 @@ def test_a_commit_and_its_report_are_made_both_or_none(table: WireTable) -> None
 
 # Where the real server is lax
 
+SOME_ID = "8a1f64b2-97d3-4c5e-b0aa-6e2c1d9f7b35"
+
 
 @pytest.mark.parametrize(
     "name",
     [
         "foo",
         "../../0000.json",
-        f"{2:020d}.{uuid.uuid4()}.json",  # another version's
-        f"{1:020d}.{uuid.uuid4()}.json/..",
+        f"{2:020d}.{SOME_ID}.json",  # another version's
+        f"{1:020d}.{SOME_ID}.json/..",
         f"{1:020d}.not-a-uuid.json",
         f"{1:020d}.json",
-        f"1.{uuid.uuid4()}.json",
-        f"{1:020d}.{str(uuid.uuid4()).upper()}.json",
+        f"1.{SOME_ID}.json",
+        f"{1:020d}.{SOME_ID.upper()}.json",
         "",
     ],
 )
