@@ -159,7 +159,8 @@ class Run:
 
                 jobs.append(Job(modules=trees, checks=ids[at : at + _CHECKS_AT_ONCE], done=done, whole=True))
         checking.run(reversed(jobs), held, self._copy.parent, at_once=self._at_once)
-        self._checks = [check for each in found.values() for check in each.checks]
+        every = [check for each in found.values() for check in each.checks]
+        self._checks = [check for check in every if check.id in held.items]  # some have a new name in every run
         if not self._broken:
             self._measured_in.write_bytes(msgspec.json.encode(found))
 
