@@ -154,6 +154,8 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> int:
     with context.lock():
         with context.ledger.read() as view:
             table = context.required(view, table_id)
+            if table.state is not TableState.ACTIVE:  # its folder is another's by now, who may have staged there
+                return 0
             commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
         log, oldest = context.log(table), context.now - age_ms
         names = [

@@ -27,6 +27,8 @@ from refimpl.commits import (
 )
 from refimpl.errors import CorruptionError
 from refimpl.log_store import LogStore
+from refimpl.owner import repair as repair_module
+from refimpl.owner.context import Context
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, Way
@@ -213,6 +215,25 @@ def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting)
     backlog = {commit.attempt for commit in setting.owner.get_commits(setting.table.table_id).commits}
     assert backlog <= left | {waiting}
     assert setting.errors() == set()
+
+
+def test_what_is_staged_in_the_place_of_a_table_that_was_dropped_meanwhile_stays(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    finish = repair_module._finish_backfill
+
+    def finish_and_lose_the_table(context: Context, table_id: str) -> str | None:
+        done = finish(context, table_id)
+        setting.owner.drop_table(table_id)
+        return done
+
+    monkeypatch.setattr(repair_module, "_finish_backfill", finish_and_lose_the_table)
+    before = setting.log.staged_listing(FOLDER)
+    assert before
+    assert [action.code for action in repair(setting.owner, orphan_age_ms=-60_000)] == []
+    assert setting.log.staged_listing(FOLDER) == before
 
 
 def test_an_inline_commit_that_a_client_published_in_its_own_spelling_is_no_damage(tmp_path: Path) -> None:
