@@ -49,12 +49,16 @@ class FailedPublicationIsSkipped(ModelOwner):
 
 @mutant("MC-BACKFILL-05")
 class FileExistsIsAFailure(ModelOwner):
-    """A published file that is there already makes the backfill fail for ever, although it is the very commit."""
+    """A published file that is there already makes the backfill fail for good, although it is the very commit."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         if self.storage.read(self._path(table, version)) is not None:
             raise NotPublished(f"version {version} of {table.name} exists")
         super()._publish(table, version)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        answer = super().backfill_to_version(client, request)
+        return m.Rejected(reason=answer.reason, retryable=False) if isinstance(answer, m.Rejected) else answer
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")

@@ -54,7 +54,7 @@ def test_a_compaction_stands_for_its_commits(setting: Setting, feature: TableFea
     keys = [action.key for action in found if isinstance(action, Add | Remove)]
     assert len(keys) == len(set(keys))
     assert any(isinstance(action, Remove) for action in found), "it hides a file that was added before it"
-    if feature is None or feature.path_access:
+    if feature is None or (feature.path_access and not feature.vacuum_protocol_check):  # which delta-rs does not read
         assert by_delta_rs(table.location) == rows
 
 
