@@ -43,9 +43,10 @@ def _run(*words: object) -> Any:
     return CliRunner().invoke(application, ["demo", "--no-conformance", *map(str, words)], prog_name="commit-owner")
 
 
+@pytest.mark.engines
 @pytest.mark.spark
 @pytest.mark.processes
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("demo")
 def test_every_check_of_the_demo_holds(small_file: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     words = [SCRIPT, "demo", "--input", small_file, "--warehouse", kept, "--no-conformance", "--json"]
