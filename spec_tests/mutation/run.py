@@ -45,6 +45,8 @@ FIRST: Final = tuple(
 """Few checks that notice much: they come before the others."""
 PATIENCE: Final = 90.0
 """Seconds of the processor: what the checks take that a mutant meets. After them it counts as a survivor."""
+EXPLAINED: Final = 10.0
+"""The same for a mutant that is explained as one that nothing can notice: enough to hear if something does."""
 _POINTS_OF_A_FILE: Final = 10_000
 _CHECKS_AT_ONCE: Final = 40
 """So many of a file are measured in one process."""
@@ -176,7 +178,8 @@ class Run:
                 rest.append(mutant)
         usual = {check.id: check.seconds for check in self._checks}
         for mutant in rest:
-            checks = self._checks_of(mutant)
+            patience = min(self._patience, EXPLAINED) if mutant.key in reasons else self._patience
+            checks = self._checks_of(mutant, patience)
 
             def done(ended: Ended, mutant: Mutant = mutant) -> None:
                 if ended.broken is not None:
@@ -208,7 +211,7 @@ class Run:
         killers = self._tests.get(_file_of(known.killer)) if known.killer else None
         return known.against == (self._whole if killers is None else _digest(killers))
 
-    def _checks_of(self, mutant: Mutant) -> list[str]:
+    def _checks_of(self, mutant: Mutant, patience: float) -> list[str]:
         """Those that come its way, as far as patience goes: what found another mutant of this function first, then
         the module's own tests, those that notice much, those that take the shortest, and the simulation at last."""
         before = {killer: at for at, killer in enumerate(dict.fromkeys(self._killers.get(_place(mutant), ())))}
@@ -223,7 +226,7 @@ class Run:
         chosen, seconds = [], 0.0
         for check in sorted((each for each in self._checks if point in each.hits), key=rank):
             seconds += check.seconds
-            if seconds > self._patience:
+            if seconds > patience:
                 break
             chosen.append(check.id)
         return chosen
