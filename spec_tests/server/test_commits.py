@@ -158,6 +158,18 @@ def test_a_report_beyond_the_latest_version_is_refused_and_one_that_goes_back_ch
     assert table.state()[:2] == (1, [])
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_report_of_all_that_waits_or_of_the_first_of_it_makes_room_for_the_commit_beside_it(
+    serve: Serve, limit: int
+) -> None:
+    table = WireTable(serve(backlog_limit=limit)).create()
+    landed = [table.land(version) for version in range(1, limit + 1)]
+    assert refusal(table.propose(table.write_staged(limit + 1))) == EXHAUSTED
+    table.publish(landed[0])
+    assert table.propose(table.write_staged(limit + 1), reported(1)).status_code == 200
+    assert table.state()[0] == limit + 1
+
+
 def test_a_full_backlog_is_429_until_the_same_request_reports_what_is_published(serve: Serve) -> None:
     table = WireTable(serve(backlog_limit=2)).create()
     landed = [table.land(1), table.land(2)]
