@@ -44,8 +44,6 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 """Artifact ids by what they are for: Delta's storage interfaces alone; Delta on Spark (a coordinator is not found
 without Amazon's class); the DynamoDB coordinator, called directly; Delta's client of Unity Catalog."""
 
-_NAMESPACE: Final = "{http://maven.apache.org/POM/4.0.0}"
-
 
 class JarsError(Exception):
     """Libraries are not there, or cannot be fetched. `problem` says which, and what to do."""
@@ -143,10 +141,10 @@ def _file_names() -> dict[str, str]:
 
 def _versions() -> dict[str, str]:
     project = ElementTree.parse(POM).getroot()
-    properties = project.iterfind(f"{_NAMESPACE}properties/*")
-    named = {f"${{{each.tag.removeprefix(_NAMESPACE)}}}": each.text or "" for each in properties}
+    properties = project.iterfind("properties/*")
+    named = {f"${{{each.tag}}}": each.text or "" for each in properties}
     found = {}
-    for dependency in project.iter(f"{_NAMESPACE}dependency"):
-        artifact, number = (dependency.findtext(f"{_NAMESPACE}{tag}", "") for tag in ("artifactId", "version"))
+    for dependency in project.iter("dependency"):
+        artifact, number = (dependency.findtext(tag, "") for tag in ("artifactId", "version"))
         found[artifact] = named.get(number, number)
     return found
