@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import uuid
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from conformance.adapters.jvm import delta
+from conformance.adapters.planting import planted
 from conformance.interface import messages as m
 
 LOG: Final = "_delta_log"
@@ -98,22 +97,7 @@ class Log:
 
     def plant(self, file: str, content: str, *, if_absent: bool, modified: int | None) -> bool:
         """Create or replace a file, whole at once; False if `if_absent` and it was there. Raises `OutsideError`."""
-        target = self._real(file)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.location / f".planting-{uuid.uuid4()}"
-        temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
-        try:
-            if modified is not None:
-                os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
-            if not if_absent:
-                temporary.replace(target)
-                return True
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, target)
-                return True
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
+        return planted(self._real(file), content, beside=self.location, if_absent=if_absent, modified=modified)
 
     def remove(self, file: str) -> None:
         """Nothing happens if it is not there. Raises `OutsideError`."""

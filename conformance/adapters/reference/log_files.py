@@ -5,11 +5,9 @@ Nothing here goes through the owner, nor through its effects: a stranger has a f
 
 from __future__ import annotations
 
-import contextlib
-import os
-import uuid
 from pathlib import Path, PurePosixPath
 
+from conformance.adapters.planting import planted
 from conformance.interface import messages as m
 from refimpl.log_path import LOG_FOLDER
 
@@ -36,26 +34,8 @@ def _file(folder: Path, path: Path, *, contents: bool) -> m.LogFile | None:
 
 
 def plant(location: Path, file: str, content: str, *, if_absent: bool, modified: int | None) -> bool:
-    """Create or replace a file, whole at once; False if `if_absent` and it was there.
-
-    It is written beside the log folder first, where nobody who lists the log sees it.
-    """
-    target = _inside(location, file)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = location / f".planting-{uuid.uuid4()}"
-    temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
-    try:
-        if modified is not None:
-            os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
-        if not if_absent:
-            temporary.replace(target)
-            return True
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, target)
-            return True
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Create or replace a file, whole at once; False if `if_absent` and it was there."""
+    return planted(_inside(location, file), content, beside=location, if_absent=if_absent, modified=modified)
 
 
 def remove(location: Path, file: str) -> None:

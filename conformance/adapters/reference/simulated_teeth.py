@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from conformance.adapters.reference import simulated_variants
@@ -21,20 +22,24 @@ def _operation(name: str) -> Operation:
     return next(scope for scope in operations(SimulatedReference.storage) if scope.name == name)
 
 
+def _tooth(variant: ScheduleVariant | CrashVariant | PowerVariant, family: str, hunt: Callable[[], Kill]) -> Tooth:
+    return Tooth(
+        id=variant.name,
+        title=variant.title,
+        family=family,
+        scope=variant.scope,
+        requirement=variant.requirement,
+        hunt=hunt,
+    )
+
+
 def _schedule(variant: ScheduleVariant) -> Tooth:
     def hunt() -> Kill:
         (scope,) = scopes(lambda each: each.id == variant.scope)
         with variant.host() as host:
             return by_schedules(variant.name, host, scope, variant.requirement)
 
-    return Tooth(
-        id=variant.name,
-        title=variant.title,
-        family="schedule",
-        scope=variant.scope,
-        requirement=variant.requirement,
-        hunt=hunt,
-    )
+    return _tooth(variant, "schedule", hunt)
 
 
 def _crash(variant: CrashVariant) -> Tooth:
@@ -42,14 +47,7 @@ def _crash(variant: CrashVariant) -> Tooth:
         with variant.host() as host:
             return by_crashes(host, _operation(variant.scope))
 
-    return Tooth(
-        id=variant.name,
-        title=variant.title,
-        family="crash",
-        scope=variant.scope,
-        requirement=variant.requirement,
-        hunt=hunt,
-    )
+    return _tooth(variant, "crash", hunt)
 
 
 def _power(variant: PowerVariant) -> Tooth:
@@ -58,14 +56,7 @@ def _power(variant: PowerVariant) -> Tooth:
             scope = _operation(variant.scope)
             return by_power(host, scope, deaths=variant.deaths, failing_syncs=variant.failing_syncs)
 
-    return Tooth(
-        id=variant.name,
-        title=variant.title,
-        family="power",
-        scope=variant.scope,
-        requirement=variant.requirement,
-        hunt=hunt,
-    )
+    return _tooth(variant, "power", hunt)
 
 
 SCHEDULES: Final = (*VARIANTS, *MORE_VARIANTS)
