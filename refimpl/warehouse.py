@@ -153,6 +153,7 @@ def _refuse_new_owner(place: Path, environment: Environment) -> None:
         found = environment.files.stat(parent)
         if found is not None and not found.is_directory:
             raise LocationError(f"{place} cannot be a warehouse: {parent} is a file", location=str(place))
+    for parent in place.parents:  # at `place` itself another first start may have made one meanwhile
         if environment.files.stat(parent / OWNER_FOLDER) is not None:
             raise LocationError(
                 f"{place} is inside the warehouse {parent}; open that one, or choose a place outside of it",

@@ -152,21 +152,18 @@ class Server:
         if client is None:
             return await self._on_thread(work)
         deadline = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-        while True:
-            in_time = await self._turns.wait(table, client, deadline)
-            try:
-                content = await self._on_thread(work)
-            except ApiError as error:
-                if error.kind != VERSION_CONFLICT:
-                    self._turns.done(table, client)
-                elif not self._turns.lost(table, client) and in_time:
-                    continue
-                raise
-            except BaseException:
-                self._turns.done(table, client)
-                raise
+        await self._turns.wait(table, client, deadline)
+        try:
+            content = await self._on_thread(work)
+        except ApiError as error:
+            settle = self._turns.lost if error.kind == VERSION_CONFLICT else self._turns.done
+            settle(table, client)
+            raise
+        except BaseException:
             self._turns.done(table, client)
-            return content
+            raise
+        self._turns.done(table, client)
+        return content
 
     async def _on_thread(self, work: Callable[[], Any]) -> Any:
         """Carry `work` out on a thread, to its end even if the client goes away meanwhile."""

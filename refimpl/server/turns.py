@@ -1,9 +1,10 @@
-"""A courtesy to those who lost a race: they are told one after the other, and each may try the next version alone.
+"""A courtesy to those who lost a race: one proposal for a table is judged at a time, and who lost may try again alone.
 
 Who wins knows the next version at once and would win again and again; who loses has to load the table and to stage
 anew, and would starve. And if all losers are told at once, all but one of them stage for nothing. So one client has the
-turn: it was told that it lost, and is waited for on the same connection. The others' proposals stand in a line, first
-come, first served, and are judged when the turn is theirs: they lost by then, and hear of the latest version.
+turn: while its proposal is judged, and after it was told that it lost, until it comes back on the same connection. The
+others' proposals stand in a line, first come, first served, and are judged when the turn is theirs: they lost by then,
+hear of the latest version, and lose no second time.
 
 Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and where clients do not come back on their
 connections the courtesy is given up for a while.
@@ -59,52 +60,45 @@ class Turns:
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
-    async def wait(self, table: Hashable, client: Hashable, deadline: float) -> bool:
-        """Return when the client's proposal shall be judged: at once, if nobody else has the turn.
-
-        False: `deadline` (of the loop's clock) came first, and it shall be judged all the same.
-        """
-        line = self._lines.get(table)
-        if line is None or line.holder is None:
-            return True
-        if line.holder == client:
+    async def wait(self, table: Hashable, client: Hashable, deadline: float) -> None:
+        """Return when the client's proposal shall be judged: at once if nobody else has the turn, and at `deadline`
+        (of the loop's clock) whoever has it. `lost` or `done` says what came of it."""
+        loop = asyncio.get_running_loop()
+        line = self._lines.setdefault(table, _Line())
+        if loop.time() < line.given_up_until:
+            return
+        if line.holder in (None, client):
             line.stop_patience()
-            return True
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            line.holder = client
+            return
+        turn: asyncio.Future[None] = loop.create_future()
         line.waiting.append((client, turn))
         try:
             async with asyncio.timeout_at(deadline):
                 await turn
         except TimeoutError:
-            return False
-        return True
+            self.done(table, client)
+        except BaseException:
+            self.done(table, client)  # it may have been given the turn in the moment in which it went away
+            raise
 
-    def lost(self, table: Hashable, client: Hashable) -> bool:
-        """Whether the client shall be told now that its version is taken: the turn is its own from now on, or nobody
-        is waited for. False: somebody else has the turn, and it had better `wait` and be judged again."""
-        loop = asyncio.get_running_loop()
-        line = self._lines.setdefault(table, _Line())
-        if loop.time() < line.given_up_until:
-            return True
-        if line.holder not in (None, client):
-            return False
-        line.stop_patience()
-        line.holder = client
-        line.patience = loop.call_later(PATIENCE_SECONDS, self._give_up, table)
-        return True
+    def lost(self, table: Hashable, client: Hashable) -> None:
+        """The client is told that its version is taken. If it has the turn, it is waited for."""
+        line = self._lines.get(table)
+        if line is not None and line.holder == client:
+            line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)
 
     def done(self, table: Hashable, client: Hashable) -> None:
-        """The client was answered otherwise: it landed, or will not try this again. The turn goes to the next."""
+        """The client is answered otherwise: it landed, or will not try this again. The turn goes to the next."""
         line = self._lines.get(table)
         if line is None or line.holder != client:
             return
         line.pass_on()
-        if line.holder is None and not line.given_up_until:
+        if line.holder is None:
             del self._lines[table]
 
-    def _give_up(self, table: Hashable) -> None:
+    def _give_up(self, line: _Line) -> None:
         """The holder did not come back: all who wait are judged now, and nobody waits for a while."""
-        line = self._lines[table]
         line.given_up_until = asyncio.get_running_loop().time() + GIVEN_UP_SECONDS
         while line.waiting:
             line.pass_on()

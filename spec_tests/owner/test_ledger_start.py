@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -33,6 +34,46 @@ def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_p
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock)) as warehouse:
         assert others.acted
         assert owned(warehouse, "orders").latest == 1
+
+
+class Overtaken(Watch):
+    """Another start runs from beginning to end before one step that this one takes without the lock."""
+
+    def __init__(self, before_step: int, start: Callable[[], object]) -> None:
+        super().__init__()
+        self.steps_left = before_step
+        self._start = start
+
+    def _step(self) -> None:
+        if not self.held and self.steps_left >= 0:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                self._start()
+
+    def effect(self, name: str, act: Callable[[], Any], torn: Callable[[], object] | None = None) -> Any:
+        self._step()
+        return super().effect(name, act, torn)
+
+    def read(self, act: Callable[[], Any]) -> Any:
+        self._step()
+        return super().read(act)
+
+
+def test_a_first_start_may_be_overtaken_by_another_at_every_step(tmp_path: Path) -> None:
+    for step in itertools.count():
+        place = tmp_path / str(step) / "deep" / "warehouse"
+
+        def start(place: Path = place) -> None:
+            with opened(place) as other:
+                create(other, MANAGED_COMMIT, Way.DIRECT, commits=1)
+
+        overtaken = Overtaken(step, start)
+        with overtaken.opened(place) as warehouse:
+            if overtaken.steps_left >= 0:
+                assert step > 10
+                return
+            assert owned(warehouse, "orders").latest == 1
+            assert warehouse.owner.ledger.integrity_errors() == []
 
 
 def test_a_ledger_is_there_under_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:

@@ -15,8 +15,13 @@ from spec_tests.server.wire import WireTable, added
 LONG = 60.0
 
 
-async def waits(line: Turns, client: str, seconds: float = LONG) -> bool:
-    return await line.wait("orders", client, asyncio.get_running_loop().time() + seconds)
+async def waits(line: Turns, client: str, seconds: float = LONG) -> None:
+    await line.wait("orders", client, asyncio.get_running_loop().time() + seconds)
+
+
+async def loses(line: Turns, client: str) -> None:
+    await waits(line, client)
+    line.lost("orders", client)
 
 
 async def settled() -> None:
@@ -25,13 +30,25 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_without_losers_nobody_waits() -> None:
+def test_whose_proposal_comes_alone_does_not_wait() -> None:
     async def play() -> None:
         line = Turns()
-        first = asyncio.create_task(waits(line, "a"))
+        for client in ("a", "b", "a"):
+            await waits(line, client, 0.0)
+            line.done("orders", client)
+
+    asyncio.run(play())
+
+
+def test_one_proposal_is_judged_at_a_time() -> None:
+    async def play() -> None:
+        line = Turns()
+        await waits(line, "a")
+        second = asyncio.create_task(waits(line, "b"))
         await settled()
-        assert first.done()
+        assert not second.done()
         line.done("orders", "a")
+        await second
 
     asyncio.run(play())
 
@@ -39,15 +56,15 @@ def test_without_losers_nobody_waits() -> None:
 def test_who_lost_goes_before_who_won() -> None:
     async def play() -> None:
         line = Turns()
-        assert line.lost("orders", "loser")
+        await loses(line, "loser")
         winner = asyncio.create_task(waits(line, "winner"))
         await settled()
         assert not winner.done()
-        assert await waits(line, "loser")
+        await waits(line, "loser")
         await settled()
         assert not winner.done(), "the loser is being judged"
         line.done("orders", "loser")
-        assert await winner
+        await winner
 
     asyncio.run(play())
 
@@ -58,11 +75,10 @@ def test_losers_are_told_one_after_the_other_in_the_order_in_which_they_came() -
         told: list[str] = []
 
         async def client(name: str) -> None:
-            while not line.lost("orders", name):
-                assert await waits(line, name)
+            await loses(line, name)
             told.append(name)
             await settled()
-            assert await waits(line, name)
+            await waits(line, name)
             line.done("orders", name)
 
         names = ["a", "b", "c", "d"]
@@ -77,15 +93,14 @@ def test_who_loses_again_in_its_turn_keeps_it() -> None:
 
     async def play() -> None:
         line = Turns()
-        assert line.lost("orders", "a")
+        await loses(line, "a")
         other = asyncio.create_task(waits(line, "b"))
-        assert await waits(line, "a")
-        assert line.lost("orders", "a")
+        await loses(line, "a")
         await settled()
         assert not other.done()
-        assert await waits(line, "a")
+        await waits(line, "a")
         line.done("orders", "a")
-        assert await other
+        await other
 
     asyncio.run(play())
 
@@ -93,13 +108,37 @@ def test_who_loses_again_in_its_turn_keeps_it() -> None:
 def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_still_waits() -> None:
     async def play() -> None:
         line = Turns()
-        assert line.lost("orders", "a")
-        assert await waits(line, "a")
-        assert not await waits(line, "b", 0.0)
+        await waits(line, "a")
+        await waits(line, "b", 0.0)
         third = asyncio.create_task(waits(line, "c"))
         await settled()
+        assert not third.done()
+        line.lost("orders", "b")
+        line.done("orders", "b")
+        await settled()
+        assert not third.done(), "the turn is not that of the one whose time was up"
         line.done("orders", "a")
-        assert await third
+        await third
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("at_the_moment_of_its_turn", [False, True])
+def test_who_goes_away_while_it_waits_holds_nobody_up(at_the_moment_of_its_turn: bool) -> None:
+    async def play() -> None:
+        line = Turns()
+        await waits(line, "a")
+        gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
+        await settled()
+        if at_the_moment_of_its_turn:
+            line.done("orders", "a")
+            gone.cancel()
+        else:
+            gone.cancel()
+            await settled()
+            line.done("orders", "a")
+        await third
+        assert gone.cancelled()
 
     asyncio.run(play())
 
@@ -109,13 +148,33 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
 
     async def play() -> None:
         line = Turns()
-        assert line.lost("orders", "gone")
-        assert await asyncio.gather(*(waits(line, name) for name in "abc")) == [True] * 3
-        assert line.lost("orders", "a")
-        assert line.lost("orders", "b"), "nobody has the turn for a while"
-        last = asyncio.create_task(waits(line, "c"))
+        await loses(line, "gone")
+        await asyncio.gather(*(waits(line, name) for name in "abc"))
+        line.lost("orders", "a")
+        last = asyncio.create_task(waits(line, "d"))
         await settled()
-        assert last.done()
+        assert last.done(), "nobody has the turn for a while"
+
+    asyncio.run(play())
+
+
+def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "GIVEN_UP_SECONDS", 0.0)
+
+    async def play() -> None:
+        line = Turns()
+        await loses(line, "gone")
+        await waits(line, "a")
+        await waits(line, "a")
+        line.done("orders", "a")
+        await loses(line, "a")
+        other = asyncio.create_task(waits(line, "b"))
+        await settled()
+        assert not other.done()
+        await waits(line, "a")
+        line.done("orders", "a")
+        await other
 
     asyncio.run(play())
 
@@ -123,10 +182,9 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
 def test_another_table_has_a_line_of_its_own() -> None:
     async def play() -> None:
         line = Turns()
-        assert line.lost("invoices", "loser")
-        task = asyncio.create_task(waits(line, "a"))
-        await settled()
-        assert task.done()
+        await line.wait("invoices", "loser", asyncio.get_running_loop().time() + LONG)
+        line.lost("invoices", "loser")
+        await waits(line, "a", 0.0)
 
     asyncio.run(play())
 
