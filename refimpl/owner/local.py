@@ -213,6 +213,17 @@ class LocalOwner:
         with disk_errors("change a table"), self._context.lock(), self._context.changing(table_id) as (writer, table):
             return requests.change(self._context, writer, table, terms)
 
+    def prepare_properties(self, table_id: str, terms: Terms) -> None:
+        """What a catalog is told of a table that is not there yet: its properties from its first version on.
+
+        Of one that is there nothing is changed: the creation is a repeated one.
+        """
+        with disk_errors("prepare a table"), self._context.lock(), self._context.changing(table_id) as (writer, table):
+            if table.state is TableState.STAGING:
+                wanted = {key: value for key, value in terms.properties.items() if value is not None}
+                if wanted != writer.catalog_properties(table.key):
+                    writer.set_catalog_properties(table, wanted)
+
     def _decided(
         self, place: TableRecord, examined: Examined, terms: Terms | None
     ) -> tuple[Outcome | TermsRefused, bool]:

@@ -18,6 +18,9 @@ MAX_INLINE_BYTES: Final = 16 * 2**20
 MAX_COMMIT_BYTES: Final = 512 * 2**20
 """Any other commit: the owner reads it whole, to check and to publish it."""
 
+MAX_CATALOG_PROPERTIES_BYTES: Final = 256 * 2**10
+"""Of one table: they are read with every commit and sent with every answer."""
+
 MAX_BACKLOG_LIMIT: Final = 100_000
 
 SECRET_KEYS: Final = (

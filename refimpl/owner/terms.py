@@ -171,7 +171,8 @@ def refusal(
         )
     protocol = (examined and examined.protocol) or current[0]
     metadata = (examined and examined.metadata) or current[1]
-    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata) or property_flaw(terms, metadata)
+    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata)
+    flaw = flaw or property_flaw(terms, metadata, extra)
     return None if flaw is None else TermsRefused(requirement=Requirement.METADATA, detail=flaw)
 
 
@@ -195,8 +196,7 @@ def carry_out(writer: Writer, table: TableRecord, terms: Terms, examined: Examin
     current = writer.protocol_and_metadata(table.key)
     configuration = (metadata or (current and current[1]) or Metadata(id="", schema_string="")).configuration
     before = writer.catalog_properties(table.key)
-    wanted = {key: value for key, value in {**before, **terms.properties}.items() if value is not None}
-    after = {key: value for key, value in wanted.items() if key not in configuration}
+    after = _catalogs(before, terms, configuration)
     if after != before:
         writer.set_catalog_properties(table, after)
     return with_report(table, terms)
@@ -254,8 +254,15 @@ def _claim_flaw(terms: Terms, examined: Examined | None) -> str | None:
     return None
 
 
-def property_flaw(terms: Terms, metadata: Metadata) -> str | None:
-    """Why a property cannot be the catalog's: the log has another value, or its name is that of a secret."""
+def _catalogs(before: Mapping[str, str], terms: Terms, configuration: Mapping[str, str]) -> dict[str, str]:
+    """The catalog's own properties once the terms are carried out: what the log has is the log's."""
+    wanted = {**before, **terms.properties}
+    return {key: value for key, value in wanted.items() if value is not None and key not in configuration}
+
+
+def property_flaw(terms: Terms, metadata: Metadata, before: Mapping[str, str]) -> str | None:
+    """Why a property cannot be the catalog's: the log has another value, its name is that of a secret, or with what
+    was there `before` it would be too much for every answer about the table."""
     for key, value in terms.properties.items():
         found = metadata.configuration.get(key)
         if found is not None and found != value:
@@ -265,4 +272,12 @@ def property_flaw(terms: Terms, metadata: Metadata) -> str | None:
             )
         if found is None and value is not None and policy.names_a_secret(key):
             return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
+    if not terms.properties:
+        return None
+    size = len(msgspec.json.encode(_catalogs(before, terms, metadata.configuration)))
+    if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
+        return (
+            f"the properties that the log does not have would take {size} bytes, the limit is "
+            f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
+        )
     return None

@@ -57,22 +57,27 @@ class Tokens:
         self.path = folder / FILE_NAME
         self._lock = lock
         self._environment = environment
-        self._seen: bytes | None = None
-        self._loaded: tuple[Token, ...] = ()
+        self._known: tuple[bytes, tuple[Token, ...]] = (b"[]", ())
+        """What the file had, and the tokens that are in that: one value, because threads replace it at any time."""
 
     def all(self) -> tuple[Token, ...]:
-        """The tokens as the file has them now. `OwnerUnavailableError` for a file that is none: nobody gets in."""
+        """The tokens as the file has them now. `OwnerUnavailableError` for a file that is none, or cannot be read:
+        nobody gets in."""
         try:
             content = self._environment.files.read(self.path)
         except FileNotFoundError:
             return ()
-        if content != self._seen:
-            try:
-                self._loaded = msgspec.json.decode(content, type=tuple[Token, ...])
-            except msgspec.DecodeError as error:
-                raise OwnerUnavailableError(f"{self.path} does not hold tokens; restore or remove it") from error
-            self._seen = content
-        return self._loaded
+        except OSError as error:
+            raise OwnerUnavailableError(f"the tokens cannot be read: {error}; nobody gets in without them") from error
+        known = self._known
+        if content == known[0]:
+            return known[1]
+        try:
+            found = msgspec.json.decode(content, type=tuple[Token, ...])
+        except msgspec.DecodeError as error:
+            raise OwnerUnavailableError(f"{self.path} does not hold tokens; restore or remove it") from error
+        self._known = (content, found)
+        return found
 
     def add(self, name: str, scope: Scope) -> str:
         """A new token of this name, which is returned and stored nowhere.

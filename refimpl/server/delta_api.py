@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from refimpl import actions, log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
@@ -38,7 +40,14 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import (
+    CorruptLogError,
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
@@ -76,8 +85,10 @@ class DeltaApi:
     # Tables
 
     def live_names(self) -> list[str]:
-        """The owner's names of the tables that the API shows."""
-        return [table.name for table in self.owner.tables() if table.name is not None and _is_served(table)]
+        """The owner's names of the tables that the API shows. Asks the ledger alone: a log that cannot be looked into
+        is no reason to hide the other tables, and there may be many."""
+        with self.owner.ledger.read() as view:
+            return [table.name for table in view.tables() if table.name is not None and _is_served(table)]
 
     def check_schema(self, catalog: str, schema: str) -> None:
         self.names.check_schema(catalog, schema, self.live_names() if schema not in self.names.declared else ())
@@ -94,22 +105,33 @@ class DeltaApi:
         name = self.names.owner_name(catalog, schema, table)
         try:
             found = self.owner.describe(name)
-            if any(commit.file_name is None for commit in found.table.commits.commits):  # inline commits
-                self.owner.backfill_to_version(found.table.table_id)
-                found = self.owner.describe(name)
-        except TableNotFoundError:
+            if not _is_served(found.table):
+                full += f" (a {found.table.feature_name} table; this API serves catalog-managed ones)"
+                raise no_such_table(full)
+            return self._without_inline_commits(found)
+        except InvalidRequestError:  # none of this name, none with a version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
-        if not _is_served(found.table):
-            raise no_such_table(f"{full} (a {found.table.feature_name} table; this API serves catalog-managed ones)")
-        return found
+
+    def _without_inline_commits(self, found: TableDescription) -> TableDescription:
+        """The same state, in which nothing waits to be published any more, if it had commits that are in no file: the
+        API has no words for them. Those that come meanwhile belong to a later state."""
+        told = found.table.commits
+        if all(commit.file_name is not None for commit in told.commits):
+            return found
+        self.owner.backfill_to_version(found.table.table_id, told.latest_ratified_version)
+        published = msgspec.structs.replace(told, commits=())
+        return msgspec.structs.replace(found, table=msgspec.structs.replace(found.table, commits=published))
 
     def load(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
         return self._answer(self.describe(catalog, schema, table))
 
     def drop(self, catalog: str, schema: str, table: str) -> None:
         found = self.describe(catalog, schema, table)
-        self.owner.drop_table(found.table.table_id)
+        try:
+            self.owner.drop_table(found.table.table_id)
+        except InvalidRequestError:  # somebody else was faster
+            raise no_such_table(f"{catalog}.{schema}.{table}") from None
 
     def staging_credentials(self, table_id: str) -> dict[str, Any]:
         try:
@@ -126,6 +148,16 @@ class DeltaApi:
 
     def _answer(self, found: TableDescription) -> dict[str, Any]:
         return answers.table(found, self._modified)
+
+    def _answer_of_done(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
+        """The table after a request that is done. Whatever keeps it from being described now must not sound as if
+        nothing had been done."""
+        try:
+            return self.load(catalog, schema, table)
+        except (ApiError, DeltaError) as error:
+            raise OutcomeUnknown(
+                f"the request was carried out, and the table cannot be described: {error.message}"
+            ) from error
 
     def _modified(self, folder: Path, name: str) -> int | None:
         """Looked up once for each file: nobody may touch one that was ratified, and every answer tells of all."""
@@ -157,15 +189,22 @@ class DeltaApi:
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)
+        if staged is None:
+            if glance(self.owner.context, name, None) is not None:  # a loser's repeated request: its place is forgotten
+                raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
+            raise bad_request(
+                f"the location {request.location} was not staged for {name!r}; ask for a staging table first"
+            )
         content = self._first_version(staged)
         protocol, metadata = _table_actions(content)
         extra = agreement.properties_beside(metadata, request.properties or {})
         flaw = agreement.with_creation(request, staged.table_id, protocol, metadata)
-        flaw = flaw or property_flaw(extra, metadata)
+        flaw = flaw or property_flaw(extra, metadata, {})
         if flaw is not None:
             raise bad_request(flaw)
         attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
         self._make_folders_durable(staged)
+        self.owner.prepare_properties(staged.table_id, extra)
         outcome = self.owner.register_table(staged.table_id, DirectProposal(attempt=attempt, content=content))
         match outcome:
             case Registered():
@@ -176,11 +215,7 @@ class DeltaApi:
                 raise of_rejection(outcome)
             case _:
                 raise bad_request(f"version 0 of {name!r} could not be registered: {type(outcome).__name__}")
-        if extra.properties:
-            refused = self.owner.change(staged.table_id, extra)
-            if isinstance(refused, TermsRefused):
-                raise of_refused_terms(refused)
-        return self._answer(self.describe(catalog, schema, request.name))
+        return self._answer_of_done(catalog, schema, request.name)
 
     def _make_folders_durable(self, staged: ResolvedTable) -> None:
         """The creator made the log's folder, and version 0 is to survive a power cut."""
@@ -190,26 +225,25 @@ class DeltaApi:
         except OSError as error:
             raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
 
-    def _staged(self, name: str, location: str) -> ResolvedTable:
-        """The table that was staged at `location` for this name, in whatever state it is since."""
-        wrong = bad_request(f"the location {location} was not staged for {name!r}; ask for a staging table first")
+    def _staged(self, name: str, location: str) -> ResolvedTable | None:
+        """The table that was staged at `location` for this name, in whatever state it is since; None for none."""
         try:
             parts = urlsplit(location)
         except ValueError:  # an address in brackets that is none
-            raise wrong from None
+            return None
         place = Path(unquote(parts.path))
         if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not place.is_absolute():
-            raise wrong
+            return None
         if parts.query or parts.fragment:
-            raise wrong
+            return None
         if ".." in place.parts or not place.is_relative_to(self.owner.context.warehouse):
-            raise wrong
+            return None
         try:
             found = self.owner.resolve(place)
         except InvalidRequestError:
-            raise wrong from None
+            return None
         if found.name != name or found.location != place or not _is_served(found, live=False):
-            raise wrong
+            return None
         return found
 
     def _first_version(self, staged: ResolvedTable) -> bytes:
@@ -249,7 +283,7 @@ class DeltaApi:
             self._change(seen.table.table_id, asked, terms)
         else:
             self._commit(seen, added.commit, attempt, terms)
-        return self._answer(self.describe(catalog, schema, table))
+        return self._answer_of_done(catalog, schema, table)
 
     def _glance(self, catalog: str, schema: str, table: str, attempt: AttemptId | None) -> Glance:
         """The table as one look finds it; what is not served is refused as `describe` does it."""
@@ -275,7 +309,7 @@ class DeltaApi:
             self.owner.remember_lost(table, version, attempt)
             raise version_conflict(table.latest or 0)
         path = table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name
-        if version == table.next:  # or else it is a replay, a gap, or has lost since: nobody looks at the file
+        if version >= table.next:  # or else it is a replay: nobody looks at the file. A gap may be filled meanwhile
             _refuse_all_but_files(path)
             _refuse_strange_reports(table, terms)
             self._make_durable(path)
@@ -320,7 +354,7 @@ def _attempt_of(commit: messages.WireCommit) -> AttemptId:
     return name.uuid
 
 
-def _is_served(table: ResolvedTable, *, live: bool = True) -> bool:
+def _is_served(table: ResolvedTable | TableRecord, *, live: bool = True) -> bool:
     """Whether the API can express the table: it is found by its catalog only, and not by its path."""
     return not table.feature.path_access and (not live or table.state is TableState.ACTIVE)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from refimpl.errors import InvalidRequestError
 from refimpl.server.errors import bad_request, no_such_catalog, no_such_schema, no_such_table
 
 DEFAULT_SCHEMA: Final = "default"
@@ -19,12 +20,15 @@ MAX_LENGTH: Final = 255
 
 
 class Names:
-    """The names that one server knows. `schemas`: those that exist even while no table is in them."""
+    """The names that one server knows. `schemas`: those that exist even while no table is in them.
+
+    `InvalidRequestError` for a catalog or schema that cannot be called so.
+    """
 
     def __init__(self, catalog: str, schemas: Iterable[str] = ()) -> None:
         for name in (catalog, *schemas):
             if not is_identifier(name):
-                raise bad_request(f"{name!r} is not a name: use letters, digits and _, at most {MAX_LENGTH}")
+                raise InvalidRequestError(f"{name!r} is not a name: use letters, digits and _, at most {MAX_LENGTH}")
         self.catalog = catalog
         self.declared = frozenset({DEFAULT_SCHEMA, *schemas})
 

@@ -18,6 +18,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.server.serving import Serving, is_loopback, serve
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
+from spec_tests.support.faults import Faults
 
 UNAUTHORIZED = (401, "NotAuthorizedException")
 FORBIDDEN = (403, "PermissionDeniedException")
@@ -114,6 +115,20 @@ def test_a_damaged_file_of_tokens_lets_nobody_in(http: TestClient, tokens: Token
     tokens.path.write_bytes(b"[{")
     assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAVAILABLE
     assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAVAILABLE
+
+
+def test_a_file_of_tokens_that_cannot_be_read_lets_nobody_in_and_says_so(serve: Serve, tokens: Tokens) -> None:
+    """As one that another user made. Nobody is told that a commit may have landed."""
+    secret = tokens.add("pipeline", Scope.WRITE)
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment()))
+    kept = tokens.path.rename(tokens.path.with_name("kept"))
+    tokens.path.mkdir()
+    for headers in ({}, bearer(secret)):
+        assert refusal(table.http.post(table.url, json={}, headers=headers)) == UNAVAILABLE
+    tokens.path.rmdir()
+    kept.rename(tokens.path)
+    assert table.http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
 
 
 def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
 from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, added, refusal
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
@@ -92,6 +94,31 @@ def test_a_secret_is_no_property(table: WireTable, key: str) -> None:
     assert refusal(answer) == BAD
     assert "hunter2" not in answer.text
     assert key not in properties(table)
+
+
+def test_the_catalogs_properties_have_a_limit_however_many_requests_bring_them(table: WireTable) -> None:
+    """They are read with every commit and are in every answer."""
+    part = MAX_CATALOG_PROPERTIES_BYTES // 4
+    for number in range(3):
+        updates = {f"k{number}": "x" * part}
+        assert table.update({"action": "set-properties", "updates": updates}).status_code == 200
+    before = table.state()
+    more = {"action": "set-properties", "updates": {"k3": "x" * part}}
+    assert refusal(table.update(more)) == BAD
+    staged = table.write_staged(1)
+    assert refusal(table.propose(staged, more)) == BAD
+    assert table.state() == before
+    assert table.update({"action": "remove-properties", "removals": ["k0"]}).status_code == 200
+    assert table.propose(staged, more).status_code == 200
+
+
+def test_a_creation_has_the_same_limit(http: TestClient) -> None:
+    created = WireTable(http)
+    created.stage()
+    created.write_first_version()
+    large = {**ENABLED, "k": "x" * MAX_CATALOG_PROPERTIES_BYTES}
+    assert refusal(created.register(properties=large)) == BAD
+    assert created.register(properties={**ENABLED, "k": "x"}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,253 @@
+"""What happens between two steps of one request: another commit, another process, a table that goes, a lost answer.
+
+Each is played by a function that is called in the place where the others come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import refimpl
+from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.errors import OwnerUnavailableError
+from refimpl.owner import terms
+from refimpl.server import delta_api
+from refimpl.server.access import Scope, Tokens
+from refimpl.server.application import Server
+from refimpl.table_feature import Way
+from spec_tests.server.conftest import Serve
+from spec_tests.server.wire import BAD, EXISTS, NO_TABLE, WireTable, refusal
+from spec_tests.support.faults import Faults
+
+ENABLED = {"delta.enableInCommitTimestamps": "true"}
+UNKNOWN = (500, "CommitStateUnknownException")
+
+
+def server_of(http: TestClient) -> Server:
+    found: Server = http.app_state["server"]
+    return found
+
+
+def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callable[[], object]) -> None:
+    """Let `act` happen once, right after the next call of `place.name`."""
+    original = getattr(place, name)
+    acted: list[bool] = []
+
+    def called(*words: Any, **more: Any) -> Any:
+        found = original(*words, **more)
+        if not acted:
+            acted.append(True)
+            act()
+        return found
+
+    monkeypatch.setattr(place, name, called)
+
+
+# A commit whose predecessor lands while it is judged
+
+
+def test_a_version_that_was_a_gap_at_the_first_look_is_made_durable_before_it_lands(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment())).create()
+    first, second = table.write_staged(1), table.write_staged(2)
+    between(monkeypatch, delta_api, "glance", lambda: table.propose(first))
+    before = len(faults.seen)
+    assert table.propose(second).status_code == 200
+    assert faults.seen[before:].count("fsync staged") == 2
+    assert table.state()[0] == 2
+
+
+def test_a_link_is_no_staged_file_of_a_version_that_was_a_gap_at_the_first_look(
+    table: WireTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = table.write_staged(1), table.write_staged(2)
+    elsewhere = table.location.parent / "elsewhere.json"
+    second.path.rename(elsewhere)
+    second.path.symlink_to(elsewhere)
+    between(monkeypatch, delta_api, "glance", lambda: table.propose(first))
+    assert refusal(table.propose(second)) == BAD
+    assert table.state()[0] == 1
+
+
+# What landed is not told as if it had not
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["unavailable", "dropped"])
+def test_a_commit_that_landed_and_cannot_be_described_is_not_said_to_have_failed(
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """503 says that nothing was changed, and 404 that there was nothing to commit to."""
+    staged = table.write_staged(1)
+    api = server_of(table.http)._delta
+
+    def unavailable(*_: str) -> Any:
+        raise OwnerUnavailableError("the disk does not answer")
+
+    with monkeypatch.context() as patched:
+        if gone:
+            between(patched, api.owner, "commit_on", lambda: warehouse.owner.drop_table(table.table_id))
+        else:
+            between(patched, api.owner, "commit_on", lambda: patched.setattr(api, "describe", unavailable))
+        assert refusal(table.propose(staged)) == UNKNOWN
+    with warehouse.owner.ledger.read() as view:
+        record = view.table(table.table_id)
+        assert record is not None
+        assert record.latest == 1
+    assert (table.propose(staged).status_code == 200) is not gone
+
+
+def test_a_creation_that_landed_and_cannot_be_described_is_not_said_to_have_failed(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    api = server_of(http)._delta
+
+    def unavailable(*_: str) -> Any:
+        raise OwnerUnavailableError("the disk does not answer")
+
+    with monkeypatch.context() as patched:
+        between(patched, api.owner, "register_table", lambda: patched.setattr(api, "describe", unavailable))
+        assert refusal(table.register()) == UNKNOWN
+    assert table.register().status_code == 200
+
+
+def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_answer(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = warehouse.create_table(
+        "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
+    )
+    local.append(pa.table({"id": [1]}))
+    owner = server_of(http)._owner
+    between(monkeypatch, owner, "backfill_to_version", lambda: local.append(pa.table({"id": [2]})))
+    assert WireTable(http).state()[:2] == (1, [])
+    assert WireTable(http).state()[:2] == (2, [])
+
+
+# Creations that are sent again
+
+
+def test_a_creation_that_is_sent_again_changes_nothing(http: TestClient) -> None:
+    """Its answer was lost, and others have used the table since."""
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    properties = {**ENABLED, "team": "a", "steward": "x"}
+    assert table.register(properties=properties).json()["metadata"]["properties"]["steward"] == "x"
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "b"})})
+    said = {"action": "set-properties", "updates": {"steward": "y"}}
+    assert table.propose(staged, said).status_code == 200
+    before = table.state()
+    assert table.register(properties=properties).status_code == 200
+    assert table.state() == before
+    told = table.load()["metadata"]["properties"]
+    assert (told["team"], told["steward"]) == ("b", "y")
+
+
+def test_a_table_is_created_with_all_of_its_properties_at_once(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    seen: list[dict[str, str]] = []
+    owner = server_of(http)._owner
+
+    def look() -> None:
+        seen.append(terms.describe(owner.context, lambda view: owner._find(view, "orders")).catalog_properties)
+
+    between(monkeypatch, owner, "register_table", look)
+    assert table.register(properties={**ENABLED, "steward": "x"}).status_code == 200
+    assert seen == [{"steward": "x"}]
+
+
+def test_who_lost_a_name_hears_the_same_when_the_creation_is_sent_again(http: TestClient) -> None:
+    first, second = WireTable(http), WireTable(http)
+    for each in (first, second):
+        each.stage()
+        each.write_first_version()
+    assert first.register().status_code == 200
+    for _ in range(2):
+        assert refusal(second.register()) == EXISTS
+    assert first.state()[0] == 0
+
+
+# Tables that go, or are not there yet
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_second_of_two_drops_finds_no_table(
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, legacy: bool
+) -> None:
+    api = server_of(table.http)._delta
+    between(monkeypatch, api, "describe", lambda: warehouse.owner.drop_table(table.table_id))
+    url = "/api/2.1/unity-catalog/tables/unity.default.orders" if legacy else table.url
+    assert refusal(table.http.delete(url)) == NO_TABLE
+    assert refusal(table.http.get(table.url)) == NO_TABLE
+
+
+def test_a_table_that_is_only_being_taken_over_is_not_there_yet(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """Its name is taken, and it has no version until the promise is kept."""
+    other = WireTable(table.http, "invoices")
+    other.stage()
+    owner = warehouse.owner
+    with owner.context.lock(), owner.ledger.write() as writer:
+        record = writer.table(other.table_id)
+        assert record is not None
+        writer.set_state(record, TableState.TAKING_OVER)
+    assert refusal(other.http.get(other.url)) == NO_TABLE
+    assert other.http.head(other.url).status_code == 404
+    assert refusal(other.propose(other.staged_nowhere(1))) == NO_TABLE
+    assert table.state()[0] == 0
+
+
+# Tokens
+
+
+def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads read the file at the same time: one that is late with what it read must not leave that behind."""
+    owner = warehouse.owner
+    folder = owner.ledger.path.parent
+    maker = Tokens(folder, owner.context.lock, warehouse.environment)
+    secret = maker.add("pipeline", Scope.WRITE)
+    old = maker.path.read_bytes()
+    maker.remove("pipeline")
+    new = maker.path.read_bytes()
+    for late in range(1, 4):
+        contents = [new]
+
+        class Files:
+            def read(self, _path: object) -> bytes:
+                return contents[-1]  # noqa: B023 - called in this round only
+
+        class Racing(Tokens):
+            """Somebody else reads an older file just before the so-manieth thing is remembered of the newer one."""
+
+            left = 0
+
+            def __setattr__(self, name: str, value: object) -> None:
+                if self.left > 0:
+                    object.__setattr__(self, "left", self.left - 1)
+                    if self.left == 0:
+                        contents.append(old)  # noqa: B023
+                        self.all()
+                        contents.pop()  # noqa: B023
+                object.__setattr__(self, name, value)
+
+        racing = Racing(folder, owner.context.lock, warehouse.environment)
+        monkeypatch.setattr(racing, "_environment", type("Environment", (), {"files": Files()})())
+        object.__setattr__(racing, "left", late)
+        racing.all()
+        assert racing.holder(secret) is None
+    assert maker.holder(secret) is None
