@@ -93,10 +93,6 @@ def not_found(message: str) -> ApiError:
     return ApiError(HTTPStatus.NOT_FOUND, "NotFoundException", message)
 
 
-def not_implemented(message: str) -> ApiError:
-    return ApiError(HTTPStatus.NOT_IMPLEMENTED, "NotImplementedException", message)
-
-
 _REJECTIONS: Final = {
     RejectionReason.BACKLOG_FULL: (HTTPStatus.TOO_MANY_REQUESTS, "ResourceExhaustedException"),
     RejectionReason.ATTEMPT_RESOLVED: (HTTPStatus.CONFLICT, "UpdateRequirementConflictException"),

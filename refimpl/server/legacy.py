@@ -12,7 +12,7 @@ from typing import Any, Final
 from refimpl.errors import CorruptionError
 from refimpl.server import answers
 from refimpl.server.delta_api import DeltaApi
-from refimpl.server.errors import ApiError, bad_request, no_such_schema, no_such_table, not_found
+from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
@@ -39,7 +39,7 @@ class LegacyApi:
         name, place = self._api.names.catalog, self._api.owner.context.warehouse
         return {"name": name, "comment": None, "properties": {}, "id": str(uuid.uuid5(_NAMESPACE, f"{place}/{name}"))}
 
-    def schemas(self, catalog: str, max_results: int, page_token: str) -> dict[str, Any]:
+    def schemas(self, catalog: str, max_results: int | None, page_token: str) -> dict[str, Any]:
         self._api.names.check_catalog(catalog)
         found = self._api.names.schemas(self._api.live_names())
         page, following = paged(found, max_results, page_token)
@@ -63,7 +63,7 @@ class LegacyApi:
             "schema_id": str(uuid.uuid5(_NAMESPACE, f"{place}/{catalog}.{name}")),
         }
 
-    def tables(self, catalog: str, schema: str, max_results: int, page_token: str) -> dict[str, Any]:
+    def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
         page, following = paged(self._api.tables_in(catalog, schema), max_results, page_token)
         found = []
         for name in page:
@@ -93,13 +93,14 @@ class LegacyApi:
 _NAMESPACE: Final = uuid.UUID("0b2ef6a4-6a3c-4a0b-9a3e-2f6d1f6f5f10")
 
 
-def paged(names: Sequence[str], max_results: int, page_token: str) -> tuple[list[str], str | None]:
+def paged(names: Sequence[str], max_results: int | None, page_token: str) -> tuple[list[str], str | None]:
     """One page of sorted names, and the token of the next: the last name of this one, so that it stays right while
-    tables come and go. `max_results` 0: as many as the server likes."""
-    if max_results < 0:
-        raise bad_request(f"max_results is {max_results}; give 0 or more")
-    size = min(max_results or DEFAULT_PAGE, LARGEST_PAGE)
+    tables come and go. `max_results` 0: as many as the server likes; None: who does not ask for pages gets all, as
+    DuckDB 1.5.5, which would take the first page for everything."""
     waiting = [name for name in names if name > page_token]
+    if max_results is None:
+        return waiting, None
+    size = min(max_results or DEFAULT_PAGE, LARGEST_PAGE)
     page = waiting[:size]
     return page, page[-1] if len(waiting) > size else None
 

@@ -63,7 +63,7 @@ class CreateTable(_Wire, frozen=True, kw_only=True):
     table_type: str
     partition_columns: tuple[str, ...] | None = None
     properties: dict[str, str] | None = None
-    comment: Text | None = None
+    comment: str | None = None
     domain_metadata: dict[str, Any] | None = None
     last_commit_timestamp_ms: Milliseconds | None = None
 
@@ -123,7 +123,7 @@ class SetPartitionColumns(_Update, frozen=True, kw_only=True, tag="set-partition
 
 
 class SetTableComment(_Update, frozen=True, kw_only=True, tag="set-table-comment"):
-    comment: Text | None = None
+    comment: str | None = None
 
 
 class SetDomainMetadata(_Update, frozen=True, kw_only=True, tag="set-domain-metadata"):

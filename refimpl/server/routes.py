@@ -38,10 +38,10 @@ class Call:
             raise bad_request(f"the query parameter {name} is missing")
         return value
 
-    def number(self, name: str, default: int = 0) -> int:
+    def number(self, name: str) -> int | None:
         given = self.query.get(name)
         if given is None or given == "":
-            return default
+            return None
         if not given.isascii() or not given.isdigit() or len(given) > 9:
             raise bad_request(f"the query parameter {name} is {given!r}; give a number from 0 to 999999999")
         return int(given)
@@ -57,7 +57,7 @@ Handler = Callable[[Call], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
-    """One call. `name` stands in logs and metrics, `commits` counts it as a try to commit."""
+    """One call. `name` stands in logs and metrics; `query` lists its parameters, `required` those it needs."""
 
     name: str
     method: str

@@ -212,6 +212,26 @@ def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.War
     assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
 
 
+def test_who_asks_for_no_pages_gets_all_tables_and_schemas(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB 1.5.5 knows of no further page: a table that is not on the first one would not exist for it."""
+    monkeypatch.setattr("refimpl.server.legacy.DEFAULT_PAGE", 2)
+    monkeypatch.setattr("refimpl.server.legacy.LARGEST_PAGE", 2)
+    for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
+        warehouse.create_table(name, pa.schema([("id", pa.int64())]))
+    asked = {"catalog_name": "unity", "schema_name": "default"}
+    told = http.get(f"{LEGACY}/tables", params=asked).json()
+    assert ([table["name"] for table in told["tables"]], told["next_page_token"]) == (["a", "b", "c"], None)
+    told = http.get(f"{LEGACY}/schemas", params=asked).json()
+    assert ([schema["name"] for schema in told["schemas"]], told["next_page_token"]) == (
+        ["default", "s", "t", "u"],
+        None,
+    )
+    paged = http.get(f"{LEGACY}/tables", params={**asked, "max_results": "0"}).json()
+    assert ([table["name"] for table in paged["tables"]], paged["next_page_token"]) == (["a", "b"], "b")
+
+
 def test_columns_are_told_in_the_words_of_sql(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     kinds = {
         "n": pa.int32(), "d": pa.decimal128(10, 2), "l": pa.list_(pa.string()),
