@@ -15,7 +15,6 @@ from refimpl.cli.options import (
     JsonOption,
     WarehouseOption,
     backfill_number,
-    default_root,
     names_of,
     opened,
 )
@@ -77,9 +76,11 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"{log_level!r} is not a log level; choose debug, info, warning or error")
+    with opened(warehouse) as found:  # one is never made by accident, as anywhere else
+        directory = found.directory
     run(
         Serving(
-            warehouse=(warehouse or default_root()).absolute(),
+            warehouse=directory,
             host=host,
             port=port,
             catalog=catalog,

@@ -55,11 +55,11 @@ def serve(wanted: Serving) -> None:
     The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
     server answers. Raises `InvalidRequestError` where it would be open to other machines without any token.
     """
-    configure_logs(wanted.log_level)
+    names = Names(wanted.catalog, wanted.schemas)
     warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
     server = Server(
         warehouse.owner,
-        Names(wanted.catalog, wanted.schemas),
+        names,
         policy=wanted.policy,
         limits=wanted.limits,
         always_token=not is_loopback(wanted.host),
@@ -71,6 +71,7 @@ def serve(wanted: Serving) -> None:
                 f"make one first: commit-owner token add NAME -w {wanted.warehouse}"
             )
         listener = bound(wanted.host, wanted.port)
+        configure_logs(wanted.log_level)
         port = listener.getsockname()[1]
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         told = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
@@ -178,17 +179,19 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket on this address that listens once uvicorn wants it to.
+    """A socket that listens on this address; whoever connects is answered once uvicorn is up.
 
-    Of the protocol TCP by name: asyncio switches off Nagle's algorithm for such sockets only, and with it an answer's
-    body waits for the client's delayed acknowledgement of its head, for 40 ms.
+    It listens from here on, because until then a second server could be given the same address. Of the protocol TCP
+    by name: asyncio switches off Nagle's algorithm for such sockets only, and with it an answer's body waits for the
+    client's delayed acknowledgement of its head, for 40 ms.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except (OSError, OverflowError) as error:
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError, UnicodeError) as error:  # the last one: no name of a host
         listener.close()
         raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
     return listener

@@ -15,8 +15,11 @@ from hypothesis import HealthCheck, given, seed, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 import refimpl
+from refimpl.cli.application import application
+from refimpl.errors import InvalidRequestError
 from refimpl.server.application import Limits
 from refimpl.server.serving import _Lines, bound
 from spec_tests.server.conftest import Serve
@@ -101,6 +104,40 @@ def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
 
     asyncio.run(play())
     assert found == [1]
+
+
+def test_an_address_is_that_of_one_server_from_the_moment_in_which_it_is_bound() -> None:
+    with bound("127.0.0.1", 0) as first, pytest.raises(InvalidRequestError, match="choose another address or port"):
+        bound("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["x" * 70, "256.1.1.1", "a b"])
+def test_an_address_that_is_none_is_refused_with_the_next_step(host: str) -> None:
+    with pytest.raises(InvalidRequestError, match="choose another address or port"):
+        bound(host, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--catalog", "a-b"), "is not a name"),
+        (("--schema", "a b"), "is not a name"),
+        (("--log-level", "loud"), "is not a log level"),
+        (("-w", "nowhere"), "commit-owner init"),
+        (("-w", "nowhere", "--host", "0.0.0.0"), "commit-owner init"),
+        (("--host", "0.0.0.0"), "commit-owner token add"),
+    ],
+)
+def test_a_server_that_cannot_be_started_as_it_is_called_says_why_and_makes_nothing(
+    words: tuple[str, ...], told: str, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(warehouse.directory)
+    before = sorted(warehouse.directory.rglob("*"))
+    result = CliRunner().invoke(application, ["serve", "--port", "0", *words], prog_name="commit-owner")
+    assert result.exit_code == 2, result.output
+    assert told in result.stderr
+    assert "defect" not in result.stderr
+    assert sorted(warehouse.directory.rglob("*")) == before
 
 
 # Limits
