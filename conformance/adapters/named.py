@@ -77,7 +77,7 @@ def open_subject(
     """
     kind, rest = _parts(name)
     if kind == "uc":
-        return _catalog(name, rest, timeout)
+        return _catalog(rest, timeout)
     if kind not in ("stdio", "http", "https"):
         return Here(handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
     made = contextlib.ExitStack()
@@ -97,14 +97,14 @@ def open_subject(
     return subject
 
 
-def _catalog(name: str, rest: str, timeout: float) -> Subject:
+def _catalog(rest: str, timeout: float) -> Subject:
     from conformance.adapters.uc.address import AddressError, address_of
     from conformance.adapters.uc.subject import UcSubject
 
     try:
         return UcSubject(address_of(rest), timeout=timeout)
     except AddressError as error:
-        raise UsageError(f"{name!r}: {error.problem}") from error
+        raise UsageError(f"uc: {error.problem}") from error  # the name is not repeated: there may be a token in it
 
 
 # Names

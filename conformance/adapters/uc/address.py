@@ -16,7 +16,7 @@ _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
 
 
 class AddressError(Exception):
-    """The name of the subject says no server. `problem` tells why."""
+    """The name of the subject says no server. `problem` tells why, and nothing that may be a token."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -59,14 +59,19 @@ class Address:
 
 def address_of(rest: str) -> Address:
     """What stands behind `uc:`. Raises `AddressError`."""
-    parts = urlsplit(rest if "://" in rest else f"http://{rest.removeprefix('//')}")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise AddressError(f"{rest!r} is no URL of a server; a subject is {FORM}, with http://127.0.0.1:8080 as URL")
-    if parts.username is not None:
+    try:
+        parts = urlsplit(rest if "://" in rest else f"http://{rest.removeprefix('//')}")
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise AddressError(f"this is no URL of a server: {str(error).lower()}; a subject is {FORM}") from error
+    if "@" in parts.netloc:
         raise AddressError(f"a subject's name is in reports: the token is given in ${TOKEN_VARIABLE}, not in the URL")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "token" in given:
         raise AddressError(f"a subject's name is in reports: the token is given in ${TOKEN_VARIABLE}, not in an option")
+    if not usable:
+        server = rest.partition("?")[0]
+        raise AddressError(f"{server!r} is no URL of a server; a subject is {FORM}, with http://127.0.0.1:8080 as URL")
     unknown = [name for name in given if name not in _OPTIONS]
     if unknown:
         raise AddressError(f"{unknown[0]!r} is no option of {FORM}; options are {', '.join(_OPTIONS)}")

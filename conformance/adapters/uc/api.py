@@ -1,7 +1,8 @@
 """The calls of the Delta API, and what their answers mean. Nothing here knows of the kit's questions.
 
-A status of 5xx, a broken connection and a silence say nothing of what happened: `UnansweredError`. Everything else
-that the API has is a value; what it does not have is an `AdapterError`, for no verdict is possible on it.
+A status of 5xx, a broken connection and a silence say nothing of what happened: `UnansweredError`. So does a 429 on a
+question: on a change it tells that the backlog is full, here only that nobody looked. Everything else that the API has
+is a value; what it does not have is an `AdapterError`, for no verdict is possible on it.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class DeltaApi:
             raise UnansweredError(f"{what}: no answer in time") from error
         except BrokenError as error:
             raise UnansweredError(f"{what}: {error}") from error
-        if status >= 500:
+        if status >= 500 or (status == 429 and method == "GET"):
             raise UnansweredError(f"{what}: {_refusal(status, answer)}")
         if status in (401, 403):
             raise AdapterError(

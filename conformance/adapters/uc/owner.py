@@ -22,6 +22,9 @@ BACKFILL_EVERY: Final = 3
 """Commits, where the kit leaves publishing to the subject."""
 
 
+Documents = list[dict[str, Any]]
+
+
 class Reference(NamedTuple):
     """A table, as the kit hears of it: another table of the same name later is another one."""
 
@@ -42,12 +45,23 @@ class Known:
     """By name and attempt, the reference of the table that the attempt made."""
     proposed: dict[tuple[str, str], int] = field(default_factory=dict)
     """By table and attempt, the version that it was proposed for."""
+    sent: dict[tuple[str, int, str], tuple[Documents, Documents]] = field(default_factory=dict)
+    """By table, version and file, the requirements and updates of a commit that landed, or may have: whoever sends it
+    again sends the same request, byte for byte."""
     publishing: set[str] = field(default_factory=set)
     """The tables whose commits the kit leaves to the subject to publish."""
 
 
 class Gone(Exception):  # noqa: N818  # it says what became of a table
     """There is no such table any more, or there never was."""
+
+
+class NotShown(Exception):  # noqa: N818  # it says what became of a question
+    """The server refuses to say what it knows of a table."""
+
+    def __init__(self, told: Refused) -> None:
+        super().__init__(str(told))
+        self.told = told
 
 
 class UcOwner:
@@ -68,6 +82,8 @@ class UcOwner:
             return gone(str(error))
         except Gone:
             return m.NotFound()
+        except NotShown as refused:
+            return _rejected(refused.told)
         except OutsideError as error:
             return m.Rejected(reason=str(error))
 
@@ -93,6 +109,8 @@ class UcOwner:
         found = self._api.load(name)
         if isinstance(found, Loaded):
             return self._taken(name, found, request)
+        if found.status != 404:
+            return _rejected(found)
         staged = self._api.stage(name)
         if isinstance(staged, Refused):
             return _rejected(staged)
@@ -153,9 +171,12 @@ class UcOwner:
         return self._answered(ask)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
-        """The table's name, and what the server says of it. Raises `Gone` where it is another table's by now."""
+        """The table's name, and what the server says of it. Raises `Gone` where it is another table's by now, and
+        `NotShown`."""
         name, _, uuid = table.rpartition("@")
         found = self._api.load(name) if name else None
+        if isinstance(found, Refused) and found.status != 404:
+            raise NotShown(found)
         if not isinstance(found, Loaded) or found.metadata.table_uuid != uuid:
             raise Gone(table)
         self._met(name, found)
@@ -196,22 +217,38 @@ class UcOwner:
 
     def _sent(self, request: m.Commit, log: LocalLog, file_name: str) -> m.Answer:
         """Where the backlog is full the client publishes, and says so in the same request, once."""
-        name, _, uuid = request.table.rpartition("@")
-        actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
-        requirements: list[dict[str, Any]] = [{"type": "assert-table-uuid", "uuid": uuid}]
-        updates: list[dict[str, Any]] = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
-        if documents.changes_metadata(actions):
-            _, before = self._loaded(request.table)
-            requirements.append({"type": "assert-etag", "etag": before.metadata.etag})
-            updates += documents.updates_of(actions, before)
-        told = self._api.update(name, requirements, updates)
+        requirements, updates = self._known.sent.get((request.table, request.version, file_name)) or self._request(
+            request, log, file_name
+        )
+        told = self._told(request, file_name, requirements, updates)
         if told is not None and told.status == 429:
             _, full = self._loaded(request.table)
             problem = _publish(log, full.unpublished)
             if problem is None and full.latest is not None:
                 report = {"action": "set-latest-backfilled-version", "latest-published-version": full.latest}
-                told = self._api.update(name, requirements, [*updates, report])
+                others = [each for each in updates if each["action"] != report["action"]]
+                told = self._told(request, file_name, requirements, [*others, report])
         return m.Ratified(version=request.version) if told is None else self._refused(request, told)
+
+    def _request(self, request: m.Commit, log: LocalLog, file_name: str) -> tuple[Documents, Documents]:
+        """What is required, and what is to be done."""
+        actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
+        requirements: Documents = [{"type": "assert-table-uuid", "uuid": request.table.rpartition("@")[2]}]
+        updates: Documents = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
+        if documents.changes_metadata(actions):
+            _, before = self._loaded(request.table)
+            requirements.append({"type": "assert-etag", "etag": before.metadata.etag})
+            updates += documents.updates_of(actions, before)
+        return requirements, updates
+
+    def _told(self, request: m.Commit, file_name: str, requirements: Documents, updates: Documents) -> Refused | None:
+        """A request that was refused did nothing, and another one is made next time."""
+        sent = request.table, request.version, file_name
+        self._known.sent[sent] = requirements, updates
+        told = self._api.update(request.table.rpartition("@")[0], requirements, updates)
+        if told is not None:
+            self._known.sent.pop(sent, None)
+        return told
 
     def _refused(self, request: m.Commit, told: Refused) -> m.Answer:
         """A gap is a bad request like others: the table says whether it was one. Nobody commits version 0 in the API,
@@ -323,9 +360,10 @@ def _commit(request: m.Commit, log: LocalLog, file_name: str, actions: documents
     except OutsideError:
         status = None
     modified = 0 if status is None else status.st_mtime_ns // 1_000_000
+    timestamp = documents.timestamp_of(actions)
     return {
         "version": request.version,
-        "timestamp": documents.timestamp_of(actions) or modified,
+        "timestamp": modified if timestamp is None else timestamp,
         "file-name": file_name,
         "file-size": 0 if status is None else status.st_size,
         "file-modification-timestamp": modified,

@@ -59,7 +59,8 @@ class Catalog:
     def __init__(self, root: Path, answers: Answers) -> None:
         self.root, self.answers = root, answers
         self.tables: dict[str, Table] = {}
-        self.requests: list[tuple[str, str]] = []
+        self.updates: list[Any] = []
+        """The bodies of all updates of tables, as they came."""
         self.lock = threading.Lock()
 
     def answer(self, method: str, target: str, body: Any, token: str) -> tuple[int, Any]:
@@ -135,6 +136,7 @@ class Catalog:
         }  # fmt: skip
 
     def _update(self, table: Table, body: Any) -> Any:
+        self.updates.append(body)
         updates = {update["action"]: update for update in body["updates"]}
         requirements = {each["type"]: each for each in body["requirements"]}
         commit = updates.get("add-commit", {}).get("commit")
@@ -202,7 +204,6 @@ def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, C
             length = int(self.headers.get("Content-Length", "0"))
             body = json.loads(self.rfile.read(length)) if length else None
             with catalog.lock:
-                catalog.requests.append((self.command, self.path))
                 try:
                     status, told = catalog.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
                 except Refusal as refusal:

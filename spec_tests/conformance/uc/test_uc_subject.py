@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -19,7 +20,7 @@ from conformance.interface import messages as m
 from conformance.proxy import Fault, FaultProxy, Match
 from conformance.results import Verdict
 from conformance.scenario import proposals
-from spec_tests.conformance.uc.catalog_server import Answers, Catalog, serving
+from spec_tests.conformance.uc.catalog_server import Answers, Catalog, Refusal, serving
 
 LONG = 60.0
 COMMIT = Match(method="POST", body="add-commit")
@@ -212,6 +213,68 @@ def test_what_nobody_answered_is_unknown_and_sent_again_it_is_known(
         assert listed(subject, table) == ([1], 1)
 
 
+@pytest.mark.parametrize("fault", [Fault.BUSY, Fault.UNAVAILABLE, Fault.DROP_RESPONSE])
+def test_a_question_that_is_put_off_says_nothing_of_the_table(server: tuple[str, Catalog], fault: Fault) -> None:
+    """429 too: that a server is busy does not mean that there is no such table."""
+    with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
+        assert isinstance(subject, UcSubject)
+        table = created(subject)
+        for question in (m.GetCommits(table=table), m.LoadTable(name=TABLE), m.DropTable(table=table)):
+            proxy.next(fault, match=Match(method="GET"))
+            assert isinstance(subject.ask("a", question), m.Unknown)
+        assert listed(subject, table) == ([], 0)
+
+
+def test_a_question_that_is_refused_is_no_table_that_is_not_there(
+    subject: UcSubject, server: tuple[str, Catalog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = created(subject)
+
+    def refused(name: str) -> NoReturn:
+        raise Refusal(400, "InvalidParameterValueException", name)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(server[1], "_table", refused)
+        assert isinstance(subject.ask("a", m.GetCommits(table=table)), m.Rejected)
+        assert isinstance(subject.ask("b", creation(number=1)), m.Rejected)
+    assert listed(subject, table) == ([], 0)
+
+
+def test_what_is_sent_again_is_the_identical_request(server: tuple[str, Catalog]) -> None:
+    """Also where the commit changed the metadata: the etag that it asks for is out of date by then."""
+    with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
+        assert isinstance(subject, UcSubject)
+        table = created(subject)
+        own = attempt(1)
+        changed = proposals.metadata(attempt(99), 0, {"owner": "me"}, ())
+        actions = (proposals.commit_info(own, proposals.BASE_TIME + 1), changed)
+        request = m.Commit(table=table, version=1, attempt=own, actions=actions)
+        proxy.next(Fault.DROP_RESPONSE, match=COMMIT)
+        assert isinstance(subject.ask("a", request), m.Unknown)
+        assert subject.ask("a", request) == m.Ratified(version=1)
+        assert subject.ask("a", request) == m.Ratified(version=1)
+    first, *again = server[1].updates
+    assert again == [first] * 2
+    assert first["requirements"][1] == {"type": "assert-etag", "etag": "etag-1"}
+    assert server[1].tables[TABLE].etag == 2
+
+
+def test_what_was_refused_is_made_anew(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+    table = created(subject)
+    early = proposal(table, 2, 5)
+    assert subject.ask("a", early) == m.Gap(latest=0)
+    assert subject.ask("a", proposal(table, 1)) == m.Ratified(version=1)
+    assert subject.ask("a", early) == m.Ratified(version=2)
+    assert listed(subject, table) == ([1, 2], 2)
+    assert len(server[1].updates) == 3
+
+
+def test_the_beginning_of_time_is_a_time(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+    table = created(subject)
+    subject.ask("a", m.Commit(table=table, version=1, attempt=attempt(1), actions=proposals.append(attempt(1), 0)))
+    assert server[1].tables[TABLE].commits[1]["timestamp"] == 0
+
+
 def test_an_answer_is_lost_on_the_wire_and_known_to_the_kit(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     assert subject.lose("a", proposal(table, 1)) == m.Ratified(version=1)
@@ -332,6 +395,8 @@ def test_a_server_that_is_not_there_is_told() -> None:
         ("http://h?catalog=c&schema=s&nonsense=1", "'nonsense' is no option"),
         ("http://h?catalog=c&schema=s&token=t", r"\$UC_TOKEN, not in an option"),
         ("http://me:t@h?catalog=c&schema=s", r"\$UC_TOKEN, not in the URL"),
+        ("http://h:port?catalog=c&schema=s", "no URL of a server"),
+        ("http://[h?catalog=c&schema=s", "no URL of a server"),
     ],
 )
 def test_an_address_that_is_none_is_told(name: str, problem: str) -> None:
@@ -339,6 +404,15 @@ def test_an_address_that_is_none_is_told(name: str, problem: str) -> None:
         address_of(name)
     with pytest.raises(UsageError):
         open_subject(f"uc:{name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["http://me:hush@h?catalog=c", "ftp://me:hush@h", "http://h?catalog=c&token=hush", "ftp://h?api_key=hush"]
+)
+def test_what_may_be_a_token_is_not_repeated_where_an_address_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        open_subject(f"uc:{name}")
+    assert "hush" not in raised.value.problem
 
 
 def test_an_address_is_taken_apart() -> None:
