@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,26 @@ def machine(classpath: str) -> Machine:
     return Machine(classpath)
 
 
+def class_of(error: Any) -> str:
+    """The name of the class of what Java threw."""
+    return str(error.java_exception.getClass().getName())
+
+
+def said(error: Any) -> str:
+    """What Java threw, in words."""
+    return f"{class_of(error)}: {error.java_exception.getMessage()}"
+
+
+def _why(program: str) -> str:
+    """What a Java says that does not start."""
+    try:
+        done = subprocess.run([program, *OPTIONS, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = (done.stderr + done.stdout).strip().splitlines()
+    return f"it ended with exit code {done.returncode}: {' | '.join(lines[:2]) or 'it said nothing'}"
+
+
 class Machine:
     """`jvm` is its root package: `machine.jvm.java.util.ArrayList()`."""
 
@@ -74,6 +95,8 @@ class Machine:
             server.resetCallbackClient(
                 server.getCallbackClient().getAddress(), self.gateway.get_callback_server().get_listening_port()
             )
+        except ValueError as error:  # py4j reads a port, and there is none
+            raise AdapterError(f"no Java virtual machine could be started with {program}: {_why(program)}") from error
         except (Py4JError, OSError) as error:
             raise AdapterError(f"no Java virtual machine could be started with {program}: {error}") from error
         self.jvm: Any = self.gateway.jvm

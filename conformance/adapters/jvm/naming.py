@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 from conformance import jars
 from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database
 from conformance.adapters.jvm.faults import STORAGE, Fault
-from conformance.adapters.jvm.machine import Machine
+from conformance.adapters.jvm.machine import Machine, class_of, said
 
 CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
 BUILDER: Final = "org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorBuilder"
@@ -51,23 +51,30 @@ class Named:
     faults: frozenset[Fault] = frozenset()
     conf: Mapping[str, str] = field(default_factory=dict)
     """For a builder."""
+    on_dynamodb: bool = False
 
     def database(self, machine: Machine, directory: Path) -> Database | None:
         """What outlives the coordinator, where it has something."""
-        return Database(machine, directory / "dynamodb.json", self.faults) if self.name.startswith("dynamodb") else None
+        return Database(machine, directory / "dynamodb.json", self.faults) if self.on_dynamodb else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
         """A new one, which publishes of its own accord after every `batch` commits, if it can be told. Raises
-        `UnknownError` for a class that is none, or is no coordinator."""
+        `UnknownError` for a class that is none, is no coordinator, or cannot be made into one."""
         from py4j.protocol import Py4JJavaError
 
+        try:
+            return self._made(machine, batch, database)
+        except Py4JJavaError as error:
+            if class_of(error) == "java.lang.ClassNotFoundException":
+                problem = f"there is no class {self.class_name} on the class path {self.classpath}"
+            else:
+                problem = f"no coordinator can be made of {self.class_name}: {said(error)}"
+            raise UnknownError(problem) from error
+
+    def _made(self, machine: Machine, batch: int, database: Database | None) -> Any:
         if database is not None:
             return machine.type(self.class_name)("commits", "the kit", database, batch)
-        try:
-            kind = machine.reflected(self.class_name)
-        except Py4JJavaError as error:
-            raise UnknownError(f"there is no class {self.class_name} on the class path {self.classpath}") from error
-        made = _constructed(machine, self.class_name, kind, batch)
+        made = _constructed(machine, self.class_name, machine.reflected(self.class_name), batch)
         if machine.reflected(CLIENT).isInstance(made):
             return made
         if not machine.reflected(BUILDER).isInstance(made):
@@ -96,6 +103,7 @@ def named(text: str) -> Named:
             profiles=(*_PROFILES, *_DURABLE),
             crash_points=CRASH_POINTS,
             faults=_faults(name, more, frozenset(Fault)),
+            on_dynamodb=True,
         )
     return Named(
         name=words[0],

@@ -21,7 +21,7 @@ from conformance.adapters.jvm import delta
 from conformance.adapters.jvm.dynamodb import Database
 from conformance.adapters.jvm.faults import FAILING, Fault, unreadable
 from conformance.adapters.jvm.files import Log, OutsideError
-from conformance.adapters.jvm.machine import Machine, machine
+from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
 from conformance.adapters.subject import AdapterError, Died
 from conformance.interface import messages as m
@@ -39,6 +39,12 @@ _REFUSALS: Final = (
     "java.lang.IllegalArgumentException", "java.lang.IllegalStateException", "java.lang.UnsupportedOperationException",
 )  # fmt: skip
 """Exceptions by which Java code says that it did nothing."""
+_DO_NOT_FIT: Final = (
+    "AbstractMethodError", "BootstrapMethodError", "ClassFormatError", "ExceptionInInitializerError",
+    "IllegalAccessError", "IncompatibleClassChangeError", "NoClassDefFoundError", "NoSuchFieldError",
+    "NoSuchMethodError", "UnsatisfiedLinkError", "UnsupportedClassVersionError", "VerifyError",
+)  # fmt: skip
+"""Errors of `java.lang` by which a virtual machine says that classes do not belong together."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,8 +115,9 @@ class CoordinatorOwner:
         )
 
     def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
-        """The answer. Raises `Died` where the coordinator's process does, and `AdapterError` if the JVM is gone."""
-        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        """The answer. Raises `Died` where the coordinator's process does, and `AdapterError` if the JVM is gone, or
+        what is on its class path does not belong together: no verdict on a coordinator is possible then."""
+        from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
         if self._dead:
             raise Died(self._dead)
@@ -128,6 +135,8 @@ class CoordinatorOwner:
             answer = _thrown(error)
         except Py4JNetworkError as error:
             raise AdapterError(f"the Java virtual machine of {self._named.name} is gone: {error}") from error
+        except Py4JError as error:
+            raise AdapterError(f"{self._named.name} could not be asked: {error}") from error
         if self._database is not None and self._database.dead is not None:
             self._dead = f"it died {self._database.dead}"
             raise Died(self._dead)
@@ -268,7 +277,7 @@ class CoordinatorOwner:
         try:
             self._store.write(target, lines, False, self._configuration)
         except Py4JJavaError as error:
-            if _class_of(error) == "java.nio.file.FileAlreadyExistsException":
+            if class_of(error) == "java.nio.file.FileAlreadyExistsException":
                 return False
             raise
         self._tables[reference] = self._known(reference, log.location, batch)
@@ -380,24 +389,23 @@ def _reference(name: str) -> str:
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def _class_of(error: Any) -> str:
-    return str(error.java_exception.getClass().getName())
-
-
 def _not_committed(error: Any) -> m.Answer:
     """What Delta's client makes of an exception. `CommitFailedException(retryable, conflict)`: with a conflict the
     version was lost; with neither the commit failed for good; retryable alone: the same version once more. Whatever
     else comes tells nothing of the commit."""
-    if _class_of(error) != f"{_COMMIT}.CommitFailedException":
-        return m.Unknown(reason=_said(error))
+    if class_of(error) != f"{_COMMIT}.CommitFailedException":
+        return _unknown(error)
     thrown = error.java_exception
-    return m.Conflict() if thrown.getConflict() else m.Rejected(reason=_said(error), retryable=thrown.getRetryable())
+    return m.Conflict() if thrown.getConflict() else m.Rejected(reason=said(error), retryable=thrown.getRetryable())
 
 
 def _thrown(error: Any) -> m.Answer:
     """Of every other call."""
-    return m.Rejected(reason=_said(error)) if _class_of(error) in _REFUSALS else m.Unknown(reason=_said(error))
+    return m.Rejected(reason=said(error)) if class_of(error) in _REFUSALS else _unknown(error)
 
 
-def _said(error: Any) -> str:
-    return f"{_class_of(error)}: {error.java_exception.getMessage()}"
+def _unknown(error: Any) -> m.Unknown:
+    """Raises `AdapterError` for what is no doing of a coordinator."""
+    if class_of(error).removeprefix("java.lang.") in _DO_NOT_FIT:
+        raise AdapterError(f"what is on the class path does not belong together: {said(error)}")
+    return m.Unknown(reason=said(error))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -28,6 +29,7 @@ from conformance.running.errors import UnusableError
 from conformance.scenario import proposals
 from spec_tests.engines.jars import needed_classpath
 
+py4j_protocol = pytest.importorskip("py4j.protocol")
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("plain_py4j"), pytest.mark.xdist_group("jvm")]
 
 PACKAGE = "org.apache.spark.sql.delta.coordinatedcommits"
@@ -259,6 +261,61 @@ def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
         assert said in raised.value.problem
 
 
+def test_a_builder_that_fails_is_no_subject_and_says_why(opened: Open) -> None:
+    """No verdict on a coordinator that there is not."""
+    subject = opened("jvm:io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder")
+    with pytest.raises(AdapterError) as raised:
+        create(subject)
+    assert "no coordinator can be made of io.delta" in raised.value.problem
+    assert "dynamoDBTableName" in raised.value.problem
+
+
+def test_a_class_that_cannot_be_loaded_is_another_thing_than_one_that_is_not_there(
+    opened: Open, tmp_path: Path
+) -> None:
+    file = tmp_path / "classes" / "com" / "example" / "Broken.class"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no class file")
+    subject = opened(f"jvm:com.example.Broken --classpath {tmp_path / 'classes'}")
+    with pytest.raises(AdapterError) as raised:
+        ask(subject, m.GetCommits(table="orders"))
+    assert "ClassFormatError" in raised.value.problem
+
+
+def test_a_package_may_be_called_as_one_of_ours(opened: Open) -> None:
+    subject = opened("jvm:dynamodb.Nothing")
+    with pytest.raises(AdapterError) as raised:
+        ask(subject, m.GetCommits(table="orders"))
+    assert "there is no class dynamodb.Nothing" in raised.value.problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("java.lang.NoSuchMethodError", None),
+        ("java.lang.IllegalStateException", m.Rejected),
+        ("java.io.IOException", m.Unknown),
+    ],
+)
+def test_classes_that_do_not_belong_together_are_no_fault_of_a_coordinator(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
+) -> None:
+    subject = opened("jvm:in-memory")
+    table = create(subject)
+    assert isinstance(subject, Here)
+    thrown = subject.handler._machine.type(kind)("thrown")
+
+    def throw(*_: object) -> NoReturn:
+        raise py4j_protocol.Py4JJavaError("", thrown)
+
+    monkeypatch.setattr(subject.handler, "_listed", throw)
+    if answer is None:
+        with pytest.raises(AdapterError, match="does not belong together"):
+            ask(subject, m.GetCommits(table=table))
+    else:
+        assert isinstance(ask(subject, m.GetCommits(table=table)), answer)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -285,6 +342,20 @@ def test_java_is_the_one_that_was_named_then_the_one_on_the_path_then_that_of_th
     assert java() == "/wheel/java"
     monkeypatch.setenv("PATH", str(program.parent))
     assert java() == str(program)
+
+
+def test_a_java_that_does_not_start_is_no_fault_of_a_coordinator(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'this Java is broken' >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    subject = opened(f"jvm:com.example.Nothing --classpath {tmp_path}")
+    with pytest.raises(AdapterError) as raised:
+        ask(subject, m.GetCommits(table="orders"))
+    assert "exit code 3: this Java is broken" in raised.value.problem
 
 
 def test_without_any_java_the_subject_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
