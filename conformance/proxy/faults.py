@@ -20,7 +20,8 @@ class Fault(StrEnum):
     DUPLICATE = "duplicate"
     """The server sees it twice, one after the other; the client gets the first answer."""
     DELAY = "delay"
-    """It reaches the server when another request like it has succeeded: past another's commit."""
+    """It reaches the server when another request like it has succeeded, one of the same method to the same place: past
+    another's commit."""
     BUSY = "429"
     """The server never sees it; the client is answered 429."""
     UNAVAILABLE = "503"

@@ -39,13 +39,19 @@ class LossyConnections:
                 if lost.status is None or lost.lost is None:
                     raise
                 return lost.status, lost.lost
+            except TimeoutError:
+                self._hang_up()  # the answer to this one may come yet, and be taken for the next one's
+                raise
             raise AssertionError("the proxy passed an answer on that it was to lose")
 
     def close(self) -> None:
         """Idempotent."""
         with self._lock:
-            if self._connections is not None:
-                self._connections.close()
-            if self._proxy is not None:
-                self._proxy.close()
-            self._connections = self._proxy = None
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connections is not None:
+            self._connections.close()
+        if self._proxy is not None:
+            self._proxy.close()
+        self._connections = self._proxy = None

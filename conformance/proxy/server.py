@@ -55,6 +55,10 @@ class _Answered:
     body: bytes
 
 
+_Kind = tuple[Match, str, str]
+"""Requests that match, of one method to one place."""
+
+
 class FaultProxy:
     """In front of the server of `server`, an http or https URL, on this machine; port 0 is a free one, `url` tells.
     Without a plan and without `next` it changes nothing. Safe for threads.
@@ -83,8 +87,8 @@ class FaultProxy:
         self._next: list[tuple[Match, Fault]] = []
         self._changed = threading.Condition()
         self._number = 0
-        self._successes: Counter[Match] = Counter()
-        self._watched: Counter[Match] = Counter()
+        self._successes: Counter[_Kind] = Counter()
+        self._watched: Counter[_Kind] = Counter()
         self._exchanges: deque[Exchange] = deque(maxlen=KEPT)
         self._counts: Counter[Fault] = Counter()
         self._closed = False
@@ -148,7 +152,7 @@ class FaultProxy:
     def _handle(self, asked: _Asked) -> _Answered | None:
         """What the client is answered; None: it is hung up on."""
         number, fault, match = self._arrived(asked)
-        overtaken = fault is Fault.DELAY and self._held_back(match)
+        overtaken = fault is Fault.DELAY and self._held_back((match, asked.method, asked.target))
         reached, answer = 0, None
         if fault not in _UNSEEN:
             reached, answer = 1, self._forwarded(asked)
@@ -189,23 +193,27 @@ class FaultProxy:
                 self._counts[planned] += 1
             return self._number, planned, plan.match
 
-    def _held_back(self, match: Match) -> bool:
-        """Wait until another request that matches was answered with success. False if none was."""
+    def _held_back(self, kind: _Kind) -> bool:
+        """Wait until another request of the kind was answered with success. False if none was."""
         with self._changed:
-            before = self._successes[match]
-            self._watched[match] += 1
+            before = self._successes[kind]
+            self._watched[kind] += 1
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._closed or self._successes[match] > before, self._patience)
-            self._watched[match] -= 1
-            return self._successes[match] > before
+            self._changed.wait_for(lambda: self._closed or self._successes[kind] > before, self._patience)
+            overtaken = self._successes[kind] > before
+            self._watched[kind] -= 1
+            if not self._watched[kind]:
+                del self._watched[kind], self._successes[kind]
+            return overtaken
 
     def _ended(self, asked: _Asked, exchange: Exchange) -> None:
         succeeded = exchange.status is not None and 200 <= exchange.status < 300
         with self._changed:
             self._exchanges.append(exchange)
-            for match in list(self._watched):
-                if succeeded and match(asked.method, asked.target, asked.body):
-                    self._successes[match] += 1
+            for kind in self._watched if succeeded else ():
+                match, *where = kind
+                if where == [asked.method, asked.target] and match(asked.method, asked.target, asked.body):
+                    self._successes[kind] += 1
             self._changed.notify_all()
 
     def _forwarded(self, asked: _Asked) -> _Answered | None:

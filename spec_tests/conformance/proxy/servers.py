@@ -18,6 +18,8 @@ class Remembering:
     url: str = ""
     arrived: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    """Until it is set, a body that says `slow` is not answered."""
 
 
 @contextmanager
@@ -35,6 +37,8 @@ def remembering() -> Iterator[Remembering]:
                 seen.arrived.append(body)
                 seen.headers.append(dict(self.headers.items()))
                 number = len(seen.arrived)
+            if body == b"slow":
+                seen.go_on.wait()
             answer = json.dumps({"number": number}).encode()
             self.send_response(409 if body == b"taken" else 201)
             self.send_header("ETag", f'"{number}"')
@@ -68,6 +72,7 @@ def remembering() -> Iterator[Remembering]:
     try:
         yield seen
     finally:
+        seen.go_on.set()
         server.shutdown()
         server.server_close()
         thread.join()

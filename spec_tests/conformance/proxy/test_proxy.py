@@ -158,6 +158,22 @@ def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembe
     assert late.overtaken
 
 
+def test_a_delayed_request_is_overtaken_by_one_to_the_same_place_only(server: Remembering, proxy: FaultProxy) -> None:
+    """A question that passes, or a commit to another table, is nobody's commit: whatever the fault is asked for."""
+    proxy.next(Fault.DELAY)
+    with ThreadPoolExecutor(1) as pool:
+        delayed = pool.submit(post, proxy.url, b"late")
+        proxy.await_delayed()
+        connections = Connections(proxy.url, timeout=LONG)
+        assert connections.send("GET", "/orders")[0] == 200
+        connections.close()
+        assert post(proxy.url, b"other", "/lines") == (201, b'{"number": 1}')
+        assert not delayed.done()
+        assert post(proxy.url, b"first") == (201, b'{"number": 2}')
+        assert delayed.result(LONG) == (201, b'{"number": 3}')
+    assert server.arrived == [b"other", b"first", b"late"]
+
+
 def test_a_request_that_nobody_overtakes_goes_on_in_the_end(server: Remembering) -> None:
     with FaultProxy(server.url, patience=0.01) as proxy:
         proxy.next(Fault.DELAY)
@@ -246,6 +262,17 @@ def test_what_an_answer_would_have_been_is_known_where_it_was_lost(server: Remem
     assert lossy.send("POST", "/", b"taken") == (409, b'{"number": 2}')
     lossy.close()
     assert server.arrived == [b"first", b"taken"]
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(server: Remembering) -> None:
+    lossy = LossyConnections(server.url, timeout=0.2)
+    with pytest.raises(TimeoutError):
+        lossy.send("POST", "/", b"slow")
+    proxy = lossy._proxy
+    server.go_on.set()
+    assert lossy.send("POST", "/", b"second") == (201, b'{"number": 2}')
+    assert proxy is None, "whose exchanges would have the late answer"
+    lossy.close()
 
 
 def test_nothing_was_lost_where_nothing_was_said() -> None:
