@@ -55,6 +55,8 @@ def request(message: messages.Request) -> Request | None:
             return events.Checkpoint(version=message.end)
         case messages.Cleanup() | messages.Remove():
             return events.Cleanup()
+        case messages.Plant():
+            return events.Other(name=f"plant {message.file}")
         case messages.Observe():
             return None
         case _:

@@ -34,6 +34,7 @@ COMMIT = messages.Commit(table="t", version=3, attempt="a", actions=ACTIONS)
         (messages.Checkpoint(table="t", version=1), events.Checkpoint(version=1)),
         (messages.Cleanup(table="t", older_than=1), events.Cleanup()),
         (messages.Remove(table="t", file="f"), events.Cleanup()),
+        (messages.Plant(table="t", file="f", content=""), events.Other(name="plant f")),
         (messages.DropTable(table="t"), events.Other(name="drop_table")),
         (messages.Hello(), events.Other(name="hello")),
         (messages.Observe(table="t"), None),
