@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from conformance.checkers.explanation import describe_answer, describe_request
 from conformance.findings.stored import Stored, Tested
-from conformance.reports import labels
+from conformance.history.events import FileLook
 from conformance.reports.bundle import HISTORY
 from conformance.reports.markdown_text import code, escaped
-from conformance.reports.recorded import read_history
+from conformance.reports.recorded import Recorded, Step, began, ended, read_history
 from conformance.reports.replaying import replay_command
 from conformance.requirements.catalogue import load
+from conformance.results import Violation
 
 NEW: Final = "new"
 FOLDER: Final = Path("conformance/findings/found")
@@ -58,22 +61,25 @@ def _row(stored: Stored) -> str:
 
 
 def report(stored: Stored) -> str:
-    """One finding, complete: versions, the sentence, the steps, expected, observed, and how to see it again."""
+    """One finding, complete: versions, the sentence, the steps, expected, observed, and how to see it again. It stands
+    alone: whoever maintains what was tested has nothing else before them."""
     about, finding = stored.about, stored.finding
-    violation = finding.violations[0]
+    violation = _main(stored)
+    others = [each for each in about.requirements if each not in violation.requirements]
     parts = [
         f"# {escaped(about.title)}",
         f"Versions: {escaped(about.versions)}. Found on {about.date} with version {finding.kit_version} of the "
         f"conformance kit for commit owners. " + (f"Known: {escaped(about.known)}." if about.known else "Not known."),
         "## What is asked for",
-        "\n".join(_sentence(each) for each in about.requirements),
+        "\n".join(_sentence(each) for each in about.requirements if each in violation.requirements),
+        *([f"Other scenarios of the kit fail for the same cause, by: {', '.join(others)}."] if others else []),
         "## Steps",
         *([f"Given: {escaped(about.conditions)}."] if about.conditions else []),
-        _steps(stored),
+        _steps(stored, violation),
         "## Expected",
         escaped(violation.expected or violation.message),
         "## Observed",
-        escaped(violation.observed or violation.message),
+        escaped(_named(stored, violation.observed or violation.message)),
         "## Cause",
         escaped(about.cause),
         "## Consequence",
@@ -84,19 +90,61 @@ def report(stored: Stored) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _main(stored: Stored) -> Violation:
+    """The violation that the finding is about: of the requirement that is named first."""
+    violations = stored.finding.violations
+    return next((each for each in violations if stored.about.requirements[0] in each.requirements), violations[0])
+
+
 def _sentence(identifier: str) -> str:
     requirement = load().requirement(identifier)
     where = f"{requirement.source}, {requirement.section!r}"
     return f"- {escaped(requirement.paraphrase)} ({escaped(where)}; {identifier}, {requirement.level.value})"
 
 
-def _steps(stored: Stored) -> str:
-    history = stored.folder / HISTORY
-    if not history.is_file():
-        return "See the replay."
-    steps = read_history(history.read_text("utf-8")).steps
-    lines = []
-    for number, step in enumerate(steps, 1):
-        client = getattr(step, "client", "") or "somebody"
-        lines.append(f"{number}. {escaped(client)}: {escaped(labels.asked(step))}: {escaped(labels.told(step))}")
-    return "\n".join(lines)
+def _steps(stored: Stored, violation: Violation) -> str:
+    """As they were answered: a request that was on its way for long stands where it had its effect. What comes after
+    the violation is of no interest; the log as it is at the end is."""
+    recorded = _recorded(stored)
+    last = max(violation.operations, default=len(recorded.steps))
+    steps = [each for each in recorded.steps if each.id <= last]
+    steps.sort(key=lambda step: (math.inf if (end := ended(step)) is None else end, step.id))
+    lines = [
+        f"{number}. {escaped(_named(stored, _line(step)))}{_sent_early(steps[: number - 1], step)}"
+        for number, step in enumerate(steps, 1)
+    ]
+    log = ", ".join(f"version {each.version} is {each.attempt or 'nobody'}" for each in recorded.log)
+    return "\n".join(lines) + f"\n\nIn the end the owner and the log say: {escaped(_named(stored, log)) or 'nothing'}."
+
+
+def _recorded(stored: Stored) -> Recorded:
+    return read_history((stored.folder / HISTORY).read_text("utf-8"))
+
+
+def _line(step: Step) -> str:
+    if isinstance(step, FileLook):
+        there = ", ".join(f"{file.version:020}.json" for file in step.published)
+        return f"the log folder has {there or 'no version'}"
+    answer = "no answer" if step.answer is None else describe_answer(step.answer)
+    return f"{step.client or 'somebody'}: {describe_request(step.request)}: {answer}"
+
+
+def _sent_early(before: Sequence[Step], step: Step) -> str:
+    sooner = [number for number, each in enumerate(before, 1) if (ended(each) or 0) > began(step)]
+    return f" (sent before step {sooner[0]} was answered)" if sooner else ""
+
+
+def _named(stored: Stored, text: str) -> str:
+    """With letters for the ids of attempts, in the order in which they came."""
+    recorded = _recorded(stored)
+    requests = [step.request for step in recorded.steps if not isinstance(step, FileLook)]
+    found = [getattr(request, "attempt", None) for request in requests] + [each.attempt for each in recorded.log]
+    for place, attempt in enumerate(dict.fromkeys(each for each in found if each)):
+        text = text.replace(attempt, _letter(place))
+    return text
+
+
+def _letter(place: int) -> str:
+    """A to Z, then A1 and so on."""
+    round_, letter = divmod(place, 26)
+    return chr(ord("A") + letter) + (str(round_) if round_ else "")
