@@ -203,7 +203,10 @@ class CommitOwner(Protocol):
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` if nobody
-        was first. managed-commits, "Converting an existing filesystem based table"."""
+        was first. managed-commits, "Converting an existing filesystem based table".
+
+        Where the change sets the dialect's `table_id_property`, that new uuid is the table's id.
+        """
         ...
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:

@@ -20,7 +20,7 @@ from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import owned_metadata
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
 from refimpl.client.patience import DEFAULT_MAX_TRIES, MAX_LOOKS, Patience
-from refimpl.client.properties import OWNER_PROPERTIES
+from refimpl.client.properties import OWNER_PROPERTIES, with_table_id
 from refimpl.client.supported import check_writable
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
@@ -77,6 +77,7 @@ def take_over(
         version = snapshot.version + 1
         patience.next_try(version)
         metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
+        metadata = with_table_id(metadata, feature, table.environment.new_id())
         protocol = features.owned(snapshot.protocol, feature)
         parameters = {"owner": owner.name, "name": name}
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)

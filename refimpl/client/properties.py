@@ -97,8 +97,7 @@ def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[st
 def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
     """The metadata with the owner's id of the table, for engines that look for it.
 
-    A table that was taken over has none before the first change of its metadata: the owner gives the id with the
-    version that makes the table its own.
+    A table that an older release, or another client, took over may have none before the first change of its metadata.
     """
     key = None if feature is None else feature.table_id_property
     if key is None or table_id is None or metadata.configuration.get(key) == table_id:

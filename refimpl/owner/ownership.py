@@ -11,7 +11,16 @@ from pathlib import Path
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo
 from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.commits import (
+    Conflict,
+    DirectProposal,
+    Outcome,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    VersionGap,
+    is_attempt_id,
+)
 from refimpl.errors import LocationError, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
@@ -41,9 +50,11 @@ def take_over(
     flaw = decide.message_flaw(version, proposal)
     if flaw is not None:
         return flaw
+    examined = decide.examine(feature, version, proposal, proposal.content)
+    told_id = _told_id(feature, examined)
     record = TableRecord(
         key=0,
-        table_id=context.environment.new_id(),
+        table_id=context.environment.new_id() if told_id is None else told_id,
         name=policy.checked_name(name),
         location=location,
         feature=feature,
@@ -56,7 +67,6 @@ def take_over(
         halted=None,
         created_at=context.now,
     )
-    examined = decide.examine(feature, version, proposal, proposal.content)
     with context.lock():
         early = _early(context, record, examined, owner_name)
         if early is not None:
@@ -88,7 +98,7 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
     holder = context.holder(record.name or "")
     if holder is not None:
         raise name_taken(context, holder)
-    flaw = decide.first_version_flaw(record.feature, examined, owner_name)
+    flaw = decide.first_version_flaw(record.feature, examined, owner_name) or _id_flaw(context, record)
     if flaw is not None:
         return flaw
     log = context.log(record)
@@ -97,6 +107,27 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
     if examined.version == 0 or not log.published(examined.version - 1):
         return VersionGap(latest_ratified_version=None)
     return previous_timestamp_flaw(log, examined)
+
+
+def _told_id(feature: TableFeature, examined: Examined) -> str | None:
+    """The id that the change of owner gives the table, for engines that look for it in the log."""
+    if feature.table_id_property is None or examined.metadata is None:
+        return None
+    return examined.metadata.configuration.get(feature.table_id_property)
+
+
+def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
+    """The id must be one, and be nobody else's: also not that of the table that lived here before."""
+    table_id = record.table_id
+    with context.ledger.read() as view:
+        known = view.table(table_id)
+    if known is None and is_attempt_id(table_id):
+        return None
+    what = f"is that of {known.label} at {known.location}" if known is not None else "is not a lower-case uuid"
+    return Rejected(
+        reason=RejectionReason.INCONSISTENT_TABLE,
+        detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; give the table a new uuid there",
+    )
 
 
 def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | None:

@@ -57,6 +57,8 @@ def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, fea
     assert (configuration[ENABLEMENT_VERSION], configuration[ENABLEMENT_TIMESTAMP]) == ("2", str(stamp))
     if feature.owner_property is not None:
         assert configuration[feature.owner_property] == setting.owner.name
+    if feature.table_id_property is not None:
+        assert configuration[feature.table_id_property] == owned.table_id
     setting.append(owned, "b")
     assert {path for path, _ in setting.again(owned).snapshot().files} == {"a", "b"}
     assert not table.log.published(3)

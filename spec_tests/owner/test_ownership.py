@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import refimpl
@@ -80,6 +81,36 @@ def test_a_filesystem_table_is_owned_from_the_version_that_says_so(
     table.land(3)
     table.backfill()
     assert list(table.history()) == list(range(7))
+
+
+def change_with_id(table_id: str) -> DirectProposal:
+    metadata = metadata_of(CATALOG_MANAGED)
+    told = {**metadata.configuration, "io.unitycatalog.tableId": table_id}
+    stamped = [info(START + 3), protocol_of(CATALOG_MANAGED), msgspec.structs.replace(metadata, configuration=told)]
+    return proposed(actions.encode(stamped))
+
+
+def test_the_id_that_the_change_of_owner_gives_is_the_tables(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    """Engines that commit through a catalog look for it in the log."""
+    table_id = new_attempt()
+    change = change_with_id(table_id)
+    for replayed in (False, True):
+        outcome = take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change)
+        assert isinstance(outcome, Ratified)
+        assert outcome.replayed is replayed
+    assert warehouse.owner.resolve("plain").table_id == table_id
+    owned(warehouse, "plain").land(2)
+
+
+def test_an_id_that_is_none_or_another_tables_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    other = create(warehouse, CATALOG_MANAGED, Way.STAGED, name="other")
+    for table_id in (other.table_id, "", "orders", new_attempt().upper()):
+        outcome = take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change_with_id(table_id))
+        refused(outcome, RejectionReason.INCONSISTENT_TABLE)
+        assert not plain.published(3)
+    assert warehouse.tables() == ["other"]
+    outcome = take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change_with_id(new_attempt()))
+    assert isinstance(outcome, Ratified)
 
 
 def test_a_take_over_is_answered_again_for_ever(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
