@@ -225,6 +225,8 @@ class Drive:
         table.handle.final = self.s.log_of(table.handle)
         self.in_flight = [each for each in self.in_flight if each[0] is not table]
         told = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+        if isinstance(told.answer, m.Unknown):
+            raise Inconclusive(f"nobody knows whether {table.handle.name} was dropped, and what its last log is")
         self._hear(table, told)
         if not table.dropped:
             table.handle.final = None

@@ -424,7 +424,7 @@ class Scenario:
         """Tables of which the scenario has no handle, because it ended before it got one. Raises `Inconclusive` if what
         was said of one cannot be looked up any more."""
         for name in sorted(self.recording.tables - {table.name for table in self.tables} - {NOWHERE}):
-            found = self.subject.ask("kit", m.LoadTable(name=self.physical(name)))
+            found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
             if isinstance(found, m.Table):
                 self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
             elif self.violations:
@@ -432,9 +432,18 @@ class Scenario:
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
-        listed = self.subject.ask("kit", m.GetCommits(table=table.reference))
-        seen = self.subject.ask("kit", m.Observe(table=table.reference))
+        listed = self._looked_up(m.GetCommits(table=table.reference), table.name)
+        seen = self._looked_up(m.Observe(table=table.reference), table.name)
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
-        commits = listed.commits if isinstance(listed, m.Commits) else ()
+        commits = listed.commits if isinstance(listed, m.Commits) else ()  # nobody's, of a table that is given back
         return witnesses(table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership)
+
+    def _looked_up(self, request: m.Request, name: str) -> m.Answer:
+        """Asked once more if nobody answered, and then nobody knows the log. Raises `Inconclusive`."""
+        answer = self.subject.ask("kit", request)
+        if isinstance(answer, m.Unknown):
+            answer = self.subject.ask("kit", request)
+        if isinstance(answer, m.Unknown):
+            raise Inconclusive(f"the final log of {name} cannot be seen: {in_words(answer)}")
+        return answer
