@@ -60,6 +60,9 @@ def with_creation(request: messages.CreateTable, table_id: str, protocol: Protoc
     told_id = (request.properties or {}).get(answers.TABLE_ID, table_id)
     if told_id != table_id:
         return f"{answers.TABLE_ID} is {told_id!r}; the staged table is {table_id}"
+    logged_id = metadata.configuration.get(answers.TABLE_ID, table_id)
+    if logged_id != table_id:
+        return f"{answers.TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
     for key, value in (request.properties or {}).items():
         found = metadata.configuration.get(key)
         if found is not None and found != value and not answers.is_derived(key):

@@ -69,7 +69,8 @@ from refimpl.server.errors import (
 from refimpl.server.names import Names, place_of
 from refimpl.table_feature import CATALOG_MANAGED
 
-MODIFICATION_TIMES_KEPT: Final = 10_000
+NAMES_KEPT: Final = 10_000
+"""Of staged files, for each thing that is remembered of some."""
 
 
 class DeltaApi:
@@ -81,6 +82,8 @@ class DeltaApi:
         self._policy = policy
         self._files = owner.context.environment.files
         self._modified_at: dict[str, int] = {}
+        self._in_doubt: set[str] = set()
+        """Staged files whose fsync failed."""
 
     # Tables
 
@@ -166,7 +169,7 @@ class DeltaApi:
             status = self._files.stat(folder / name)
             if status is None:
                 return None
-            if len(self._modified_at) >= MODIFICATION_TIMES_KEPT:
+            if len(self._modified_at) >= NAMES_KEPT:
                 self._modified_at.clear()
             known = self._modified_at[name] = status.modified
         return known
@@ -308,25 +311,33 @@ class DeltaApi:
         if seen.lost(version):  # no lock and no look at the file for what is lost anyway
             self.owner.remember_lost(table, version, attempt)
             raise version_conflict(table.latest or 0)
-        path = table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name
         if version >= table.next:  # or else it is a replay: nobody looks at the file. A gap may be filled meanwhile
-            _refuse_all_but_files(path)
+            _refuse_all_but_files(table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name)
             _refuse_strange_reports(table, terms)
-            self._make_durable(path)
+            self._make_durable(table, commit.file_name)
         proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
         raise_unless_ratified(self.owner.commit_on(table.table_id, version, proposal, terms))
 
-    def _make_durable(self, path: Path) -> None:
+    def _make_durable(self, table: TableRecord, name: str) -> None:
         """Clients write staged files without syncing them, and what is ratified must survive a power cut.
 
-        Order: fsync file, fsync directory; the owner's transaction comes after. A loser's file may stay as it is.
+        Order: fsync file, fsync directory; the owner's transaction comes after. Where that failed once, a second fsync
+        may lie, and the client sends the same again: then the same bytes become a new file. A loser's file may stay
+        as it is.
         """
+        log, folder = self.owner.context.log(table), table.feature.staging_folder
         try:
             with suppress(FileNotFoundError):
-                self._files.fsync(path)
-                self._files.fsync_directory(path.parent)
+                if name not in self._in_doubt:
+                    log.make_staged_durable(folder, name)
+                elif (log.staged_size(folder, name) or 0) <= MAX_COMMIT_BYTES:
+                    log.stage_again(folder, name, log.read_staged(folder, name))
+                    self._in_doubt.discard(name)
         except OSError as error:
-            raise OwnerUnavailableError(f"cannot make {path.name} durable: {error}; nothing was committed") from error
+            if len(self._in_doubt) >= NAMES_KEPT:
+                self._in_doubt.pop()
+            self._in_doubt.add(name)
+            raise OwnerUnavailableError(f"cannot make {name} durable: {error}; nothing was committed") from error
 
 
 def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:

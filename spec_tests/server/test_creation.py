@@ -109,6 +109,16 @@ def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, chan
     assert refusal(table.register(**change)) == BAD
 
 
+def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:
+    """As a copy of one has it: clients that commit through the catalog look for the table's id in the log."""
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
+    assert refusal(table.register()) == BAD
+    table.write_first_version()
+    assert table.register().status_code == 200
+
+
 def test_a_creation_is_right_or_refused_before_it_has_the_name(http: TestClient) -> None:
     table = WireTable(http)
     table.stage()

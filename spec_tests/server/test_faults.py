@@ -66,6 +66,23 @@ def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: 
     assert {200, 503} <= statuses
 
 
+def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(serve: Serve) -> None:
+    """The client sends the same again, and a second fsync of the same file may say that all is well when it is not."""
+    faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+    table = WireTable(serve(environment=faults.environment())).create()
+    staged = table.write_staged(1)
+    faults._fail_from = len(faults.seen) + 1
+    assert refusal(table.propose(staged)) == UNAVAILABLE
+    assert faults.seen[-1] == "fsync staged"
+    before = len(faults.seen)
+    assert table.propose(staged).status_code == 200
+    assert faults.seen[before:] == [
+        "create temporary", "write temporary", "fsync temporary", "replace staged", "fsync _staged_commits/", "commit",
+    ]  # fmt: skip
+    assert staged.path.read_bytes() == staged.content
+    table.land(2)
+
+
 def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory: Path) -> None:
     table = WireTable(serve()).create()
     staged = table.land(1)
