@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.errors import DeltaError
 from refimpl.owner.local import LocalOwner
 from refimpl.server import errors
@@ -255,9 +255,9 @@ class Server:
         return Response(b'{"status":"ok"}', media_type=JSON)
 
     def _metrics(self) -> Response:
-        return Response(
-            self.observation.exposition(self._owner.tables()), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+        with self._owner.ledger.read() as view:
+            live = [table for table in view.tables() if table.state is TableState.ACTIVE]
+        return Response(self.observation.exposition(live), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def _openapi(self) -> Response:
         return Response(self._description, media_type=JSON)

@@ -6,14 +6,14 @@ Neither ever holds a header or a body: a token cannot get into them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from refimpl.commit_owner import ResolvedTable
+from refimpl.owner.records import TableRecord
 from refimpl.server.messages import AddCommit
 
 logger = logging.getLogger("refimpl.server")
@@ -61,6 +61,9 @@ class Observation:
             registry=registry,
         )  # fmt: skip
         self._tables = Gauge("commit_owner_tables", "Live tables", registry=registry)
+        self._halted = Gauge(
+            "commit_owner_halted_tables", "Tables that take no commits until somebody looks", registry=registry
+        )
 
     def answered(self, seen: Seen, status: int, seconds: float) -> None:
         """Count and log an answer."""
@@ -94,14 +97,13 @@ class Observation:
         """An error that nobody expected: with its traceback, in the log only."""
         logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
 
-    def exposition(self, tables: Iterable[ResolvedTable]) -> bytes:
-        """Everything in Prometheus' text format; the backlog is read from the ledger now."""
+    def exposition(self, tables: Sequence[TableRecord]) -> bytes:
+        """Everything in Prometheus' text format, with what the ledger says now of the live tables."""
         self._backlog.clear()
-        count = 0
         for table in tables:
-            count += 1
-            self._backlog.labels(table.name or table.table_id).set(len(table.commits.commits))
-        self._tables.set(count)
+            self._backlog.labels(table.name or table.table_id).set(table.backlog)
+        self._tables.set(len(tables))
+        self._halted.set(sum(table.halted is not None for table in tables))
         return generate_latest(self._registry)
 
 

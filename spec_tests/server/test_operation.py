@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 
 import refimpl
 from refimpl.cli.application import application
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import Limits
 from refimpl.server.serving import _Lines, bound
 from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
+from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
 
 def test_health_is_that_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
@@ -54,6 +54,23 @@ def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None
     assert sample(http, 'commit_owner_request_seconds_count{call="update"}') == 4
     assert sample(http, 'commit_owner_requests_total{call="update",status="429"}') == 1
     assert sample(http, "commit_owner_tables") == 1
+    assert sample(http, "commit_owner_halted_tables") == 0
+
+
+def test_a_table_that_is_halted_is_seen_and_does_not_hide_the_others(
+    table: WireTable, http: TestClient, warehouse: refimpl.Warehouse
+) -> None:
+    """A version that nobody ratified is in the way of the next one's publication."""
+    WireTable(http, "other").create()
+    staged = table.land(1)
+    (table.location / "_delta_log" / f"{1:020d}.json").write_bytes(b"{}")
+    with pytest.raises(CorruptLogError):
+        warehouse.owner.backfill_to_version(table.table_id)
+    assert sample(http, "commit_owner_halted_tables") == 1
+    assert sample(http, "commit_owner_tables") == 2
+    assert refusal(table.propose(table.write_staged(2))) == BAD
+    assert table.propose(staged).status_code == 200
+    assert table.state()[0] == 1
 
 
 def test_each_request_is_one_line_of_json(table: WireTable, caplog: pytest.LogCaptureFixture) -> None:
