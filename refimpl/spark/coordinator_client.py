@@ -91,9 +91,11 @@ class Served:
             )
         log = LogStore(location, self.environment)
         if found.state is TableState.STAGING:
-            refused = self.owner.adopt(found.table_id)
-            if isinstance(refused, Rejected):
-                raise InvalidRequestError(f"{location} cannot be owned: {refused.detail}", location=str(location))
+            outcome = self.owner.adopt(found.table_id)
+            if isinstance(outcome, Rejected):
+                raise InvalidRequestError(f"{location} cannot be owned: {outcome.detail}", location=str(location))
+            if isinstance(outcome, VersionGap):  # the engine has not written it yet: the next contact adopts it
+                return found.table_id, log
         self._owned[found.table_id] = log
         return found.table_id, log
 
