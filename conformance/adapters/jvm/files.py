@@ -18,14 +18,16 @@ class OutsideError(Exception):
 
 
 class Log:
-    """The files of one table. What a staged file is called is decided when it is first seen, and stays so: the kit may
-    change its content."""
+    """The files of one table. What a staged file is called is decided when it is first seen, for the kit may change its
+    content; it stays so, unless another file of the same attempt turns out to be the commit."""
 
     def __init__(self, location: Path) -> None:
         self.location = location
         self.folder = location / LOG
         self._shown: dict[str, str] = {}
         """By the real name of a staged file."""
+        self._of_attempt: dict[str, str] = {}
+        """By the real name of a staged file, the name that the document gives to the commit of its attempt."""
 
     def make(self) -> None:
         """As Delta's client does it before the first commit."""
@@ -49,9 +51,18 @@ class Log:
 
     def shown(self, real: str) -> str:
         """What the kit is told that a staged file is called: `<version>.<attempt>.json`. Of several files of one
-        attempt the first has that name, and the others keep their own."""
+        attempt the commit has that name, the first as long as none is known to be, and the others keep their own."""
         self.meet()
         return self._shown.get(real, real)
+
+    def ratified(self, real: str) -> None:
+        """That file is a commit. Its attempt may have been staged before: each time it is sent, a coordinator makes a
+        file of it, and what it refuses stays there."""
+        self.meet()
+        wanted = self._of_attempt.get(real)
+        if wanted is not None and self._shown[real] != wanted:
+            self._shown = {name: name if shown == wanted else shown for name, shown in self._shown.items()}
+            self._shown[real] = wanted
 
     def meet(self) -> None:
         """Name the staged files that are new. Called after each commit, when their contents are as they were staged."""
@@ -67,6 +78,8 @@ class Log:
                     wanted = f"{version}.{attempt}.json"
                     free = attempt is not None and wanted not in self._shown.values()
                     self._shown[name] = wanted if free else name
+                    if attempt is not None:
+                        self._of_attempt[name] = wanted
 
     def _real(self, file: str) -> Path:
         """Where a file is that the kit names. Raises `OutsideError`."""

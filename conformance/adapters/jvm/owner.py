@@ -173,6 +173,7 @@ class CoordinatorOwner:
             raise Refused(_not_committed(error)) from error
         finally:
             table.log.meet()
+        table.log.ratified(response.getCommit().getFileStatus().getPath().getName())
         return m.Ratified(version=response.getCommit().getVersion())
 
     def _storage_of(self, table: Table, version: int) -> AbstractContextManager[None]:
@@ -206,8 +207,10 @@ class CoordinatorOwner:
         entries = []
         for commit in told.getCommits():
             path = commit.getFileStatus().getPath()
-            staged = path.getParent().getName() == delta.STAGING
-            name = table.log.shown(path.getName()) if staged else None
+            name = None
+            if path.getParent().getName() == delta.STAGING:
+                table.log.ratified(path.getName())
+                name = table.log.shown(path.getName())
             entries.append(m.CommitEntry(version=commit.getVersion(), file_name=name))
         return m.Commits(commits=tuple(entries), latest=told.getLatestTableVersion())
 

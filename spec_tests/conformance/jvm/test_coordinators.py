@@ -96,6 +96,22 @@ def test_a_commit_is_listed_and_seen_under_the_name_of_its_attempt(opened: Open,
     assert real[0].name != staged
 
 
+@pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb"])
+def test_an_attempt_that_was_refused_first_is_known_when_it_lands(opened: Open, name: str) -> None:
+    """What was staged for the refused request stays there: another file of the same attempt, and not the commit."""
+    subject = opened(name)
+    table = create(subject)
+    early = proposal(table, 2, ATTEMPTS[2])
+    assert isinstance(ask(subject, early), m.Rejected)
+    assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
+    assert isinstance(ask(subject, early), m.Ratified)
+    attempts = [f"{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2)]
+    assert [each.file_name for each in commits(subject, table).commits] == attempts
+    staged = [name for name in files(subject, table) if name.startswith("_commits/")]
+    assert len(staged) == 3
+    assert {f"_commits/{each}" for each in attempts} < set(staged)
+
+
 def test_a_lost_race_is_a_conflict_and_a_gap_a_refusal_and_neither_changes_anything(opened: Open) -> None:
     subject = opened("jvm:in-memory")
     table = create(subject)
