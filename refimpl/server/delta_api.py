@@ -51,7 +51,7 @@ from refimpl.errors import (
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
-from refimpl.owner.policy import MAX_COMMIT_BYTES
+from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, glance, property_flaw
 from refimpl.server import agreement, answers, messages
@@ -74,12 +74,15 @@ NAMES_KEPT: Final = 10_000
 
 
 class DeltaApi:
-    """The calls on one warehouse. Safe to share between threads."""
+    """The calls on one warehouse. Safe to share between threads.
+
+    `policy`: of tables that are made here; `InvalidRequestError` for one whose limits contradict each other.
+    """
 
     def __init__(self, owner: LocalOwner, names: Names, policy: MaintenancePolicy) -> None:
         self.owner = owner
         self.names = names
-        self._policy = policy
+        self._policy = checked_policy(policy)
         self._files = owner.context.environment.files
         self._modified_at: dict[str, int] = {}
         self._in_doubt: set[str] = set()
