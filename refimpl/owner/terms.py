@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,9 @@ from refimpl.owner.context import Context, stored_commits
 from refimpl.owner.decide import Ratify, not_accepting
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
 from refimpl.owner.statements import View, Writer
+
+_LOOKS: Final = 10
+"""How often a table is read again that changes while it is described."""
 
 
 def _agrees(_protocol: Protocol, _metadata: Metadata) -> str | None:
@@ -87,7 +91,24 @@ def etag_of(protocol: Protocol, metadata: Metadata, catalog_properties: Mapping[
 
 
 def describe(context: Context, find: Callable[[View], TableRecord]) -> TableDescription:
-    """The table that `find` finds. `InvalidRequestError` while it has no version 0."""
+    """The table that `find` finds. `InvalidRequestError` while it has no version 0.
+
+    Whoever finds a published version that is newer than the read state reads again: else the metadata would be those
+    before a commit that the answer already tells of. Only one that the ledger does not have stays beside them.
+    """
+    found, latest = _described(context, find)
+    for _ in range(_LOOKS):
+        if found.table.commits.latest_ratified_version == latest:
+            break
+        before = latest
+        found, latest = _described(context, find)
+        if latest == before:
+            break
+    return found
+
+
+def _described(context: Context, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
+    """One look, and the latest version that the ledger had then."""
     with context.ledger.read() as view:
         table = find(view)
         answer = stored_commits(view, table, None, None)
@@ -96,7 +117,7 @@ def describe(context: Context, find: Callable[[View], TableRecord]) -> TableDesc
         newest = () if table.latest is None else view.commits(table, table.latest, table.latest)
     if current is None or not newest:
         raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
-    return TableDescription(
+    found = TableDescription(
         table=context.resolved(table, answer),
         protocol=current[0],
         metadata=current[1],
@@ -106,6 +127,7 @@ def describe(context: Context, find: Callable[[View], TableRecord]) -> TableDesc
         updated_at=newest[0].ratified_at,
         in_commit_timestamp=newest[0].in_commit_timestamp,
     )
+    return found, table.latest
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):

@@ -133,6 +133,35 @@ def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_ans
     assert WireTable(http).state()[:2] == (2, [])
 
 
+def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
+    table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody commits and publishes between the look into the ledger and the look at the log."""
+    before = table.state()[2]
+
+    def change() -> None:
+        local = warehouse.table("orders").transaction(operation="SET TBLPROPERTIES")
+        local.set_properties({"team": "b"})
+        local.commit()
+        warehouse.owner.backfill_to_version(table.table_id)
+
+    between(monkeypatch, terms, "stored_commits", change)
+    told = table.load()
+    assert told["latest-table-version"] == told["metadata"]["last-commit-version"] == 1
+    assert told["metadata"]["properties"]["team"] == "b"
+    assert told["metadata"]["etag"] != before
+    assert told["metadata"]["etag"] == table.state()[2]
+
+
+def test_a_published_version_that_the_ledger_does_not_have_is_not_denied(table: WireTable) -> None:
+    staged = table.land(1)
+    foreign = table.location / "_delta_log" / f"{2:020d}.json"
+    foreign.write_bytes(staged.content)
+    assert table.state()[:2] == (2, [1])
+    foreign.unlink()
+    assert table.state()[:2] == (1, [1])
+
+
 # Creations that are sent again
 
 
