@@ -6,5 +6,6 @@
     python -m conformance.findings --keep BUNDLE ID     keep the finding of a bundle, to be described in `about.toml`
 
 `runs` has one file for each subject that was tested, `found` one folder for each finding. Every requirement that a run
-found violated is explained by a finding of that subject, and every finding is replayed by the tests.
+found violated is explained by a finding of that subject, and every finding is replayed by the tests. What other
+people's clients do wrong with an owner that is right is in `clients.toml`: a test is what shows it again.
 """

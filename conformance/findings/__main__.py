@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import conformance.findings
-from conformance.findings import markdown, stored
+from conformance.findings import clients, markdown, stored
 from conformance.reports.errors import ReportError
 
 
@@ -39,13 +39,17 @@ def _asked(identifier: str | None, report: Path | None, bundle: Path | None) -> 
         if not identifier:
             raise ReportError("--keep needs an ID: what the finding shall be called")
         return f"{stored.keep(bundle, identifier) / stored.ABOUT}\n"
-    found = stored.findings()
+    found, of_clients = stored.findings(), clients.deviations()
     if identifier is None:
-        return markdown.page(stored.runs(), found)
+        return markdown.page(stored.runs(), found, of_clients)
     for each in found:
         if each.id == identifier:
             return markdown.report(each)
-    raise ReportError(f"there is no finding {identifier!r}; there are {', '.join(each.id for each in found)}")
+    for deviation in of_clients:
+        if deviation.id == identifier:
+            return clients.report(deviation)
+    known = ", ".join([*(each.id for each in found), *(each.id for each in of_clients)])
+    raise ReportError(f"there is no finding {identifier!r}; there are {known}")
 
 
 if __name__ == "__main__":

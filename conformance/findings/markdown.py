@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from conformance.checkers.explanation import describe_answer, describe_request
+from conformance.findings.clients import Deviation, table
 from conformance.findings.stored import Stored, Tested
 from conformance.history.events import FileLook
 from conformance.reports.bundle import HISTORY
@@ -22,8 +23,8 @@ FOLDER: Final = Path("conformance/findings/found")
 """As seen from the top of the repository."""
 
 
-def page(tested: Sequence[Tested], found: Sequence[Stored]) -> str:
-    """Two tables: who was tested, and what was found in them."""
+def page(tested: Sequence[Tested], found: Sequence[Stored], of_clients: Sequence[Deviation] = ()) -> str:
+    """Tables: who was tested, what was found in them, and what clients do wrong."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
         f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
@@ -37,6 +38,7 @@ def page(tested: Sequence[Tested], found: Sequence[Stored]) -> str:
         "| subject | what was found | violated | known before | see it again: `delta-commit-conformance replay ...` |",
         "|---|---|---|---|---|",
         *(_row(each) for each in sorted(found, key=lambda each: (each.subject, bool(each.about.known), each.id))),
+        *(["", table(of_clients)] if of_clients else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -113,7 +115,7 @@ def _steps(stored: Stored, violation: Violation) -> str:
         f"{number}. {escaped(_named(stored, _line(step)))}{_sent_early(steps[: number - 1], step)}"
         for number, step in enumerate(steps, 1)
     ]
-    log = ", ".join(f"version {each.version} is {each.attempt or 'nobody'}" for each in recorded.log)
+    log = ", ".join(f"version {each.version} is {each.attempt or 'older'}" for each in recorded.log)
     return "\n".join(lines) + f"\n\nIn the end the owner and the log say: {escaped(_named(stored, log)) or 'nothing'}."
 
 
@@ -123,8 +125,7 @@ def _recorded(stored: Stored) -> Recorded:
 
 def _line(step: Step) -> str:
     if isinstance(step, FileLook):
-        there = ", ".join(f"{file.version:020}.json" for file in step.published)
-        return f"the log folder has {there or 'no version'}"
+        return f"published in the log: {', '.join(str(file.version) for file in step.published) or 'nothing'}"
     answer = "no answer" if step.answer is None else describe_answer(step.answer)
     return f"{step.client or 'somebody'}: {describe_request(step.request)}: {answer}"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.findings import markdown, stored
+from conformance.findings import clients, markdown, stored
 from spec_tests.engines.jars import needed_classpath
 
 REPOSITORY = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def test_delta_spark_and_deltas_own_coordinators_go_as_the_readme_says(tmp_path:
 
 def test_what_was_found_in_other_peoples_owners_is_what_the_findings_say() -> None:
     page = README.split("<!-- generated: python -m conformance.findings -->\n")[1].split("\n<!-- end -->")[0]
-    assert page == markdown.page(stored.runs(), stored.findings()).strip()
+    assert page == markdown.page(stored.runs(), stored.findings(), clients.deviations()).strip()
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from conformance.adapters.named import open_subject
 from conformance.checks.registry import Variant
 from conformance.command.application import application
 from conformance.findings import __main__ as command
-from conformance.findings import markdown, stored
+from conformance.findings import clients, markdown, stored
 from conformance.findings.stored import Stored
 from conformance.generated.running import run_case
 from conformance.reports.bundle import read_finding, write_bundle
@@ -94,6 +95,52 @@ def test_there_are_findings_of_both_kinds_and_every_subject_of_one_has_a_run() -
     assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
 
 
+def test_the_report_of_a_finding_stands_alone() -> None:
+    """The sentence of the violation that is shown, steps in the order of their effects, letters for attempts."""
+    (late,) = (found for found in FINDINGS if found.id == "in-memory-ratifies-after-it-gave-the-table-back")
+    text = markdown.report(late)
+    assert (
+        "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
+    )
+    assert "(sent before step 3 was answered)" in text
+    assert "version 2 is D, version 3 is C." in text
+    (landed,) = (found for found in FINDINGS if found.id == "dynamodb-calls-a-hand-back-that-landed-failed")
+    asked = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
+    assert asked.count("\n- ") == 1
+    assert "MC-FEATURE-03, MUST" in asked
+    assert "fail for the same cause, by: PROFILE-TRANSFER-01." in asked
+    for found in FINDINGS:
+        assert "The same:" not in found.about.cause, "as if another report had been read before"
+
+
+# Clients
+
+
+@pytest.mark.parametrize("found", clients.deviations(), ids=lambda found: found.id)
+def test_a_deviation_of_a_client_is_shown_again_by_a_test_that_there_is(found: clients.Deviation) -> None:
+    file, _, name = found.test.partition("::")
+    tree = ast.parse((ROOT / file).read_text("utf-8"))
+    assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+    assert found.requirements
+    for identifier in found.requirements:
+        assert load().requirement(identifier).side == "writer"
+    text = clients.report(found)
+    assert f"pytest -n0 -m engines {found.test}" in text
+    assert "\n1. " in text
+    assert found.versions in text
+
+
+def test_what_is_said_of_clients_is_read_strictly(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    for text in ("", "deviation = [{id = 'x'}]", "deviation = ["):
+        file.write_text(text)
+        with pytest.raises(ReportError):
+            clients.deviations(file)
+    with pytest.raises(ReportError):
+        clients.deviations(tmp_path / "nothing.toml")
+    assert clients.deviations()
+
+
 # Keeping findings
 
 
@@ -147,6 +194,9 @@ def test_the_command_shows_the_page_and_one_finding(capsys: pytest.CaptureFixtur
     assert command.main([]) == 0
     page = capsys.readouterr().out
     assert all(found.id in page for found in FINDINGS)
+    assert all(found.test in page for found in clients.deviations())
+    assert command.main([clients.deviations()[0].id]) == 0
+    assert capsys.readouterr().out == clients.report(clients.deviations()[0])
     assert command.main([FINDINGS[0].id]) == 0
     assert capsys.readouterr().out == markdown.report(FINDINGS[0])
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
