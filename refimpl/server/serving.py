@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import threading
 from contextlib import AbstractContextManager
@@ -26,6 +27,9 @@ from refimpl.server.observation import line
 
 BACKLOG: Final = 2048
 
+FILES_BESIDE: Final = 200
+"""Open files that a server needs besides its connections: the ledger's and the lock's of each thread, and logs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
@@ -43,7 +47,7 @@ class Serving:
     header_seconds: float = 10.0
     """For a connection to send a request's headers, and for a client to go on reading an answer."""
     connections: int = 1000
-    """At once; further ones are closed."""
+    """At once, as far as the process may have so many files open; further ones are closed."""
     stop_seconds: int = 30
     """For requests to end once the server shall stop."""
     log_level: str = "info"
@@ -85,7 +89,7 @@ def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
     """uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be warned of with every request."""
     return uvicorn.Config(
         server.application,
-        http=_protocol(wanted.header_seconds, wanted.connections),
+        http=_protocol(wanted.header_seconds, affordable(wanted.connections)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -195,6 +199,21 @@ def bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
     return listener
+
+
+def affordable(connections: int) -> int:
+    """How many of so many connections the process has open files for; its limit is raised as far as it may be.
+
+    Without that, clients which only connect would take the files away that the others' commits need.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + FILES_BESIDE
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    if soft != hard:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(connections, soft - FILES_BESIDE))
 
 
 def shared_environment() -> Environment:

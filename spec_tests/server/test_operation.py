@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import resource
 import socket
 import threading
 from typing import Any
@@ -21,7 +22,7 @@ import refimpl
 from refimpl.cli.application import application
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import Limits
-from refimpl.server.serving import _Lines, bound
+from refimpl.server.serving import _Lines, affordable, bound
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
@@ -126,6 +127,28 @@ def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
 def test_an_address_is_that_of_one_server_from_the_moment_in_which_it_is_bound() -> None:
     with bound("127.0.0.1", 0) as first, pytest.raises(InvalidRequestError, match="choose another address or port"):
         bound("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "raised"),
+    [
+        (1024, 4096, 1000, 1200),
+        (1024, 1100, 900, 1100),
+        (1024, 1024, 824, None),
+        (1024, resource.RLIM_INFINITY, 1000, 1200),
+        (1200, 1200, 1000, None),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 1000, None),
+        (100, 100, 1, None),
+    ],
+)
+def test_connections_leave_open_files_to_commits(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int, raised: int | None
+) -> None:
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
+    assert affordable(1000) == allowed
+    assert told == ([] if raised is None else [(raised, hard)])
 
 
 @pytest.mark.parametrize("host", ["x" * 70, "256.1.1.1", "a b"])
