@@ -41,8 +41,9 @@ class Known:
 
     logs: dict[str, LocalLog] = field(default_factory=dict)
     """By reference. Of dropped tables too: what is left of them can still be looked at."""
-    created: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By name and attempt, the reference of the table that the attempt made."""
+    created: dict[tuple[str, str], tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
+    """By name and attempt, the reference of the table that the attempt made, and the request that made it, if its
+    answer was heard."""
     proposed: dict[tuple[str, str], int] = field(default_factory=dict)
     """By table and attempt, the version that it was proposed for."""
     sent: dict[tuple[str, int, str], tuple[Documents, Documents]] = field(default_factory=dict)
@@ -103,9 +104,8 @@ class UcOwner:
         """catalog-managed, "Creating and Dropping": a place, version 0 there, then the name. A client that finds the
         name taken looks whether it is by its own version 0, which an answer that was lost may have left."""
         name = documents.table_name(request.name)
-        made = self._known.created.get((name, request.attempt))
-        if made is not None:
-            return m.Ratified(version=0, table=made)
+        if (name, request.attempt) in self._known.created:
+            return self._created_again(name, request)
         found = self._api.load(name)
         if isinstance(found, Loaded):
             return self._taken(name, found, request)
@@ -118,11 +118,19 @@ class UcOwner:
         actions = documents.with_requirements(request.actions, staged)
         content = documents.content_of(actions)
         log.put_if_absent(published(0), content)
-        told = self._api.create(documents.creation(name, staged, documents.parsed(content)))
+        creation = documents.creation(name, staged, documents.parsed(content))
+        told = self._api.create(creation)
         if isinstance(told, Refused):
             holder = self._api.load(name) if told.status == 409 else told
             return self._taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(told)
-        return self._mine(name, told, request)
+        return self._mine(name, told, request, creation)
+
+    def _created_again(self, name: str, request: m.CreateTable) -> m.Answer:
+        """The identical request arrives once more, and its client knows that it landed. A server that makes another
+        table of it tells of one."""
+        made, creation = self._known.created[name, request.attempt]
+        told = None if creation is None else self._api.create(creation)
+        return m.Ratified(version=0, table=str(self._met(name, told)) if isinstance(told, Loaded) else made)
 
     def _taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LocalLog(folder_of(holder.metadata.location))
@@ -130,9 +138,11 @@ class UcOwner:
             return self._mine(name, holder, request)
         return m.Conflict(latest=holder.latest, winner_table=str(self._met(name, holder)))
 
-    def _mine(self, name: str, table: Loaded, request: m.CreateTable) -> m.Ratified:
+    def _mine(
+        self, name: str, table: Loaded, request: m.CreateTable, creation: dict[str, Any] | None = None
+    ) -> m.Ratified:
         reference = str(self._met(name, table))
-        self._known.created[name, request.attempt] = reference
+        self._known.created[name, request.attempt] = reference, creation
         if request.backfill == "subject":
             self._known.publishing.add(reference)
         return m.Ratified(version=0, table=reference)

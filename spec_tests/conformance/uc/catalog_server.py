@@ -29,6 +29,8 @@ class Answers:
     """Whether a commit that landed is recognised for ever; otherwise only the newest, as recorded."""
     looks: bool = True
     """Whether a staged file must be there, and be named for its version; not so, as recorded."""
+    consumes: bool = True
+    """Whether a place is for one table; otherwise a creation that arrives again after the drop makes another one."""
     token: str | None = None
 
 
@@ -59,6 +61,8 @@ class Catalog:
     def __init__(self, root: Path, answers: Answers) -> None:
         self.root, self.answers = root, answers
         self.tables: dict[str, Table] = {}
+        self.places: set[str] = set()
+        """Where tables have been made."""
         self.updates: list[Any] = []
         """The bodies of all updates of tables, as they came."""
         self.lock = threading.Lock()
@@ -107,6 +111,8 @@ class Catalog:
     def _create(self, body: Any) -> Any:
         if body["name"] in self.tables:
             raise Refusal(409, "AlreadyExistsException", body["name"])
+        if self.answers.consumes and body["location"] in self.places:
+            raise Refusal(404, "NoSuchTableException", f"nothing is staged at {body['location']}")
         if not body["columns"]["fields"]:
             raise Refusal(400, "InvalidParameterValueException", "no columns")
         table = Table(
@@ -114,6 +120,7 @@ class Catalog:
             columns=body["columns"], partition_columns=body["partition-columns"], properties=dict(body["properties"]),
         )  # fmt: skip
         self._describe(table, body["protocol"])
+        self.places.add(table.location)
         self.tables[table.name] = table
         return self._shown(table)
 

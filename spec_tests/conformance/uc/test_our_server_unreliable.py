@@ -1,5 +1,5 @@
-"""Our own server under the kit, half of it for each seed, behind a network that misbehaves at random: whoever sends again what nobody
-answered finds every commit landed once, and nothing else wrong.
+"""Our own server under the kit, half of it for each seed, behind a network that misbehaves at random: whoever sends
+again what nobody answered finds every commit landed once, and nothing else wrong.
 
 Other seeds, and more of them, with an environment variable: `UNRELIABLE_SEEDS=1-50 pytest -m engines ...`.
 """
