@@ -27,6 +27,9 @@ from refimpl.server.observation import line
 
 BACKLOG: Final = 2048
 
+LEAST_READ: Final = 16_384
+"""Bytes of an answer that a client has to read in `Serving.header_seconds` to get the rest."""
+
 FILES_BESIDE: Final = 200
 """Open files that a server needs besides its connections: the ledger's and the lock's of each thread, and logs."""
 
@@ -45,7 +48,7 @@ class Serving:
     """Of tables that are created over HTTP."""
     limits: Limits = field(default_factory=Limits)
     header_seconds: float = 10.0
-    """For a connection to send a request's headers, and for a client to go on reading an answer."""
+    """For a connection to send a request's headers, and for a client to read a part of a long answer."""
     connections: int = 1000
     """At once, as far as the process may have so many files open; further ones are closed."""
     stop_seconds: int = 30
@@ -152,11 +155,23 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
 
         def pause_writing(self) -> None:
             super().pause_writing()
-            self._unread = self.loop.call_later(seconds, self.transport.abort)
+            self._wait_for_reader()
 
         def resume_writing(self) -> None:
             self._stop_waiting_for_reader()
             super().resume_writing()
+
+        def _wait_for_reader(self) -> None:
+            """A long answer takes its time; who reads nothing of it is cut off."""
+            left = self.transport.get_write_buffer_size()
+
+            def look() -> None:
+                if left - self.transport.get_write_buffer_size() < LEAST_READ:
+                    self.transport.abort()
+                else:
+                    self._wait_for_reader()
+
+            self._unread = self.loop.call_later(seconds, look)
 
         def _stop_waiting_for_reader(self) -> None:
             if self._unread is not None:

@@ -8,21 +8,25 @@ import logging
 import resource
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import schemathesis
+import uvicorn
 from hypothesis import HealthCheck, given, seed, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
+from uvicorn.server import ServerState
 
 import refimpl
 from refimpl.cli.application import application
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.server.application import Limits
-from refimpl.server.serving import _Lines, affordable, bound
+from refimpl.server.serving import LEAST_READ, _Lines, _protocol, affordable, bound
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
@@ -183,6 +187,29 @@ def test_a_server_that_cannot_be_started_as_it_is_called_says_why_and_makes_noth
 
 
 # Limits
+
+
+@pytest.mark.parametrize("read", [LEAST_READ, LEAST_READ - 1])
+def test_who_reads_a_long_answer_slowly_gets_it_and_who_does_not_read_is_cut_off(read: int) -> None:
+    timers: list[Callable[[], None]] = []
+    loop = MagicMock(call_later=lambda _seconds, act: timers.append(act))
+    transport = MagicMock()
+    transport.get_extra_info.return_value = None
+    transport.is_closing.return_value = False
+    config = uvicorn.Config(lambda: None, lifespan="off", log_config=None)
+    config.load()
+    protocol = _protocol(1.0, 10)(config, ServerState(), {}, loop)
+    protocol.connection_made(transport)
+    timers.clear()
+    transport.get_write_buffer_size.return_value = 10 * LEAST_READ
+    protocol.pause_writing()
+    for _ in range(3):
+        transport.get_write_buffer_size.return_value -= read
+        timers.pop()()
+        assert bool(timers) is not transport.abort.called
+        if transport.abort.called:
+            break
+    assert transport.abort.called is (read < LEAST_READ)
 
 
 def test_more_requests_at_once_than_allowed_are_told_to_come_again(
