@@ -38,6 +38,9 @@ from refimpl.server.turns import LONGEST_WAIT_SECONDS, Turns
 
 JSON: Final = "application/json"
 
+_COMMITTING: Final = frozenset({"create", "update"})
+"""The calls whose outcome is a version of a table."""
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -208,7 +211,7 @@ class Server:
             self.observation.defect(seen, error)
             unknown = ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                "CommitStateUnknownException" if name == "update" else "InternalServerErrorException",
+                "CommitStateUnknownException" if name in _COMMITTING else "InternalServerErrorException",
                 "the server has a defect and does not know what came of the request; the server's log says more",
             )
             response = refused(seen, unknown, request.method)

@@ -103,6 +103,13 @@ def test_a_defect_is_told_in_the_log_and_not_to_the_client(
     assert "division" not in answer.text
     assert "ZeroDivisionError" in _Lines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
     assert table.propose(staged).status_code == 200
+    other = WireTable(http, "other")
+    other.stage()
+    other.write_first_version()
+    with monkeypatch.context() as patched:
+        patched.setattr("refimpl.server.answers.table", lambda *_: 1 / 0)
+        assert refusal(other.register()) == (500, "CommitStateUnknownException")
+    assert other.register().status_code == 200
 
 
 def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
