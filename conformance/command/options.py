@@ -12,8 +12,8 @@ SubjectArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="SUBJECT",
-        help="Who is tested: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'` or "
-        "`http:URL`. There is no default. All forms: `list subjects`.",
+        help="Who is tested: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
+        "`http:URL`, `uc:URL` or `jvm:CLASS`. There is no default. All forms: `list subjects`.",
         show_default=False,
     ),
 ]
