@@ -99,9 +99,7 @@ def test_the_report_of_a_finding_stands_alone() -> None:
     """The sentence of the violation that is shown, steps in the order of their effects, letters for attempts."""
     (late,) = (found for found in FINDINGS if found.id == "in-memory-ratifies-after-it-gave-the-table-back")
     text = markdown.report(late)
-    assert (
-        "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
-    )
+    assert "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
     assert "(sent before step 3 was answered)" in text
     assert "version 2 is D, version 3 is C." in text
     (landed,) = (found for found in FINDINGS if found.id == "dynamodb-calls-a-hand-back-that-landed-failed")
