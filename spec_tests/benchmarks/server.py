@@ -6,7 +6,10 @@ Each try stages a file of one small commit and proposes it, and the owner publis
 makes the staged file durable, over HTTP the server does. `one client`: one process on one table. `8 tables`: eight
 processes, a table each. `one table`: eight clients race for every version, in process in the owner's queue; who loses
 asks for the latest and stages anew; `slowest / fastest` compares how many each landed. The figures are commits per
-second. With TMPDIR on a file system in memory they show what is left when syncing costs nothing.
+second. `processor time` says what bounds them on one table, where everything happens one after the other: a landed
+commit is three requests (told that it lost, load, propose), and the server's event loop, which is HTTP, has the main
+thread to itself, while the owner works on the others. With TMPDIR on a file system in memory the figures show what is
+left when syncing costs nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import pyarrow as pa
 
 import refimpl
@@ -144,14 +148,21 @@ def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds:
     return found
 
 
+def processor_seconds(server: int) -> tuple[float, float]:
+    """What the server's process used: its event loop, and all its other threads."""
+    used = {thread.id: thread.user_time + thread.system_time for thread in psutil.Process(server).threads()}
+    return used.pop(server), sum(used.values())
+
+
 @contextlib.contextmanager
-def serving(directory: str) -> Iterator[str]:
+def serving(directory: str) -> Iterator[tuple[str, int]]:
+    """Its URL and its process id."""
     command = [sys.executable, "-c", "from refimpl.cli import main; main()", "serve", "-w", directory, "--port", "0",
                "--log-level", "error"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["url"]
+            yield json.loads(process.stdout.readline())["url"], process.pid
         finally:
             process.terminate()
 
@@ -161,6 +172,7 @@ def main() -> int:
     report = measure.Report("durable add-commit over HTTP")
     rate: dict[str, list[float]] = {}
     starved: list[float] = []
+    used: dict[str, list[float]] = {"the event loop (HTTP)": [], "the owner's threads": []}
     for number in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
             names = [f"t{index}" for index in range(CLIENTS)]
@@ -168,22 +180,27 @@ def main() -> int:
                 for name in (*names, SHARED):
                     policy = MaintenancePolicy(backfill_every=EVERY, backlog_limit=10_000)
                     warehouse.create_table(name, pa.schema([("id", pa.int64())]), policy=policy)
-            with serving(directory) as url:
+            with serving(directory) as (url, pid):
                 for label, tables in (
                     ("one client", names[:1]),
                     ("8 tables", names),
                     ("one table", [SHARED] * CLIENTS),
                 ):
                     for kind, place in ((InProcess, directory), (OverHttp, url)):
+                        before = processor_seconds(pid)
                         found = run(kind, place, tables, options.seconds)
                         rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(found) / options.seconds)
                 starved.append(min(found) / max(found))
+                for figures, now, then in zip(used.values(), processor_seconds(pid), before, strict=True):
+                    figures.append((now - then) / sum(found) * 1000)
         measure.progress(f"round {number + 1}: " + ", ".join(f"{name} {v[-1]:.0f}/s" for name, v in rate.items()))
     for name, values in rate.items():
         report.add(name, values, "commits/s", **({"at_least": 100} if name == "one table, OverHttp" else {}))
     for label, target in (("one client", 0.4), ("8 tables", 0.5)):
         pairs = zip(rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"], strict=True)
         report.add(f"{label}, over HTTP / in process", [ours / direct for ours, direct in pairs], "x", at_least=target)
+    for thread, values in used.items():
+        report.add(f"one table, processor time of {thread}", values, "ms/commit")
     report.add("one table, slowest / fastest client", starved, "x", at_least=0.2)
     return report.finish(as_json=options.json)
 
