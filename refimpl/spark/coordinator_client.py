@@ -264,6 +264,7 @@ class _Java:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._file_status = jvm.org.apache.hadoop.fs.FileStatus
         self._list = jvm.java.util.ArrayList
+        self._nothing = jvm.java.util.Collections.emptyList()
         self._map = jvm.java.util.HashMap
         self._illegal_state = jvm.java.lang.IllegalStateException
         self._illegal_argument = jvm.java.lang.IllegalArgumentException
@@ -282,7 +283,7 @@ class _Java:
         return self._commit_response(self._commit_of(log, commit))
 
     def commits_answer(self, log: LogStore, commits: Sequence[RatifiedCommit], latest: Version | None) -> Any:
-        found = self._list()
+        found = self._list() if commits else self._nothing
         for commit in commits:
             found.add(self._commit_of(log, commit))
         return self._get_commits_response(found, -1 if latest is None else latest)
@@ -329,9 +330,12 @@ class _Java:
 
 
 def location_of(log_folder: Any) -> Path:
-    """The place of a table from the Hadoop path of its log. `InvalidRequestError` for what is not on this host."""
-    uri = log_folder.toUri()
-    scheme, path = uri.getScheme(), Path(uri.getPath())
-    if scheme not in (None, "file") or path.name != LOG_FOLDER:
-        raise InvalidRequestError(f"{uri.toString()} is no log on this host's file system", location=str(path))
+    """The place of a table from the Hadoop path of its log. `InvalidRequestError` for what is not on this host.
+
+    Such a path is `file:/place` or `/place` as text, unescaped; asking its URI for the parts would be more round trips.
+    """
+    text: str = log_folder.toString()
+    path = Path(text.removeprefix("file:"))
+    if not text.startswith(("/", "file:/")) or text.startswith("file://") or path.name != LOG_FOLDER:
+        raise InvalidRequestError(f"{text} is no log on this host's file system", location=text)
     return path.parent
