@@ -15,17 +15,15 @@ from refimpl.commit_owner import TableState
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
-from refimpl.spark.coordinator_client import TABLE_ID, Served
+from refimpl.spark.coordinator_client import TABLE_ID, Served, location_of
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.support.builders import START, append, first_version
 
 
 def descriptor(location: Path, table_id: str | None) -> Any:
-    uri = SimpleNamespace(
-        getScheme=lambda: "file", getPath=lambda: str(location / LOG_FOLDER), toString=lambda: f"file:{location}"
-    )
+    log_folder = SimpleNamespace(toString=lambda: f"file:{location / LOG_FOLDER}")
     conf = {} if table_id is None else {TABLE_ID: table_id}
-    return SimpleNamespace(getLogPath=lambda: SimpleNamespace(toUri=lambda: uri), getTableConf=lambda: conf)
+    return SimpleNamespace(getLogPath=lambda: log_folder, getTableConf=lambda: conf)
 
 
 @pytest.fixture
@@ -66,3 +64,16 @@ def test_a_copy_of_a_table_is_nobodys(served: Served, warehouse: refimpl.Warehou
     assert served.log_of(descriptor(log.location, table_id))[0] == table_id
     with pytest.raises(TableNotFoundError):
         served.log_of(descriptor(warehouse.directory / "copy", table_id))
+
+
+@pytest.mark.parametrize("text", ["/data/a b%20c/_delta_log", "file:/data/a b%20c/_delta_log"])
+def test_a_place_on_this_host_is_understood_as_it_is_spelled(text: str) -> None:
+    assert location_of(SimpleNamespace(toString=lambda: text)) == Path("/data/a b%20c")
+
+
+@pytest.mark.parametrize(
+    "text", ["s3a://bucket/t/_delta_log", "hdfs:/t/_delta_log", "file://host/t/_delta_log", "t/_delta_log", "file:/t"]
+)
+def test_what_is_no_log_on_this_host_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError, match=text):
+        location_of(SimpleNamespace(toString=lambda: text))

@@ -123,6 +123,7 @@ class Faults:
         self.dead = True
         for connection in self._connections:
             connection.faults = None  # type: ignore[attr-defined]
+            connection.abandoned = True  # type: ignore[attr-defined]
             connection.close(True)
 
 
@@ -130,6 +131,12 @@ class FaultyConnection(apsw.Connection):
     """A connection to the ledger whose commits are effects. A failing disk is `SQLITE_FULL` or `SQLITE_IOERR`."""
 
     faults: Faults | None = None
+    abandoned = False
+
+    @property
+    def in_transaction(self) -> bool:  # type: ignore[override]
+        """Also to be asked once it is gone: the test's own process lives on, and may fork."""
+        return not self.abandoned and super().in_transaction
 
     def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
         if self.faults is None or statement != "COMMIT":
