@@ -143,6 +143,11 @@ def _command(name: str, rest: str) -> list[str]:
 def _url(name: str, kind: str, rest: str) -> str:
     """`http://host`, and with the kind in front of it too."""
     url = rest if rest.startswith(("http://", "https://")) else f"{kind}://{rest.removeprefix('//')}"
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "a subject's name is in reports, so its URL takes no user and no password; a server that asks for them is "
+            "tested through an adapter (stdio:, python:) that knows them"
+        )
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0
