@@ -108,7 +108,7 @@ def _candidates(source: list[Event], found: Finding) -> Iterator[list[Event]]:
         if begun < length <= len(log):
             yield _begun_later(source, found.table, length, kept)
     for length in sorted({begun, (found.version or 0) + 1, len(log) // 2, len(log) - 1} - {0}):
-        if length < len(log):
+        if 0 < length < len(log):
             yield _ended_earlier(source, found.table, log[length], kept)
     numbers = [number for event in source if (number := _number(event)) is not None and number not in kept]
     numbers = list(dict.fromkeys(numbers))

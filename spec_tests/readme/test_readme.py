@@ -71,8 +71,9 @@ def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
     assert "readme_command engines" in script
 
 
+@pytest.mark.engines
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("readme-spark")
 def test_the_first_five_minutes_go_as_the_readme_says(tmp_path: Path) -> None:
     """Shell, then Python, then PySpark, in the order of the README and in one directory."""
     shell, kit, development = blocks("sh")

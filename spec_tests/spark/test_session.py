@@ -90,8 +90,9 @@ print("home", spark._jvm.java.lang.System.getProperty("java.home"))
 """
 
 
+@pytest.mark.engines
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("readme-spark")
 def test_spark_and_its_python_workers_run_on_the_wheel_where_there_is_no_java(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -42,14 +42,18 @@ def failed(text: str) -> CaseResult:
     )  # fmt: skip
 
 
-def noisy(readers: int = 8, versions: int = 12) -> str:
-    """A long history in which one read is stale."""
-    stream = io.BytesIO()
+def history(stream: io.BytesIO) -> HistoryWriter:
     clock = iter(range(10_000))
     header = events.Header(
         schema=1, clock=events.Clock(unit="tick"), subject=events.Subject(name="noisy"), dialect="catalogManaged"
     )
-    writer = HistoryWriter(stream, header, clock=lambda: next(clock))
+    return HistoryWriter(stream, header, clock=lambda: next(clock))
+
+
+def noisy(readers: int = 8, versions: int = 12) -> str:
+    """A long history in which one read is stale."""
+    stream = io.BytesIO()
+    writer = history(stream)
     for version in range(versions):
         number = writer.invoke(f"w{version % 3}", "t", events.Commit(version=version, attempt=f"a{version}"))
         writer.ended(number, events.Ratified(version=version))
@@ -90,6 +94,19 @@ def test_a_shrunk_history_shows_the_same_and_nothing_else(case: make_histories.C
     kept, before = read(small.history), read(text)
     requests = [event for event in kept if isinstance(event, events.Invoke | events.Ok | events.Fail | events.Info)]
     assert all(event in before for event in requests)
+
+
+def test_a_history_of_which_nothing_is_left_in_the_log_is_shrunk_too() -> None:
+    stream = io.BytesIO()
+    writer = history(stream)
+    for version in range(3):
+        number = writer.invoke("w", "t", events.Commit(version=version, attempt=f"a{version}"))
+        writer.ended(number, events.Ratified(version=version))
+    writer.complete()
+    small = shrinking.shrunk(failed(stream.getvalue().decode()))
+    assert small.history is not None
+    assert len([event for event in read(small.history) if isinstance(event, events.Invoke)]) == 1
+    assert {each.rule.value for each in judged(small.history).violations} == {"ratified-but-lost"}
 
 
 def test_a_history_that_nobody_could_end_is_left_alone() -> None:
