@@ -89,6 +89,21 @@ def test_a_table_is_created_with_its_rows_and_dropped(catalog: Catalog) -> None:
     assert "copy" not in catalog.warehouse.tables()
 
 
+def test_a_table_is_described_and_replaced_under_its_name(catalog: Catalog) -> None:
+    catalog.create("notes")
+    catalog.insert("notes", (1, "one"))
+    catalog.sql("COMMENT ON TABLE unity.default.notes IS 'what was noted'")
+    assert catalog.warehouse.table("notes").snapshot().metadata.description == "what was noted"
+    table_id = catalog.warehouse.owner.resolve("notes").table_id
+    catalog.sql(
+        f"CREATE OR REPLACE TABLE unity.default.notes USING delta {_PROPERTIES} AS SELECT 5 AS id, 'five' AS name"
+    )
+    assert catalog.rows("notes") == [(5, "five")]
+    assert catalog.warehouse.owner.resolve("notes").table_id == table_id
+    assert catalog.latest("notes") == 3
+    assert catalog.sql("SELECT count(*) FROM unity.default.notes VERSION AS OF 1") == [(1,)]
+
+
 def test_inserts_that_race_all_land_once(catalog: Catalog) -> None:
     catalog.warehouse.create_table("races", SCHEMA, feature=CATALOG_MANAGED)  # Delta's has row tracking, ours has not
     start = threading.Barrier(5)
