@@ -78,7 +78,10 @@ class CoordinatorOwner:
         self._storage.mkdir(parents=True, exist_ok=True)
         self._saved = self._directory / "tables.json"
         self._logs: dict[Path, Log] = {}
+        self._places: dict[str, tuple[str, int]] = {}
+        """Every table's location and batch, by its reference."""
         self._tables: dict[str, Table] = {}
+        """Those that something was asked about since the start: a new start must not take longer with every table."""
         self._dead = ""
         """Why its process is no more."""
         self._started = False
@@ -97,8 +100,8 @@ class CoordinatorOwner:
         self._coordinators = {batch: self._named.make(self._machine, batch, self._database) for batch in (EVERY, NEVER)}
         self._tables = {}
         if self._saved.exists():
-            for reference, (location, batch) in json.loads(self._saved.read_text("utf-8")).items():
-                self._tables[reference] = self._known(reference, Path(location), batch)
+            saved = json.loads(self._saved.read_bytes())
+            self._places = {reference: (location, batch) for reference, (location, batch) in saved.items()}
         self._started = True
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
@@ -237,12 +240,12 @@ class CoordinatorOwner:
         log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
         there = log.read(0)
         if there is not None:
-            mine = delta.attempt_in("\n".join(there)) == request.attempt and reference in self._tables
-            known = reference if reference in self._tables else None
+            mine = delta.attempt_in("\n".join(there)) == request.attempt and reference in self._places
+            known = reference if reference in self._places else None
             return m.Ratified(version=0, table=reference) if mine else m.Conflict(winner_table=known)
         batch = EVERY if request.backfill == "subject" else NEVER
         if not self._own(reference, log, 0, batch, request.actions):
-            return m.Conflict(winner_table=reference if reference in self._tables else None)
+            return m.Conflict(winner_table=reference if reference in self._places else None)
         return m.Ratified(version=0, table=reference)
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
@@ -284,14 +287,16 @@ class CoordinatorOwner:
                 return False
             raise
         self._tables[reference] = self._known(reference, log.location, batch)
+        self._places[reference] = (str(log.location), batch)
         self._save()
         return True
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         def ask() -> m.Answer:
             wanted = _reference(request.name) if request.name is not None else None
-            for table in self._tables.values():
-                if table.reference in (wanted, request.name) or str(table.log.location) == request.path:
+            for reference, (location, _) in self._places.items():
+                if reference in (wanted, request.name) or location == request.path:
+                    table = self._table(reference)
                     told = self._listed(table, None, None)
                     return m.Table(
                         table=table.reference, feature=FEATURE, way=WAY, latest=told.latest, commits=told.commits,
@@ -317,8 +322,11 @@ class CoordinatorOwner:
         )
 
     def _table(self, reference: str) -> Table:
-        if reference not in self._tables:
+        if reference not in self._places:
             raise Refused(m.NotFound())
+        if reference not in self._tables:
+            location, batch = self._places[reference]
+            self._tables[reference] = self._known(reference, Path(location), batch)
         return self._tables[reference]
 
     def _log(self, location: Path) -> Log:
@@ -328,9 +336,8 @@ class CoordinatorOwner:
         return self._logs.setdefault(location, Log(location))
 
     def _save(self) -> None:
-        known = {each.reference: (str(each.log.location), each.batch) for each in self._tables.values()}
         temporary = self._saved.with_suffix(".new")
-        temporary.write_text(json.dumps(known), "utf-8")
+        temporary.write_text(json.dumps(self._places), "utf-8")
         temporary.replace(self._saved)
 
     # The kit's eyes and hands
