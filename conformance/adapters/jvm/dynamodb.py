@@ -2,7 +2,7 @@
 
 It is strict where the service is strict (conditions are checked, updates are atomic), and the place where the service's
 documented weaknesses are let in, by name and by plan, so that a run with the same seed meets the same ones. Its items
-are kept in a file, so that they outlive the coordinator.
+are kept in a file each, so that they outlive the coordinator, and no call takes longer with every table that there is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import json
 from collections import Counter
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final
+from typing import Any, Final, cast
+from urllib.parse import quote
 
 from conformance.adapters.jvm.faults import THROTTLED, Fault
 from conformance.adapters.jvm.machine import Machine
@@ -31,12 +32,12 @@ CRASH_POINTS: Final = ("before-update", "after-update")
 class Database:
     """Implements `com.amazonaws.services.dynamodbv2.AmazonDynamoDB`, called from any thread of the JVM."""
 
-    def __init__(self, machine: Machine, file: Path, faults: frozenset[Fault] = frozenset()) -> None:
+    def __init__(self, machine: Machine, folder: Path, faults: frozenset[Fault] = frozenset()) -> None:
         self._machine = machine
-        self._file = file
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self._faults = faults
         self._lock = RLock()
-        self._items: dict[str, Item] = json.loads(file.read_text("utf-8")) if file.exists() else {}
         self._hidden: dict[str, Item] = {}
         """By key: the item as the next inconsistent read sees it."""
         self._updates: Counter[str] = Counter()
@@ -63,10 +64,9 @@ class Database:
         key = item[_KEY]["s"]
         with self._lock:
             self._arrive(key)
-            if asked.get("conditionExpression") and key in self._items:
+            if asked.get("conditionExpression") and self._item(key) is not None:
                 self._raise("ConditionalCheckFailedException", "the conditional request failed")
-            self._items[key] = item
-            self._save()
+            self._keep(key, item)
         return self._machine.type(f"{_MODEL}.PutItemResult")()
 
     def getItem(self, request: Any) -> Any:  # noqa: N802
@@ -74,7 +74,7 @@ class Database:
         key = asked["key"][_KEY]["s"]
         with self._lock:
             self._arrive(key)
-            item = self._items.get(key)
+            item = self._item(key)
             if not asked.get("consistentRead"):
                 item = self._hidden.pop(key, item)
         names = asked.get("attributesToGet")
@@ -116,7 +116,7 @@ class Database:
 
     def _update(self, key: str, asked: Item) -> None:
         """All or nothing, if every attribute is as expected."""
-        before = self._items.get(key, {_KEY: {"s": key}})
+        before = self._item(key) or {_KEY: {"s": key}}
         for name, expected in (asked.get("expected") or {}).items():
             if before.get(name) != _without_none(expected["value"]):
                 self._raise("ConditionalCheckFailedException", f"the conditional request failed: {name}")
@@ -126,15 +126,23 @@ class Database:
             if update.get("action") == "ADD":
                 value = {"l": [*after.get(name, {}).get("l", []), *value["l"]]}
             after[name] = value
-        self._items[key] = after
         if Fault.STALE_READS in self._faults:
             self._hidden[key] = before
-        self._save()
+        self._keep(key, after)
 
-    def _save(self) -> None:
-        temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps(self._items), "utf-8")
-        temporary.replace(self._file)
+    def _place(self, key: str) -> Path:
+        return self._folder / f"{quote(key, safe='')}.json"
+
+    def _item(self, key: str) -> Item | None:
+        try:
+            return cast(Item, json.loads(self._place(key).read_bytes()))
+        except FileNotFoundError:
+            return None
+
+    def _keep(self, key: str, item: Item) -> None:
+        temporary = self._place(key).with_suffix(".new")
+        temporary.write_text(json.dumps(item), "utf-8")
+        temporary.replace(self._place(key))
 
     # Faults
 

@@ -55,7 +55,7 @@ class Named:
 
     def database(self, machine: Machine, directory: Path) -> Database | None:
         """What outlives the coordinator, where it has something."""
-        return Database(machine, directory / "dynamodb.json", self.faults) if self.on_dynamodb else None
+        return Database(machine, directory / "dynamodb", self.faults) if self.on_dynamodb else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
         """A new one, which publishes of its own accord after every `batch` commits, if it can be told. Raises
