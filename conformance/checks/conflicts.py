@@ -238,13 +238,15 @@ def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client")
 def whoever_wrote_by_another_partitioning_conflicts(s: ClientScenario) -> None:
-    """A transaction that added files without partitions conflicts with a change that partitions the table."""
-    table = prepare(s)
-    theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
-    gone = [removed(s, "a"), removed(s, "b")]
-    race(s, table, [theirs, *gone], adds=NEW).conflicts(
-        "CONFLICT-ORDER-05", why="the partitioning that it wrote by changed"
-    )
+    """A transaction that added files without partitions conflicts with a change that partitions the table, whatever its
+    isolation."""
+    for isolation in Isolation:
+        table = prepare(s, isolation.value)
+        theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
+        gone = [removed(s, "a"), removed(s, "b")]
+        race(s, table, [theirs, *gone], adds=NEW, isolation=isolation).conflicts(
+            "CONFLICT-ORDER-05", why=f"under {isolation.value} too, the partitioning that it wrote by changed"
+        )
 
 
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:

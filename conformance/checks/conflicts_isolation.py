@@ -10,9 +10,10 @@ from typing import Any
 from conformance.checks.conflicts import COMMON, NEW, Race, added, latest_of, prepare, race, removed
 from conformance.checks.registry import Family, check
 from conformance.interface import messages as m
-from conformance.interface.messages import Isolation, Transact
+from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import TableHandle, Told
+from conformance.scenario.words import in_words
 
 REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 """It read the whole table, and replaces all of it."""
@@ -35,6 +36,24 @@ def whoever_changes_the_metadata_overlooks_no_append(s: ClientScenario) -> None:
     race(s, prepare(s), [added(s, "theirs")], blind=True, **mine).conflicts(
         "CONFLICT-ORDER-08", why="it changes the metadata, and read the whole table before a file was added"
     )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, side="client")
+def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
+    """A transaction that partitions the table anew, and replaces all its files, conflicts with a file that was added by
+    the old partitioning. Under SnapshotIsolation this is advice."""
+    mine = {**REWRITE, "partition_by": ("part",), "adds": (DataFile(path="mine", partition="x"),)}
+    why = "the added file has no place in the new partitioning"
+    for isolation in (Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE):
+        found = race(s, prepare(s, isolation.value), [added(s, "theirs")], blind=True, isolation=isolation, **mine)
+        found.conflicts("CONFLICT-ORDER-08", why=why)
+    table = prepare(s, Isolation.SNAPSHOT.value)
+    found = race(s, table, [added(s, "theirs")], blind=True, isolation=Isolation.SNAPSHOT, **mine)
+    s.require(
+        isinstance(found.told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
+        told=(found.told, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
+        observed=in_words(found.told.answer),
+    )  # fmt: skip
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")

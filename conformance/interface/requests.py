@@ -231,6 +231,8 @@ class Transact(_Request, frozen=True, kw_only=True):
     unset_properties: tuple[str, ...] = ()
     replace_table: bool = False
     """REPLACE TABLE: removes all files, and puts new metadata in the place of the old."""
+    partition_by: tuple[str, ...] | None = None
+    """The new partition columns of the table; all files of the snapshot are among `removes`."""
     add_feature: str | None = None
     """A table feature that the protocol gets."""
     domain: tuple[str, str] | None = None

@@ -113,9 +113,12 @@ class ModelWriter(ModelReader):
         return base.applications.get(name, -1) >= version
 
     def _is_empty(self, request: m.Transact) -> bool:
-        changes = (request.adds, request.removes, request.set_properties, request.unset_properties, request.add_feature,
-                   request.domain, request.application, request.replace_table)  # fmt: skip
-        return request.if_needed and not any(changes)
+        changes = (request.adds, request.removes, request.add_feature, request.domain, request.application)
+        return request.if_needed and not any(changes) and not self._changes_metadata(request)
+
+    def _changes_metadata(self, request: m.Transact) -> bool:
+        changes = (request.set_properties, request.unset_properties, request.replace_table)
+        return any(changes) or request.partition_by is not None
 
     # Whoever was faster
 
@@ -165,11 +168,12 @@ class ModelWriter(ModelReader):
         self, request: m.Transact, base: State, winner: list[dict[str, Any]], added: list[dict[str, Any]]
     ) -> None:
         """What the isolation looks at, against what was read."""
+        if request.partition_by is not None and added:
+            raise Conflicting("files were added by the old partitioning")
         if request.reads is None or request.isolation is m.Isolation.SNAPSHOT:
             return
         blind = any(action.get("commitInfo", {}).get("isBlindAppend") for action in winner)
-        changes_metadata = bool(request.set_properties or request.unset_properties or request.replace_table)
-        if blind and request.isolation is m.Isolation.WRITE_SERIALIZABLE and not changes_metadata:
+        if blind and request.isolation is m.Isolation.WRITE_SERIALIZABLE and not self._changes_metadata(request):
             return
         if any(self._was_read(request, base, body) for body in added):
             raise Conflicting("files were added to what was read")
@@ -256,8 +260,9 @@ class ModelWriter(ModelReader):
         actions = [proposals.commit_info(request.marker, timestamp, "WRITE", isBlindAppend=blind)]
         if request.add_feature is not None:
             actions.append(proposals.line("protocol", self._protocol(newest, request.add_feature)))
-        if request.set_properties or request.unset_properties or request.replace_table:
-            actions.append(proposals.line("metaData", self._metadata(newest, request)))
+        metadata = self._metadata(newest, request)
+        if self._changes_metadata(request):
+            actions.append(proposals.line("metaData", metadata))
         if request.application is not None:
             name, number = request.application
             actions.append(proposals.line("txn", {"appId": name, "version": number}))
@@ -268,7 +273,7 @@ class ModelWriter(ModelReader):
         removes = [unquote(path) for path, _ in newest.files] if request.replace_table else list(request.removes)
         removed = [file for file in newest.files.values() if unquote(file["path"]) in removes]
         actions += [proposals.line("remove", self._removal(file, request, timestamp)) for file in removed]
-        partitioned = bool(newest.metadata.get("partitionColumns"))
+        partitioned = bool(metadata.get("partitionColumns"))
         actions += [self._add(each, request, timestamp, partitioned=partitioned) for each in request.adds]
         return tuple(actions)
 
@@ -288,7 +293,8 @@ class ModelWriter(ModelReader):
         configuration = {**kept, **request.set_properties}
         for name in request.unset_properties:
             configuration.pop(name, None)
-        return {**newest.metadata, "configuration": configuration}
+        columns = {} if request.partition_by is None else {"partitionColumns": list(request.partition_by)}
+        return {**newest.metadata, "configuration": configuration, **columns}
 
     def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
         vector = {"deletionVector": file["deletionVector"]} if file.get("deletionVector") else {}

@@ -69,6 +69,16 @@ class IgnoresChangedMetadata(ModelClient):
         super()._check(transaction, [action for action in winner if "metaData" not in action])
 
 
+@mutant("CONFLICT-ORDER-05", side="client")
+class IgnoresMetadataUnderSnapshotIsolation(ModelClient):
+    """Under SnapshotIsolation it does not look whether a winner changed the schema or the partitioning."""
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        if transaction.request.isolation is m.Isolation.SNAPSHOT:
+            winner = [action for action in winner if "metaData" not in action]
+        super()._check(transaction, winner)
+
+
 @mutant("CONFLICT-ORDER-06", side="client")
 class IgnoresDomains(ModelClient):
     """It overwrites a metadata domain that a winner changed."""
@@ -226,8 +236,20 @@ class ForgetsThatItChangesTheMetadata(ModelClient):
     """It overlooks a blind append under WriteSerializable although it changes the metadata itself."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
-        unchanged = msgspec.structs.replace(request, set_properties={}, unset_properties=(), replace_table=False)
+        unchanged = msgspec.structs.replace(
+            request, set_properties={}, unset_properties=(), replace_table=False, partition_by=None
+        )
         super()._check_added(unchanged, base, winner, added)
+
+
+@mutant("CONFLICT-ISOLATION-04", side="client")
+class PartitionsAnewBesideAnAppend(ModelClient):
+    """Under SnapshotIsolation it changes the partitioning although a winner added a file by the old one: the table
+    cannot be read any more."""
+
+    def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
+        if request.isolation is not m.Isolation.SNAPSHOT:
+            super()._check_added(request, base, winner, added)
 
 
 @mutant("CONFLICT-ORDER-09", side="client")

@@ -37,7 +37,7 @@ class IsolationLevel(Enum):
     WRITE_SERIALIZABLE = "WriteSerializable"
     """Blind appends: as if those that landed meanwhile had come later."""
     SNAPSHOT_ISOLATION = "SnapshotIsolation"
-    """All files added since its snapshot."""
+    """All files added since its snapshot. At either of these two, nothing if it changes the metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,12 +234,13 @@ def _application_transactions(work: Work, winner: Winner) -> None:
 
 
 def _added_files(work: Work, winner: Winner, basis: Basis) -> None:
-    """Step 5, the only one that depends on the isolation level."""
-    if work.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
-        return
-    forgiving = work.isolation is IsolationLevel.WRITE_SERIALIZABLE and not work.changes_metadata
-    if forgiving and winner.blind_append:
-        return
+    """Step 5, the only one that depends on the isolation level. A transaction that changes the metadata ignores no
+    file at any level: files that were written by the old schema or partitioning may not fit the new one."""
+    if not work.changes_metadata:
+        if work.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
+            return
+        if work.isolation is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append:
+            return
     for action in winner.actions:
         if not isinstance(action, Add):
             continue

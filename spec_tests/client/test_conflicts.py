@@ -191,6 +191,22 @@ ROWS = [
         isolation=WRITE_SERIALIZABLE,
     ),
     Row(
+        "isolation: SnapshotIsolation with a change of metadata sees appends",
+        ConcurrentAppendError,
+        [info(blind=True), adding("b")],
+        [info(blind=True), adding("b", "02")],
+        reads=SOME,
+        actions=(*OVERWRITE, OTHER_COMMENT),
+        isolation=SNAPSHOT_ISOLATION,
+    ),
+    Row(
+        "isolation: SnapshotIsolation sees a change of the partitioning",
+        MetadataChangedError,
+        [UNPARTITIONED],
+        [OTHER_COMMENT],
+        isolation=SNAPSHOT_ISOLATION,
+    ),
+    Row(
         "isolation: SnapshotIsolation still sees removals",
         ConcurrentDeleteReadError,
         [removing("a")],

@@ -201,9 +201,11 @@ def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> Non
     assert set(table.snapshot().files) == {("c", None)}
 
 
-def test_a_file_that_others_add_by_the_old_partitioning_is_a_conflict(setting: Setting) -> None:
+@pytest.mark.parametrize("level", IsolationLevel)
+def test_partitioning_anew_conflicts_with_an_append(setting: Setting, level: IsolationLevel) -> None:
+    """At every level: the other writer's file has no place in the new partitioning, and nothing could read it."""
     table = setting.table()
-    transaction = table.transaction(isolation=IsolationLevel.WRITE_SERIALIZABLE)
+    transaction = table.transaction(isolation=level)
     transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
     setting.append(table, "theirs")
     with pytest.raises(ConcurrentAppendError):

@@ -59,6 +59,9 @@ def described(transaction: Transaction, request: m.Transact) -> bool:
         transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, configuration={}))
     else:
         transaction.remove(*_named(transaction.snapshot, request.removes), data_change=request.data_change)
+    if request.partition_by is not None:
+        now = transaction.snapshot.metadata
+        transaction.set_metadata(msgspec.structs.replace(now, partition_columns=request.partition_by))
     if request.set_properties or request.unset_properties:
         transaction.set_properties(request.set_properties, remove=request.unset_properties)
     if request.add_feature == IN_COMMIT_TIMESTAMP_FEATURE:
@@ -67,7 +70,8 @@ def described(transaction: Transaction, request: m.Transact) -> bool:
         transaction.add_feature(request.add_feature)
     if request.domain is not None:
         transaction.set_domain(*request.domain)
-    transaction.add(*(_joining(transaction, file, data_change=request.data_change) for file in request.adds))
+    columns = transaction.snapshot.partition_columns if request.partition_by is None else request.partition_by
+    transaction.add(*(_joining(transaction, file, columns, data_change=request.data_change) for file in request.adds))
     return True
 
 
@@ -88,11 +92,10 @@ def _named(snapshot: Snapshot, paths: tuple[str, ...]) -> list[Add]:
     return [active[path] for path in paths]
 
 
-def _joining(transaction: Transaction, file: m.DataFile, *, data_change: bool) -> Add:
-    partitioned = PARTITION_COLUMN in transaction.snapshot.partition_columns
+def _joining(transaction: Transaction, file: m.DataFile, columns: tuple[str, ...], *, data_change: bool) -> Add:
     return Add(
         path=quote(file.path),
-        partition_values={PARTITION_COLUMN: file.partition} if partitioned else {},
+        partition_values={PARTITION_COLUMN: file.partition} if PARTITION_COLUMN in columns else {},
         size=1,
         modification_time=transaction.table.environment.now(),
         data_change=data_change,
