@@ -11,6 +11,8 @@ from conformance.interface.messages import DataFile, Transact
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import proposals
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.proposals import BASE_TIME
 from conformance.scenario.scenario import TableHandle, Told
 from conformance.scenario.words import in_words
 
@@ -253,6 +255,36 @@ def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
         expected="version 2 was there: it stays, and the transaction is version 3",
         observed=f"committed as {done.version}; version 2 reads {s.content_of(table, 2)!r}",
     )  # fmt: skip
+
+
+@check(
+    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", side="client", dialects=("managedCommit",), ways=("direct",)
+)  # fmt: skip
+def a_version_that_was_cleaned_up_is_not_committed_again(s: ClientScenario) -> None:
+    """A table without an owner, whose commits before the checkpoint of version 5 were deleted. A writer that read
+    version 1, from the checkpoint that is left of it, does not commit version 2 a second time: nobody would read it."""
+    log = LogBuilder.filesystem(s)
+    protocol = proposals.line("protocol", {"minReaderVersion": 1, "minWriterVersion": 2})
+    metadata = proposals.metadata(s.attempt(), BASE_TIME, {"delta.enableInCommitTimestamps": "false"})
+    log.write(proposals.commit_info(s.attempt(), BASE_TIME), protocol, metadata, modified=BASE_TIME)
+    for version in range(1, 6):
+        log.write(proposals.commit_info(s.attempt(), BASE_TIME + version), file(f"file-{version}"), modified=BASE_TIME)
+    log.checkpoint(1)
+    log.checkpoint(5)
+    log.hide(*(log.commit_name(version) for version in range(5)))
+    log.hint(5)
+    late = Transact(table=log.location, marker=s.attempt(), read_version=1, adds=(DataFile(path="late"),))
+    told = s.act("writer", late, log.table)
+    made = (log.folder / log.commit_name(2)).exists()
+    s.require(
+        not made, "MC-FILES-11", "CONFLICT-RETRY-03", told=(told,), version=2,
+        expected="version 2 was committed before, and version 5 is built upon it: of all who try version 2 one "
+        "succeeds. The writer is told that it must read the table again",
+        observed=f"{log.commit_name(2)} was made once more, and the answer is `{in_words(told.answer)}`",
+    )  # fmt: skip
+    again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
+    done = s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="on the newest version nothing stands in the way")
+    log.table.versions = (done.version or 0) + 1
 
 
 @check(

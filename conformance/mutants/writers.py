@@ -117,6 +117,16 @@ class TakesNothingToldForAnEmptyTable(ModelClient):
             transaction.checked.version = -1
 
 
+@mutant("MC-FILES-11", "CONFLICT-RETRY-03", side="client")
+class LooksOnlyForItsOwnFileName(ModelClient):
+    """On a table without an owner a free file name is enough to it: it creates the file after the version that it
+    read, and looks at what others did only if that name is taken."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        if transaction.table.reference is not None or transaction.attempts:
+            super()._catch_up(client, transaction)
+
+
 @mutant("CONFLICT-RETRY-02", side="client")
 class TriesRefusalsAgain(ModelClient):
     """A proposal that the owner refuses for good is tried again."""

@@ -33,6 +33,7 @@ from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejecte
 from refimpl.environment import Environment
 from refimpl.errors import (
     CommitRejectedError,
+    ConcurrentModificationError,
     CorruptionError,
     InvalidRequestError,
     LocationError,
@@ -107,6 +108,8 @@ def create_filesystem_table(
         outcome = FilesystemProposer(table.reader).propose(0, content)
     except (OSError, OwnerUnavailableError) as error:
         raise LocationError(f"cannot create a table at {location}: {error}", location=str(location)) from error
+    except ConcurrentModificationError:  # version 0 was cleaned up
+        outcome = Lost(version=0)
     if isinstance(outcome, Lost):
         raise LocationError(f"{location} is a table already; open it, or choose another place", location=str(location))
     return table

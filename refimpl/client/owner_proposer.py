@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from refimpl.client.conflicts import Winner
 from refimpl.client.log_reading import LogReader
 from refimpl.client.patience import MAX_LOOKS, Patience
-from refimpl.client.proposing import Lost, Won, read_winner
+from refimpl.client.proposing import Lost, Won, history_moved, newest_checkpoint, read_winner
 from refimpl.commit_owner import CommitOwner
 from refimpl.commits import (
     AttemptId,
@@ -212,18 +212,26 @@ class OwnerProposer:
 
     def _nobody_won(self, lost: Lost) -> Won:
         """The owner says conflict and shows nothing. Perhaps it was this very attempt; else this is the end."""
-        cause = LostRaceError(
-            f"the owner of {self.label} says that version {lost.version} is taken (latest {lost.latest}), but neither "
-            f"lists it nor has it published after {MAX_LOOKS} looks; run verify",
-            tries=self.patience.tries,
-            version=lost.version,
-        )
+        cause: DeltaError
+        newest = newest_checkpoint(self.reader.log)
+        if newest > lost.version:
+            cause = history_moved(self.reader.log, lost.version, newest)
+        else:
+            cause = self._unseen_winner(lost)
         if lost.attempt is not None:
             resolved = self._resolve(lost.version, lost.attempt, cause)
             if isinstance(resolved, Landed):
                 return Won(version=resolved.commit.version, attempt=lost.attempt)
             self.discard(lost)
         raise cause
+
+    def _unseen_winner(self, lost: Lost) -> LostRaceError:
+        return LostRaceError(
+            f"the owner of {self.label} says that version {lost.version} is taken (latest {lost.latest}), but neither "
+            f"lists it nor has it published after {MAX_LOOKS} looks; run verify",
+            tries=self.patience.tries,
+            version=lost.version,
+        )
 
     def discard(self, lost: Lost) -> None:
         if lost.staged_file is not None:
