@@ -1,4 +1,4 @@
-"""What a data-file writer asks of Arrow columns: fit, split by partition, nulls, NaN, repetition."""
+"""Arrow columns between data files and a table: fit, split by partition, nulls, NaN, repetition."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
+from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -67,6 +67,76 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         else:
             raise InvalidRequestError(f"the column {wanted.name!r} must not be null, and the rows do not have it")
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def stored_name(stored: Sequence[str], wanted: str) -> str | None:
+    """Which of a file's columns, or of a struct's members, is the table's `wanted`; None if none is.
+
+    Delta compares names without regard to case. Raises `InvalidRequestError` where several differ in case only.
+    """
+    if wanted in stored:
+        return wanted
+    alike = [name for name in stored if name.lower() == wanted.lower()]
+    if len(alike) > 1:
+        raise InvalidRequestError(f"the columns {' and '.join(map(repr, alike))} may each be {wanted!r}", column=wanted)
+    return alike[0] if alike else None
+
+
+def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of a data file as `kind`, the Arrow type of the table's `column`; members are found by name.
+
+    A member that must not be null may be null where its parent is. Raises `InvalidRequestError` for any other null
+    below the top, and Arrow's errors for what cannot be cast.
+    """
+    import pyarrow as pa
+
+    values = _labelled(values, _named(values.type, column.type)).cast(_nullable_type(kind))
+    if _holds_required(True, column.type):
+        for chunk in values.chunks:
+            _check_nulls(chunk, column.name, column.type, nullable=True)
+        values = _labelled(values, kind)
+    assert isinstance(values, pa.ChunkedArray)
+    return values
+
+
+def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
+    """The stored type, in which the members of structs have the table's names."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    match wanted:
+        case Struct(fields=members) if is_.is_struct(stored):
+            found = [stored.field(i) for i in range(stored.num_fields)]
+            names = {stored_name([item.name for item in found], member.name): member for member in members}
+            return pa.struct(
+                [
+                    item.with_name(names[item.name].name).with_type(_named(item.type, names[item.name].type))
+                    if item.name in names
+                    else item
+                    for item in found
+                ]
+            )
+        case Array(element=element) if is_.is_list(stored):
+            item = stored.value_field
+            return pa.list_(item.with_type(_named(item.type, element)))
+        case Map(key=key, value=value) if is_.is_map(stored):
+            item = stored.item_field
+            return pa.map_(_named(stored.key_type, key), item.with_type(_named(item.type, value)))
+    return stored
+
+
+def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The same buffers under a type of equal layout: the names of members, and whether they may be null, are labels.
+
+    Arrow's cast will not do: it looks at a member's nulls without those of the parent.
+    """
+    import pyarrow as pa
+
+    if values.type == kind:
+        return values
+    schema = pa.schema([pa.field("values", kind)])
+    batches = [pa.record_batch([chunk], names=["values"]).serialize() for chunk in values.chunks]
+    return pa.chunked_array([pa.ipc.read_record_batch(batch, schema).column(0) for batch in batches], type=kind)
 
 
 def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:

@@ -1,8 +1,9 @@
 """Rows of a snapshot, by Arrow: data files, partition values, the table's types.
 
 A file holds the columns that the table had when it was written: those added since are null, those
-dropped since are not read, narrower types are widened. Partition columns are not in the files; their
-values are in the add actions.
+dropped since are not read, narrower types are widened. Columns and members of structs are found without regard
+to the case of their names, as Delta's are. Partition columns are not in the files; their values are in the add
+actions.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refimpl.actions import Add
+from refimpl.client import arrow_columns
 from refimpl.client import schema as delta_schema
 from refimpl.client.partition_values import from_text, local_path
 from refimpl.client.schema import Field, Struct
@@ -59,22 +61,29 @@ def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    partitioned = {name.lower() for name in partition_columns}
+    values = {name.lower(): text for name, text in add.partition_values.items()}
     try:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
-            there = set(file.schema_arrow.names) - set(partition_columns)
-            stored = file.read(columns=[name for name in needed.names if name in there])
+            names = {
+                column.name: arrow_columns.stored_name(file.schema_arrow.names, column.name)
+                for column in needed.fields
+                if column.name.lower() not in partitioned
+            }
+            stored = file.read(columns=[name for name in names.values() if name is not None])
             count = file.metadata.num_rows
     except FileNotFoundError:
         raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, InvalidRequestError) as error:
         raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
     target = delta_schema.to_arrow(needed)
     arrays: list[Any] = []
     for column, field in zip(needed.fields, target, strict=True):
-        if column.name in partition_columns:
-            arrays.append(_repeated(add.partition_values.get(column.name), column, field.type, count))
-        elif column.name in there:
-            arrays.append(_widened(stored.column(column.name), field, path))
+        name = names.get(column.name)
+        if column.name.lower() in partitioned:
+            arrays.append(_repeated(values.get(column.name.lower()), column, field.type, count))
+        elif name is not None:
+            arrays.append(_fitted(stored.column(name), column, field, path))
         else:
             arrays.append(pa.nulls(count, field.type))
     return pa.Table.from_arrays(arrays, schema=target)
@@ -96,17 +105,18 @@ def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) ->
         ) from error
 
 
-def _widened(column: pa.ChunkedArray, field: pa.Field, path: Path) -> pa.ChunkedArray:
+def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    """The column as the table has it. Raises `CorruptionError` where its type, or a null in it, does not fit."""
     import pyarrow as pa
 
-    if column.type == field.type:
-        return column
+    if values.type == field.type:
+        return values
     try:
-        return column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        return arrow_columns.fitted(values, column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidRequestError) as error:
         raise CorruptionError(
-            f"the column {field.name!r} of {path} is {column.type}, which does not fit the table's {field.type}: "
+            f"the column {column.name!r} of {path} is {values.type}, which does not fit the table's {field.type}: "
             f"{error}",
             path=str(path),
-            column=field.name,
+            column=column.name,
         ) from error

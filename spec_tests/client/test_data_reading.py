@@ -196,6 +196,54 @@ class TestTypes:
         assert table.to_pylist() == [{"id": 1, "new": None, "s": {"x": 1, "y": None}, "l": [{"x": 2, "y": None}]}]
         assert log.table().snapshot().to_arrow(where="new IS NULL").num_rows == 1
 
+    def test_names_are_found_in_any_case(self, tmp_path: Path) -> None:
+        """Delta's protocol, "Schema Serialization Format": names differ in more than case."""
+        member = pa.struct([("Key", pa.string()), ("N", pa.int64())])
+        columns = [("Id", pa.int64()), ("S", member), ("L", pa.list_(member)), ("M", pa.map_(pa.string(), member))]
+        schema = pa.schema([*columns, ("Month", pa.string())])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema, "month"))
+        stored = pa.struct([("kEY", pa.string()), ("n", pa.int32())])
+        x = {"kEY": "k", "n": 1}
+        file = {
+            "ID": pa.array([7], pa.int32()), "s": pa.array([x], stored), "l": pa.array([[x]], pa.list_(stored)),
+            "m": pa.array([[("a", x)]], pa.map_(pa.string(), stored)),
+        }  # fmt: skip
+        write(log, "x.parquet", pa.table(file))
+        log.publish(1, with_values(add("x.parquet"), {"MONTH": "05"}))
+        found = {"Key": "k", "N": 1}
+        assert log.table().snapshot().to_arrow().to_pylist() == [
+            {"Id": 7, "S": found, "L": [found], "M": [("a", found)], "Month": "05"}
+        ]
+        assert log.table().snapshot().to_arrow(["Id"], where="s.key = 'k'").num_rows == 1
+
+    def test_of_two_names_that_differ_in_case_the_exact_one_counts(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("id", pa.int64())])))
+        write(log, "x.parquet", {"ID": [1], "id": [2]})
+        log.publish(1, with_values(add("x.parquet"), {}))
+        assert log.table().snapshot().to_arrow().to_pylist() == [{"id": 2}]
+        write(log, "x.parquet", {"ID": [1], "Id": [2]})
+        with pytest.raises(CorruptionError):
+            log.table().snapshot().to_arrow()
+
+    def test_a_required_member_may_be_null_where_its_parent_is(self, tmp_path: Path) -> None:
+        """And nowhere else, at any depth."""
+        required = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+        schema = pa.schema([("s", pa.struct([("inner", required)])), ("l", pa.list_(required))])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
+        optional = pa.struct([("x", pa.int64())])
+        stored = [("s", pa.struct([("inner", optional)])), ("l", pa.list_(optional))]
+        good = [{"s": {"inner": {"x": 1}}, "l": [{"x": 2}, None]}, {"s": {"inner": None}, "l": []}, {"s": None}]
+        write(log, "x.parquet", pa.Table.from_pylist(good, schema=pa.schema(stored)))
+        log.publish(1, with_values(add("x.parquet"), {}))
+        table = log.table().snapshot().to_arrow()
+        assert table.schema.types == schema.types
+        assert table.to_pylist() == [*good[:2], {"s": None, "l": None}]
+        for bad in ({"s": {"inner": {"x": None}}}, {"l": [{"x": None}]}):
+            write(log, "x.parquet", pa.Table.from_pylist([bad], schema=pa.schema(stored)))
+            with pytest.raises(CorruptionError) as caught:
+                log.table().snapshot().to_arrow()
+            assert caught.value.column == next(iter(bad))
+
     def test_sparks_old_timestamps_are_read(self, tmp_path: Path) -> None:
         schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
