@@ -17,6 +17,7 @@ from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord, next_version
 from refimpl.owner.statements import View, Writer
+from refimpl.table_feature import Way
 
 
 class Context:
@@ -28,25 +29,30 @@ class Context:
         self.lock = lock
         self.environment = environment
         self._places: dict[str, TableRecord] = {}
-        self._logs: dict[str, LogStore] = {}
+        self._logs: dict[Path, LogStore] = {}
 
     @property
     def now(self) -> int:
         return self.environment.now()
 
     def log(self, table: TableRecord) -> LogStore:
-        found = self._logs.get(table.table_id)
+        """By location, not by id: an id may be given again after the take-over that brought it was refused."""
+        found = self._logs.get(table.location)
         if found is None:
-            found = self._logs[table.table_id] = LogStore(table.location, self.environment)
+            found = self._logs[table.location] = LogStore(table.location, self.environment)
         return found
 
     def place(self, table_id: str) -> TableRecord:
-        """What never changes of a table (key, location, dialect); the rest of the record may be old."""
+        """What never changes of a table (key, location, dialect); the rest of the record may be old.
+
+        A take-over that is only promised may be forgotten, and its id come again with another table: not remembered.
+        """
         found = self._places.get(table_id)
         if found is None:
             with self.ledger.read() as view:
                 found = self.required(view, table_id)
-            self._places[table_id] = found
+            if found.state is not TableState.TAKING_OVER:
+                self._places[table_id] = found
         return found
 
     def required(self, view: View, table_id: str) -> TableRecord:
@@ -59,7 +65,7 @@ class Context:
         """One write transaction on a table, under the lock that the caller holds.
 
         A promise that was left open is completed or forgotten first, in a transaction of its own: what
-        is open although the lock is free was abandoned.
+        is open although the lock is free was abandoned. So is a commit recorded that is `unnoticed`.
         """
         return _Change(self, table_id)
 
@@ -92,6 +98,32 @@ class Context:
         raise OwnerUnavailableError(
             f"an interrupted commit of {table.label} cannot be completed: {failure}; try again"
         ) from failure
+
+    def unnoticed(self, table: TableRecord) -> bool:
+        """Whether a version above the latest is visible of a table whose commits are put-if-absent.
+
+        managed-commits, "Commit Protocol", choice 2, and catalog-managed, "Commit Protocol", option 3: such a commit
+        has succeeded when its file is visible, regardless of when or whether the owner hears of it. In the other
+        tables the owner's record is the commit, a writer that publishes by itself breaks the protocol, and the owner
+        refuses to go on until somebody looks: its record may be older than the log, after a restore.
+        """
+        direct = table.way is Way.DIRECT and table.state is TableState.ACTIVE and table.halted is None
+        return direct and self.log(table).published(table.next)
+
+    def notice(self, table: TableRecord) -> None:
+        """Record what is visible of such a table; see `promises.adopt`. The caller holds the lock.
+
+        A failed fsync halts the table: a second one may lie.
+        """
+        try:
+            with self.ledger.write() as writer:
+                promises.adopt(writer, table, self.log(table), self.now, self.environment.new_id)
+        except OSError as error:
+            with self.ledger.write() as writer:
+                writer.halt(table, f"the disk failed while version {table.next} was made durable: {error}")
+            raise OwnerUnavailableError(
+                f"version {table.next} of {table.label} is visible and cannot be recorded: {error}; run verify"
+            ) from error
 
     def keep(self, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
         """Steps 2 and 3 of a promise that is stored: the commit, or None if somebody else's file was first.
@@ -221,6 +253,10 @@ class _Change:
         if table.promised:
             self._transaction.__exit__(None, None, None)
             self._context.settle(table)
+            writer, table = self._begin()
+        if self._context.unnoticed(table):
+            self._transaction.__exit__(None, None, None)
+            self._context.notice(table)
             writer, table = self._begin()
         return writer, table
 

@@ -221,8 +221,9 @@ def _out_of_turn(table: TableRecord, version: Version, *, stranger: Version | No
     if stranger is not None:  # before the gap: a version that is visible must not be denied
         return _rejected(
             RejectionReason.HALTED,
-            f"{log_path.commit(stranger)} of {table.label} exists although the owner's latest version is {latest}; "
-            f"run verify, then tell the owner what to believe with repair",
+            f"{log_path.commit(stranger)} of {table.label} exists, but the owner did not ratify it (its latest version "
+            f"is {latest}): writers propose their commits to the owner; run verify, then repair --adopt-published to "
+            f"believe the files",
         )
     if version != table.next:
         return VersionGap(latest_ratified_version=latest)
@@ -254,6 +255,22 @@ def timestamp_flaw(examined: Examined, previous: int) -> Rejected | None:
         f"inCommitTimestamp {examined.in_commit_timestamp} of version {examined.version} is not greater than "
         f"{previous} of version {examined.version - 1}; use max(now, {previous + 1})",
     )
+
+
+def leaves_owner(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> bool:
+    """Whether a version that is published already takes the table from this owner; arguments as in `decide`.
+
+    managed-commits, "Converting a managed-commit table to filesystem table": the feature is gone, or the property
+    that names the owner is gone or names another one.
+    """
+    protocol = examined.protocol or (current and current[0])
+    metadata = examined.metadata or (current and current[1])
+    if protocol is not None and not table.feature.mentioned_in(protocol):
+        return True
+    owner = table.feature.owner_property
+    if owner is None or metadata is None or current is None:
+        return False
+    return metadata.configuration.get(owner) != current[1].configuration.get(owner)
 
 
 def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> Rejected | None:

@@ -316,6 +316,12 @@ class LocalOwner:
                         f"the ledger cannot tell what became of {attempt}; run verify, then repair",
                         attempt=attempt,
                     )
+                if seen is None and writer.attempts_are_lost(table):
+                    raise CorruptionError(
+                        f"{table.label} has commits whose attempt ids the ledger does not know, so it cannot tell what "
+                        f"became of {attempt}; look for the commit in the table's history",
+                        attempt=attempt,
+                    )
                 if seen is None:
                     writer.add_tombstone(table_id, attempt, self._context.now)
         return NotLanded() if seen is None or seen.landed is None else Landed(commit=seen.landed)

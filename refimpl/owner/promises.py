@@ -7,13 +7,19 @@
 managed-commits, "Converting an existing filesystem based table": a two-phase commit; after the link
 the owner must not refuse, and if somebody else was first it forgets. A crash anywhere leaves a
 promise, and `settle`, with which every later change of the table begins, does what is left of it.
+
+A link that this owner did not promise is a commit all the same, in a table whose commits are links: `adopt`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from refimpl import log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import DirectProposal, RatifiedCommit
+from refimpl.commits import AttemptId, DirectProposal, RatifiedCommit, Rejected
 from refimpl.errors import CorruptLogError
+from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
@@ -50,6 +56,52 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
         record(writer, table, promise, now)
     else:
         forget(writer, table, promise)
+
+
+def adopt(
+    writer: Writer, table: TableRecord, log: LogStore, now: int, new_id: Callable[[], AttemptId]
+) -> tuple[TableRecord, Rejected | None]:
+    """Record published versions above the latest, in order, as the commits that they are. The caller holds the lock,
+    and everything up to the latest is published.
+
+    The table as it is then, and why the next published version cannot be recorded, if there is one. `<v>.json` proves
+    that version v is committed, whoever wrote it: catalog-managed, "Published commit"; managed-commits, "Backfilled
+    commit files". After a version that takes the table from this owner the files are the filesystem's: it is the last.
+
+    Durability order: the file and its name are made durable, and where an earlier fsync of them failed the same bytes
+    become a new file; then the transaction of the caller records it.
+    """
+    while table.state is TableState.ACTIVE and log.published(table.next):
+        version, name = table.next, log_path.commit(table.next)
+        content = log.read(name)
+        attempt = _staged_attempt(log, table, version, content)
+        proposal = DirectProposal(attempt=attempt or new_id(), content=content)
+        examined = decide.examine(table.feature, version, proposal, content)
+        if examined.flaw is not None:
+            return table, examined.flaw
+        if table.halted is None:
+            log.make_durable(name)
+        else:
+            log.overwrite(name, content)
+        leaves = decide.leaves_owner(table, examined, writer.protocol_and_metadata(table.key))
+        writer.ratify(table, examined, Way.DIRECT, now, published=True)
+        if attempt is None:
+            writer.set_attempts_lost(table)
+        if leaves:
+            writer.set_state(table, TableState.HANDED_BACK)
+        found = writer.table_by_key(table.key)
+        assert found is not None
+        table = found
+    return table, None
+
+
+def _staged_attempt(log: LogStore, table: TableRecord, version: Version, content: bytes) -> AttemptId | None:
+    """The attempt id of a published commit that was staged: its staged file has the same bytes."""
+    folder = table.feature.staging_folder
+    for path in log.staged_listing(folder):
+        if path.version == version and path.size == len(content) and log.read_staged(folder, path.name) == content:
+            return path.uuid
+    return None
 
 
 def _published_now(promise: Promise, log: LogStore, *, in_doubt: bool) -> bool:

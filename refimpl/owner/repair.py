@@ -17,17 +17,14 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import DirectProposal
 from refimpl.errors import CorruptionError, DeltaError
 from refimpl.log_path import Version
-from refimpl.log_store import LogStore
-from refimpl.owner import decide
-from refimpl.owner.backfill import backfill
+from refimpl.owner import promises
+from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
 from refimpl.owner.verify import orphaned
-from refimpl.table_feature import Way
 
 ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
 """By default staged files younger than a day stay: a reader may hold their names."""
@@ -91,27 +88,24 @@ def _settle_promise(context: Context, table_id: str) -> str | None:
 
 
 def _adopt(context: Context, table_id: str) -> str | None:
-    """Record published versions above the latest, in order, as the commits that they are."""
-    with context.lock(), context.changing(table_id) as (writer, table):
-        log, first = context.log(table), table.next
-        _refuse_hole(context, table)
-        version, unnamed = first, 0
-        while log.published(version):
-            content = log.read(log_path.commit(version))
-            log.make_durable(log_path.commit(version))
-            attempt = _attempt_of(log, table, version, content)
-            unnamed += attempt is None
-            proposal = DirectProposal(attempt=attempt or context.environment.new_id(), content=content)
-            examined = decide.examine(table.feature, version, proposal, content)
-            if examined.flaw is not None:
-                raise CorruptionError(f"{log_path.commit(version)} cannot be adopted: {examined.flaw.detail}")
-            writer.ratify(context.required(writer, table_id), examined, Way.DIRECT, context.now, published=False)
-            version += 1
-        if version == first:
-            return None
-        writer.halt(table, None)
-    lost = f"; the attempt ids of {unnamed} are lost: resolve no attempt of that time" if unnamed else ""
-    return f"adopted the published versions {first} to {version - 1}{lost}"
+    """Record published versions above the latest; what is stored below them is published first."""
+    with context.lock():
+        with context.ledger.read() as view:
+            first = context.required(view, table_id).next
+        with context.changing(table_id) as (_, table):
+            _refuse_hole(context, table)
+        finish(context, table_id)
+        with context.changing(table_id) as (writer, table):
+            after, flaw = promises.adopt(writer, table, context.log(table), context.now, context.environment.new_id)
+            if flaw is not None:
+                raise CorruptionError(f"{log_path.commit(after.next)} cannot be adopted: {flaw.detail}")
+            if after.next == first:
+                return None
+            writer.halt(table, None)
+            lost = writer.attempts_are_lost(table)
+    told = f"adopted the published versions {first} to {after.latest}"
+    told += "; the last of them gave the table back to the filesystem" if after.state is TableState.HANDED_BACK else ""
+    return told + ("; some of its attempt ids are lost, and cannot be resolved" if lost else "")
 
 
 def _refuse_hole(context: Context, table: TableRecord) -> None:
@@ -122,15 +116,6 @@ def _refuse_hole(context: Context, table: TableRecord) -> None:
             f"what they did to protocol and metadata is unknown to it: restore a newer backup",
             version=stranger,
         )
-
-
-def _attempt_of(log: LogStore, table: TableRecord, version: Version, content: bytes) -> str | None:
-    """The attempt id of a published commit that was staged: its staged file has the same bytes."""
-    folder = table.feature.staging_folder
-    for path in log.staged_listing(folder):
-        if path.version == version and path.size == len(content) and log.read_staged(folder, path.name) == content:
-            return path.uuid
-    return None
 
 
 def _finish_backfill(context: Context, table_id: str) -> str | None:

@@ -77,6 +77,9 @@ MARK_PUBLISHED: Final = """
     WHERE table_key = ? AND version BETWEEN ? AND ? AND published_at IS NULL
 """
 
+_LOST_ATTEMPTS: Final = ""
+"""Stands in place of an attempt id, which it cannot be, in the tombstone that `attempts_are_lost` looks for."""
+
 
 class Cursor(Interface):
     def fetchone(self) -> Any: ...
@@ -189,6 +192,10 @@ class View:
         if row is None:
             return None
         return AttemptRecord(landed=None if row[0] is None else _ratified(row), digest=row[3])
+
+    def attempts_are_lost(self, table: TableRecord) -> bool:
+        """Whether the table has commits whose attempt ids the ledger does not know."""
+        return self.attempt(table, _LOST_ATTEMPTS) is not None
 
     def commits(
         self, table: TableRecord, start: Version, end: Version, *, limit: int = -1
@@ -322,6 +329,10 @@ class Writer(View):
 
     def add_tombstone(self, table_id: str, attempt: AttemptId, now: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
+
+    def set_attempts_lost(self, table: TableRecord) -> None:
+        """Remember that a commit was recorded whose attempt id is unknown: no attempt can be called "not landed"."""
+        self.add_tombstone(table.table_id, _LOST_ATTEMPTS, 0)
 
     def add_lost(self, key: int, version: Version, attempt: AttemptId, now: int) -> None:
         self._db.execute("INSERT OR IGNORE INTO lost VALUES (?, ?, ?, ?)", (key, version, attempt, now))

@@ -66,7 +66,8 @@ def verify(owner: LocalOwner) -> list[Finding]:
         tables = view.tables()
     for table in tables:
         found.extend(_Check(context, table.table_id).findings())
-    found.extend(_unknown_tables(context, {table.location for table in tables}))
+    gone = (TableState.HANDED_BACK, TableState.DROPPED)
+    found.extend(_unknown_tables(context, {table.location for table in tables if table.state not in gone}))
     return found
 
 
@@ -93,10 +94,12 @@ def _unknown_tables(context: Context, known: set[Path]) -> Iterator[Finding]:
 
 
 def _dialect_at(log: LogStore) -> TableFeature | None:
-    """The dialect of the first protocol that is still in the log."""
-    for version in sorted(log.published_versions()):
+    """The dialect of the newest protocol that is still in the log."""
+    for version in sorted(log.published_versions(), reverse=True):
+        name = log_path.commit(version)
         try:
-            found = actions.decode(log.read(log_path.commit(version)), source=log_path.commit(version))
+            content = log.read(name)
+            found = actions.decode(content, source=name) if b'"protocol"' in content else []
         except (CorruptLogError, OSError):
             return None
         protocol = next((action for action in found if isinstance(action, Protocol)), None)

@@ -157,17 +157,17 @@ def test_an_attempt_of_an_unknown_table_is_not_found(table: OwnedTable) -> None:
         table.owner.attempt_outcome(new_attempt(), new_attempt())
 
 
-def test_a_ledger_that_may_have_forgotten_does_not_resolve(table: OwnedTable) -> None:
+def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) -> None:
     """A stranger's version, or an older ledger: "not landed" could be a lie."""
-    landed = table.land()[0].attempt
-    table.backfill()
-    table.log.put_if_absent(published_name(2), append(START + 2))
+    landed = delayed.land()[0].attempt
+    delayed.backfill()
+    delayed.log.put_if_absent(published_name(2), append(START + 2))
     attempt = new_attempt()
     with pytest.raises(CorruptionError):
-        table.owner.attempt_outcome(table.table_id, attempt)
-    assert isinstance(table.owner.attempt_outcome(table.table_id, landed), Landed)
-    table.log.delete(published_name(2))
-    assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+        delayed.owner.attempt_outcome(delayed.table_id, attempt)
+    assert isinstance(delayed.owner.attempt_outcome(delayed.table_id, landed), Landed)
+    delayed.log.delete(published_name(2))
+    assert delayed.owner.attempt_outcome(delayed.table_id, attempt) == NotLanded()
 
 
 def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:

@@ -495,15 +495,15 @@ def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_a_stranger_in_the_log_stops_the_table(table: OwnedTable, ahead: int) -> None:
+def test_a_stranger_in_the_log_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
     """A version that is visible must not be denied, neither as free nor by a gap below it."""
-    table.land()
-    assert table.log.put_if_absent("00000000000000000002.json", append(START + 2))
-    refused(table.commit(2 + ahead), RejectionReason.HALTED)
-    assert table.latest == 2
-    assert isinstance(table.commit(1, append(START + 9)), Conflict), "the past is as it was"
-    table.log.delete("00000000000000000002.json")
-    table.land()
+    delayed.land()
+    assert delayed.log.put_if_absent("00000000000000000002.json", append(START + 2))
+    refused(delayed.commit(2 + ahead), RejectionReason.HALTED)
+    assert delayed.latest == 2
+    assert isinstance(delayed.commit(1, append(START + 9)), Conflict), "the past is as it was"
+    delayed.log.delete("00000000000000000002.json")
+    delayed.land()
 
 
 def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:

@@ -113,6 +113,22 @@ def test_an_id_that_is_none_or_another_tables_is_refused(warehouse: refimpl.Ware
     assert isinstance(outcome, Ratified)
 
 
+def test_an_id_given_again_after_a_lost_take_over_is_another_table(
+    warehouse: refimpl.Warehouse, plain: LogStore
+) -> None:
+    """The owner keeps nothing of the first place: the second table's version must not appear there."""
+    change = change_with_id(new_attempt())
+    other = filesystem_table(warehouse.directory / "other", versions=3, environment=warehouse.environment)
+    plain.put_if_absent(log_path.commit(3), append(START + 3))
+    assert isinstance(take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change), Conflict)
+    assert isinstance(take_over(warehouse, other, feature=CATALOG_MANAGED, proposal=change, name="other"), Ratified)
+    assert other.read(log_path.commit(3)) == change.content
+    owned(warehouse, "other").land(2)
+    owned(warehouse, "other").backfill()
+    assert sorted(plain.published_versions()) == [0, 1, 2, 3]
+    assert sorted(other.published_versions()) == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_take_over_is_answered_again_for_ever(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     proposal = proposed(ownership_change(MANAGED_COMMIT, START + 3))
     assert isinstance(take_over(warehouse, plain, proposal=proposal), Ratified)
@@ -377,15 +393,15 @@ def test_an_owner_may_leave_before_its_feature_where_the_dialect_says_so(
     assert table.published() == [0, 1]
 
 
-def test_a_stranger_in_the_way_stops_a_hand_back(table: OwnedTable) -> None:
-    table.land()
-    table.backfill()
+def test_a_stranger_in_the_way_stops_a_hand_back(delayed: OwnedTable) -> None:
+    delayed.land()
+    delayed.backfill()
     stranger = append(START + 2)
-    table.log.put_if_absent(log_path.commit(2), stranger)
-    refused(hand_back(table, 2), RejectionReason.HALTED)
-    refused(hand_back(table, 3), RejectionReason.HALTED)
-    assert table.log.read(log_path.commit(2)) == stranger
-    assert table.owner.resolve("orders").state is TableState.ACTIVE
+    delayed.log.put_if_absent(log_path.commit(2), stranger)
+    refused(hand_back(delayed, 2), RejectionReason.HALTED)
+    refused(hand_back(delayed, 3), RejectionReason.HALTED)
+    assert delayed.log.read(log_path.commit(2)) == stranger
+    assert delayed.owner.resolve("orders").state is TableState.ACTIVE
 
 
 def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) -> None:

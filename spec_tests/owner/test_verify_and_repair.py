@@ -13,7 +13,8 @@ import pytest
 
 import refimpl
 from refimpl import actions, log_path
-from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable
+from refimpl.client.ownership import hand_back, take_over
+from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
 from refimpl.commits import (
     DirectProposal,
     InlineProposal,
@@ -281,6 +282,37 @@ def test_a_ledger_older_than_a_cleanup_ratifies_nothing_over_the_hole(setting: S
     assert not adoption.done
 
 
+def test_a_restored_ledger_learns_that_the_table_was_handed_back(setting: Setting) -> None:
+    """Else owner and filesystem writers would both acknowledge the next version."""
+    setting.commit(1)
+
+    def go_on_and_hand_back() -> None:
+        setting.commit(2)
+        back = hand_back(setting.warehouse.table("t"))
+        back.append(pa.table({"id": pa.array([], pa.int64())}))
+
+    restore_the_ledger_of(setting, go_on_and_hand_back)
+    done = repair(setting.owner, adopt_published=True)
+    assert all(action.done for action in done), done
+    assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
+    refused = setting.owner.commit(setting.table.table_id, 4, setting.proposal(4))
+    assert isinstance(refused, Rejected)
+    assert refused.reason is RejectionReason.NOT_ACTIVE
+    assert setting.warehouse.tables() == []
+    assert setting.errors() == set()
+
+
+def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Setting) -> None:
+    def hand_back_and_take_over() -> None:
+        plain = hand_back(setting.warehouse.table("t"))
+        take_over(plain, setting.owner, "again", CATALOG_MANAGED)
+
+    restore_the_ledger_of(setting, hand_back_and_take_over)
+    repair(setting.owner, adopt_published=True)
+    assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
+    assert setting.errors() == {"unknown-table"}
+
+
 def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) -> None:
     """SQLite would go on with the file that it opened, and both would ratify the same version."""
     copy = setting.directory / "backup.sqlite"
@@ -300,8 +332,6 @@ def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) 
 
 
 def test_a_table_that_was_handed_back_is_nobodys_business(setting: Setting) -> None:
-    from refimpl.client.ownership import hand_back
-
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
     assert verify(setting.owner) == []
