@@ -29,7 +29,7 @@ from refimpl.server import errors
 from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.description import description
-from refimpl.server.errors import VERSION_CONFLICT, ApiError
+from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
 from refimpl.server.observation import Observation, Seen
@@ -144,23 +144,24 @@ class Server:
         if seen.version is None:
             content = await self._on_thread(carried_out)
         else:
-            content = await self._in_turn(request, tuple(path.values()), carried_out)
+            content = await self._in_turn(request, tuple(path.values()), seen.version, carried_out)
         if content is None:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         return Response(content, media_type=JSON)
 
-    async def _in_turn(self, request: Request, table: tuple[str, ...], work: Callable[[], bytes | None]) -> Any:
+    async def _in_turn(
+        self, request: Request, table: tuple[str, ...], version: int, work: Callable[[], bytes | None]
+    ) -> Any:
         """Carry a proposal out, and tell who lost a race when the next version is its own to try."""
         client = request.client
         if client is None:
             return await self._on_thread(work)
         deadline = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-        await self._turns.wait(table, client, deadline)
+        await self._turns.wait(table, client, version, deadline)
         try:
             content = await self._on_thread(work)
-        except ApiError as error:
-            settle = self._turns.lost if error.kind == VERSION_CONFLICT else self._turns.done
-            settle(table, client)
+        except VersionConflictError as error:
+            self._turns.lost(table, client, error.latest)
             raise
         except BaseException:
             self._turns.done(table, client)

@@ -57,6 +57,7 @@ from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, g
 from refimpl.server import agreement, answers, messages
 from refimpl.server.errors import (
     ApiError,
+    VersionConflictError,
     already_exists,
     bad_request,
     no_such_table,
@@ -64,7 +65,6 @@ from refimpl.server.errors import (
     of_refused_terms,
     of_rejection,
     requirement_conflict,
-    version_conflict,
 )
 from refimpl.server.names import Names, place_of
 from refimpl.table_feature import CATALOG_MANAGED
@@ -313,7 +313,7 @@ class DeltaApi:
         table, version = seen.table, commit.version
         if seen.lost(version):  # no lock and no look at the file for what is lost anyway
             self.owner.remember_lost(table, version, attempt)
-            raise version_conflict(table.latest or 0)
+            raise VersionConflictError(table.latest or 0)
         if version >= table.next:  # or else it is a replay: nobody looks at the file. A gap may be filled meanwhile
             _refuse_all_but_files(table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name)
             _refuse_strange_reports(table, terms)
@@ -348,7 +348,7 @@ def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
         case Ratified():
             return
         case Conflict(latest_ratified_version=latest):
-            raise version_conflict(latest)
+            raise VersionConflictError(latest)
         case VersionGap(latest_ratified_version=latest):
             raise bad_request(f"Commit version must be the next version after the latest commit {latest}")
         case Rejected():

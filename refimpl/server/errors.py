@@ -8,7 +8,7 @@ knows and the identical request may be sent again.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -23,8 +23,6 @@ from refimpl.errors import (
     TableNotFoundError,
 )
 from refimpl.owner.terms import Requirement, TermsRefused
-
-VERSION_CONFLICT: Final = "CommitVersionConflictException"
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +47,7 @@ class ApiError(Exception):
         self.kind = kind
         self.message = message
 
-    def __reduce__(self) -> tuple[type[ApiError], tuple[HTTPStatus, str, str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.status, self.kind, self.message)
 
     @property
@@ -65,12 +63,19 @@ def requirement_conflict(message: str) -> ApiError:
     return ApiError(HTTPStatus.CONFLICT, "UpdateRequirementConflictException", message)
 
 
-def version_conflict(latest: int) -> ApiError:
-    return ApiError(
-        HTTPStatus.CONFLICT,
-        VERSION_CONFLICT,
-        f"Commit version already accepted. Current table version is {latest}",
-    )
+class VersionConflictError(ApiError):
+    """409: the proposed version is taken; `latest` is the table's latest one."""
+
+    def __init__(self, latest: int) -> None:
+        super().__init__(
+            HTTPStatus.CONFLICT,
+            "CommitVersionConflictException",
+            f"Commit version already accepted. Current table version is {latest}",
+        )
+        self.latest = latest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.latest,)
 
 
 def already_exists(message: str) -> ApiError:

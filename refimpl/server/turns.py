@@ -6,6 +6,9 @@ turn: while its proposal is judged, and after it was told that it lost, until it
 others' proposals stand in a line, first come, first served, and are judged when the turn is theirs: they lost by then,
 hear of the latest version, and lose no second time.
 
+The turn is kept for a client that rebases. One that sends a version again of which it was told that it is taken has not
+loaded the table: it neither waits nor is waited for, or it would keep the others from committing.
+
 Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and where clients do not come back on their
 connections the courtesy is given up for a while.
 """
@@ -26,6 +29,9 @@ LONGEST_WAIT_SECONDS: Final = 2.0
 
 GIVEN_UP_SECONDS: Final = 2.0
 """How long nobody waits any more after somebody did not come back."""
+
+LOSERS_KEPT: Final = 10_000
+"""Clients of which it is known what they were told; the oldest are forgotten first."""
 
 
 @dataclass(slots=True)
@@ -59,11 +65,17 @@ class Turns:
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
+        self._told: dict[tuple[Hashable, Hashable], int] = {}
+        """The latest version, by table and client, when that client lost there."""
 
-    async def wait(self, table: Hashable, client: Hashable, deadline: float) -> None:
-        """Return when the client's proposal shall be judged: at once if nobody else has the turn, and at `deadline`
-        (of the loop's clock) whoever has it. `lost` or `done` says what came of it."""
+    async def wait(self, table: Hashable, client: Hashable, version: int, deadline: float) -> None:
+        """Return when the client's proposal of `version` shall be judged: at once if no other client has the turn or
+        the client knows that this version is taken, and at `deadline` (of the loop's clock) in any case. `lost` or
+        `done` says what came of it."""
         loop = asyncio.get_running_loop()
+        if version <= self._told.get((table, client), -1):
+            self.done(table, client)
+            return
         line = self._lines.setdefault(table, _Line())
         if loop.time() < line.given_up_until:
             return
@@ -82,8 +94,11 @@ class Turns:
             self.done(table, client)  # it may have been given the turn in the moment in which it went away
             raise
 
-    def lost(self, table: Hashable, client: Hashable) -> None:
-        """The client is told that its version is taken. If it has the turn, it is waited for."""
+    def lost(self, table: Hashable, client: Hashable, latest: int) -> None:
+        """The client is told that its version is taken, and the latest one. If it has the turn, it is waited for."""
+        if len(self._told) >= LOSERS_KEPT:
+            del self._told[next(iter(self._told))]
+        self._told[table, client] = latest
         line = self._lines.get(table)
         if line is not None and line.holder == client:
             line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)

@@ -15,13 +15,14 @@ from spec_tests.server.wire import WireTable, added
 LONG = 60.0
 
 
-async def waits(line: Turns, client: str, seconds: float = LONG) -> None:
-    await line.wait("orders", client, asyncio.get_running_loop().time() + seconds)
+async def waits(line: Turns, client: str, seconds: float = LONG, version: int = 1) -> None:
+    await line.wait("orders", client, version, asyncio.get_running_loop().time() + seconds)
 
 
-async def loses(line: Turns, client: str) -> None:
-    await waits(line, client)
-    line.lost("orders", client)
+async def loses(line: Turns, client: str, version: int = 1) -> None:
+    """Its version is the latest one already."""
+    await waits(line, client, version=version)
+    line.lost("orders", client, version)
 
 
 async def settled() -> None:
@@ -60,7 +61,7 @@ def test_who_lost_goes_before_who_won() -> None:
         winner = asyncio.create_task(waits(line, "winner"))
         await settled()
         assert not winner.done()
-        await waits(line, "loser")
+        await waits(line, "loser", version=2)
         await settled()
         assert not winner.done(), "the loser is being judged"
         line.done("orders", "loser")
@@ -78,7 +79,7 @@ def test_losers_are_told_one_after_the_other_in_the_order_in_which_they_came() -
             await loses(line, name)
             told.append(name)
             await settled()
-            await waits(line, name)
+            await waits(line, name, version=2)
             line.done("orders", name)
 
         names = ["a", "b", "c", "d"]
@@ -88,21 +89,72 @@ def test_losers_are_told_one_after_the_other_in_the_order_in_which_they_came() -
     asyncio.run(play())
 
 
-def test_who_loses_again_in_its_turn_keeps_it() -> None:
+def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
     """Another server, or a local process, was first."""
 
     async def play() -> None:
         line = Turns()
         await loses(line, "a")
         other = asyncio.create_task(waits(line, "b"))
-        await loses(line, "a")
+        await loses(line, "a", 2)
         await settled()
         assert not other.done()
-        await waits(line, "a")
+        await waits(line, "a", version=3)
         line.done("orders", "a")
         await other
 
     asyncio.run(play())
+
+
+def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> None:
+    """It has not loaded the table, and loses whatever it waits for."""
+
+    async def play() -> None:
+        line = Turns()
+        await loses(line, "a", 5)
+        other = asyncio.create_task(waits(line, "b", version=6))
+        await settled()
+        assert not other.done()
+        await waits(line, "a", version=5)
+        await other
+        await waits(line, "a", version=4)
+        line.done("orders", "b")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("versions", [[1], [0, 1], list(range(50))], ids=["one", "two", "rising"])
+def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[int]) -> None:
+    """Of two clients that each make the same number of requests, every one of the writer's lands."""
+
+    async def play() -> tuple[int, int]:
+        line, latest = Turns(), 100
+        landed = {"writer": 0, "stale": 0}
+
+        async def propose(client: str, version: int) -> None:
+            nonlocal latest
+            await waits(line, client, version=version)
+            await settled()
+            if version == latest + 1:
+                latest += 1
+                landed[client] += 1
+                line.done("orders", client)
+            else:
+                line.lost("orders", client, latest)
+
+        async def stale() -> None:
+            for number in range(50):
+                await propose("stale", versions[number % len(versions)])
+
+        async def writer() -> None:
+            while landed["writer"] < 50 and not ended.done():
+                await propose("writer", latest + 1)
+
+        ended = asyncio.create_task(stale())
+        await asyncio.gather(ended, writer())
+        return landed["writer"], landed["stale"]
+
+    assert asyncio.run(play()) >= (45, 0)
 
 
 def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_still_waits() -> None:
@@ -113,7 +165,7 @@ def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_stil
         third = asyncio.create_task(waits(line, "c"))
         await settled()
         assert not third.done()
-        line.lost("orders", "b")
+        line.lost("orders", "b", 1)
         line.done("orders", "b")
         await settled()
         assert not third.done(), "the turn is not that of the one whose time was up"
@@ -150,7 +202,7 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
         line = Turns()
         await loses(line, "gone")
         await asyncio.gather(*(waits(line, name) for name in "abc"))
-        line.lost("orders", "a")
+        line.lost("orders", "a", 1)
         last = asyncio.create_task(waits(line, "d"))
         await settled()
         assert last.done(), "nobody has the turn for a while"
@@ -172,7 +224,7 @@ def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkey
         other = asyncio.create_task(waits(line, "b"))
         await settled()
         assert not other.done()
-        await waits(line, "a")
+        await waits(line, "a", version=2)
         line.done("orders", "a")
         await other
 
@@ -182,8 +234,8 @@ def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkey
 def test_another_table_has_a_line_of_its_own() -> None:
     async def play() -> None:
         line = Turns()
-        await line.wait("invoices", "loser", asyncio.get_running_loop().time() + LONG)
-        line.lost("invoices", "loser")
+        await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
+        line.lost("invoices", "loser", 1)
         await waits(line, "a", 0.0)
 
     asyncio.run(play())
