@@ -27,12 +27,12 @@ LOCK_POLL_SECONDS = 0.002
 `spec_tests.benchmarks.contention` has the figures."""
 
 
-def host_lock(path: Path, *, timeout: float = 60.0) -> HostLock:
+def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> HostLock:
     """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
 
     Deleting the file would let two processes lock two different inodes. Not for network file systems.
     Usable on both sides of a fork: a child locks through a descriptor of its own. Raises
-    `OwnerUnavailableError` if it is held for longer than `timeout` seconds, or cannot be made.
+    `OwnerUnavailableError` if it is held for longer than `timeout()` seconds, or cannot be made.
     """
     from filelock import FileLock, Timeout
 
@@ -41,17 +41,18 @@ def host_lock(path: Path, *, timeout: float = 60.0) -> HostLock:
     def lock() -> FileLock:
         found = locks.get(os.getpid())
         if found is None:  # two threads may come here at once: both must get the same one
-            fresh = FileLock(path, timeout=timeout, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
+            fresh = FileLock(path, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
             found = locks.setdefault(os.getpid(), fresh)
         return found
 
     class Held:
         def __enter__(self) -> None:
+            seconds = timeout()
             try:
-                lock().acquire()
+                lock().acquire(timeout=seconds)
             except Timeout:
                 raise OwnerUnavailableError(
-                    f"the owner's lock {path} was held by another process for {timeout:g} s; try again",
+                    f"the owner's lock {path} was held by another process for {seconds:g} s; try again",
                     path=str(path),
                 ) from None
             except OSError as error:

@@ -1,7 +1,7 @@
 """The ASGI application: routes around the API's functions, errors in the documented shape, limits, access, logs.
 
-A request passes, in this order: the number of requests at once, the access check, the route's method, the body's
-size and time, its shape, and then the call itself, on one of a few threads. Whatever is refused on the way has changed
+A request passes, in this order: the access check, the route's method, the body's size and time, its shape, the number
+of requests at once, and then the call itself, on one of a few threads. Whatever is refused on the way has changed
 nothing.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -34,12 +34,16 @@ from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
 from refimpl.server.observation import Observation, Seen
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call
+from refimpl.server.threads import GRACE_SECONDS, LockNeededError, Pool, Slots, limited
 from refimpl.server.turns import LONGEST_WAIT_SECONDS, Turns
 
 JSON: Final = "application/json"
 
 _COMMITTING: Final = frozenset({"create", "update"})
 """The calls whose outcome is a version of a table."""
+
+SMALL_BODY_BYTES: Final = 65_536
+"""A body that is longer is received only by so many requests at once as are answered at once."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -51,10 +55,12 @@ class Limits:
     body_bytes: int = 1_048_576
     body_seconds: float = 10.0
     """For the whole body to arrive."""
+    request_seconds: float = 15.0
+    """From a request's headers to its answer. Only what is being carried out by then may end later."""
     requests: int = 256
-    """At once; further ones are told to come again."""
+    """Maximum concurrent requests, of reads and of writes each; further ones get 503."""
     threads: int = 8
-    """Calls that are carried out at once."""
+    """Calls that are carried out at once, of reads and of writes each."""
 
 
 class Server:
@@ -77,17 +83,21 @@ class Server:
         self._always_token = always_token
         self._delta = DeltaApi(owner, names, policy or MaintenancePolicy())
         self._legacy = LegacyApi(self._delta)
-        self._threads = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="call")
-        self._waiting = 0
+        self._reads = Pool(self.limits.threads, self.limits.requests, lock=False)
+        self._writes = Pool(self.limits.threads, self.limits.requests, lock=True)
+        self._large_bodies = Slots(self.limits.requests)
         self._turns = Turns()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
         self.application.router.redirect_slashes = False  # to wherever the request says that this is, before any check
 
-    def close(self) -> None:
-        """Finish what is being carried out, then let go of the ledger."""
-        self._threads.shutdown(wait=True)
-        self._owner.close()
+    def close(self, seconds: float = 30.0) -> bool:
+        """Finish what is being carried out, then let go of the ledger; False where that took longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        ended = [pool.close(deadline - time.monotonic()) for pool in (self._reads, self._writes)]
+        with limited(time.monotonic() + GRACE_SECONDS, lock=True):
+            self._owner.close()
+        return all(ended)
 
     def _routes(self) -> list[Route]:
         listed = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
@@ -111,7 +121,7 @@ class Server:
 
             async def answered(seen: Seen) -> Response:
                 wanted = route.scope if route is not None else Scope.READ
-                seen.caller = self._caller(request, wanted)
+                self._admit(seen, request, wanted)
                 if route is None:
                     raise method_not_allowed(request.method, sorted(routes))
                 return await self._called(route, request, seen)
@@ -120,20 +130,20 @@ class Server:
 
         return endpoint
 
-    def _caller(self, request: Request, wanted: Scope) -> str | None:
-        """Reads a small file, so quickly that another thread would cost more."""
+    def _admit(self, seen: Seen, request: Request, wanted: Scope) -> None:
+        """The access check. Reads a small file, so quickly that another thread would cost more."""
         headers = request.headers
-        caller = authorized(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
-        if caller is None:
+        seen.caller = authorized(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
+        if seen.caller is None:
             refuse_foreign_page(headers.get("host"), headers.get("origin"))
-        return caller
+        seen.admitted = True
 
     async def _called(self, route: ApiRoute, request: Request, seen: Seen) -> Response:
         path = {key: str(value) for key, value in request.path_params.items()}
         seen.path = path
         body = None
         if route.body is not None:
-            body = decoded(await self._body(request), route.body)
+            body = decoded(await self._body(request, seen.deadline), route.body)
             seen.commit = getattr(body, "updates", None)
         call = Call(delta=self._delta, legacy=self._legacy, path=path, query=dict(request.query_params), body=body)
 
@@ -141,25 +151,33 @@ class Server:
             answer = route.handle(call)
             return None if answer is None else msgspec.json.encode(answer)
 
-        if seen.version is None:
-            content = await self._on_thread(carried_out)
+        if seen.version is not None and request.client is not None:
+            with self._writes.slots.taken():
+                content = await self._in_turn(request.client, tuple(path.values()), seen, carried_out)
         else:
-            content = await self._in_turn(request, tuple(path.values()), seen.version, carried_out)
+            content = await self._carried_out(carried_out, seen.deadline, route.scope)
         if content is None:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         return Response(content, media_type=JSON)
 
+    async def _carried_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
+        """What `work` returns. A read that needs the owner's lock, to publish what is in no file for example, goes on
+        among the writes."""
+        if scope is Scope.READ:
+            with self._reads.slots.taken(), suppress(LockNeededError):
+                return await self._reads.run(work, deadline)
+        with self._writes.slots.taken():
+            return await self._writes.run(work, deadline)
+
     async def _in_turn(
-        self, request: Request, table: tuple[str, ...], version: int, work: Callable[[], bytes | None]
+        self, client: Hashable, table: tuple[str, ...], seen: Seen, work: Callable[[], bytes | None]
     ) -> Any:
         """Carry a proposal out, and tell who lost a race when the next version is its own to try."""
-        client = request.client
-        if client is None:
-            return await self._on_thread(work)
-        deadline = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-        await self._turns.wait(table, client, version, deadline)
+        assert seen.version is not None
+        longest = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
+        await self._turns.wait(table, client, seen.version, min(longest, seen.deadline))
         try:
-            content = await self._on_thread(work)
+            content = await self._writes.run(work, seen.deadline)
         except VersionConflictError as error:
             self._turns.lost(table, client, error.latest)
             raise
@@ -169,11 +187,7 @@ class Server:
         self._turns.done(table, client)
         return content
 
-    async def _on_thread(self, work: Callable[[], Any]) -> Any:
-        """Carry `work` out on a thread, to its end even if the client goes away meanwhile."""
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
-
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, deadline: float) -> bytes:
         limit, seconds = self.limits.body_bytes, self.limits.body_seconds
         told = request.headers.get("content-length", "0")
         too_large = ApiError(
@@ -182,12 +196,17 @@ class Server:
         if told.isascii() and told.isdigit() and int(told[:19]) > limit:
             raise too_large
         content = bytearray()
+        is_large = False
         try:
-            async with asyncio.timeout(seconds):
-                async for chunk in request.stream():
-                    content += chunk
-                    if len(content) > limit:
-                        raise too_large
+            async with asyncio.timeout_at(min(asyncio.get_running_loop().time() + seconds, deadline)):
+                with ExitStack() as large:
+                    async for chunk in request.stream():
+                        content += chunk
+                        if len(content) > limit:
+                            raise too_large
+                        if len(content) > SMALL_BODY_BYTES and not is_large:
+                            is_large = True
+                            large.enter_context(self._large_bodies.taken())
         except TimeoutError:
             message = f"the body did not arrive within {seconds:g} s; nothing was done"
             raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "BadRequestException", message) from None
@@ -196,10 +215,10 @@ class Server:
     async def _observed(self, name: str, request: Request, answered: Callable[[Seen], Awaitable[Response]]) -> Response:
         """The answer, or the error in the documented shape; either is counted and logged."""
         started = time.perf_counter()
-        seen = Seen(route=name, method=request.method)
-        self._waiting += 1
+        deadline = time.monotonic() + self.limits.request_seconds
+        seen = Seen(route=name, method=request.method, deadline=deadline)
         try:
-            self._refuse_too_many()
+            _refuse_two_lengths(request)
             response = await answered(seen)
         except ApiError as error:
             response = refused(seen, error, request.method)
@@ -216,32 +235,20 @@ class Server:
                 "the server has a defect and does not know what came of the request; the server's log says more",
             )
             response = refused(seen, unknown, request.method)
-        finally:
-            self._waiting -= 1
         self.observation.answered(seen, response.status_code, time.perf_counter() - started)
         return response
-
-    def _refuse_too_many(self) -> None:
-        if self._waiting > self.limits.requests:
-            raise ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "TooManyRequestsException",
-                f"{self.limits.requests} requests are being answered; send the same again",
-            )
 
     # What is not the API's
 
     def _plain(self, name: str, scope: Scope | None, work: Callable[[], Response]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
             async def answered(seen: Seen) -> Response:
-                def carried_out() -> Response:
-                    if scope is not None:
-                        seen.caller = self._caller(request, scope)
-                    if request.method not in ("GET", "HEAD"):
-                        raise method_not_allowed(request.method, ["GET"])
-                    return work()
-
-                response: Response = await self._on_thread(carried_out)
+                if scope is not None:
+                    self._admit(seen, request, scope)
+                if request.method not in ("GET", "HEAD"):
+                    raise method_not_allowed(request.method, ["GET"])
+                with nullcontext() if scope is None else self._reads.slots.taken():
+                    response: Response = await self._reads.run(work, seen.deadline)
                 return response
 
             return await self._observed(name, request, answered)
@@ -268,7 +275,7 @@ class Server:
 
     async def _no_route(self, request: Request, _error: Exception) -> Response:
         async def answered(seen: Seen) -> Response:
-            seen.caller = self._caller(request, Scope.READ)
+            self._admit(seen, request, Scope.READ)
             raise errors.not_found("there is no such call; /openapi.json lists all of them")
 
         return await self._observed("none", request, answered)
@@ -285,17 +292,27 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
+def _refuse_two_lengths(request: Request) -> None:
+    """RFC 9112, section 6.3: `Content-Length` beside `Transfer-Encoding` may be an attempt to smuggle a request past
+    something that reads the other one of them; the connection is closed after the answer."""
+    if "content-length" in request.headers and "transfer-encoding" in request.headers:
+        raise TwoLengthsError
+
+
 def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.error = error.kind
     seen.message = error.message
+    if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
+        error = ApiError(error.status, error.kind, "the server cannot answer now; its log says why")
     headers = {}
     if error.status is HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     if error.status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["retry-after"] = "1"
-    allowed = getattr(error, "allowed", None)
-    if allowed is not None:
-        headers["allow"] = ", ".join(allowed)
+    if isinstance(error, MethodNotAllowedError):
+        headers["allow"] = ", ".join(error.allowed)
+    if isinstance(error, TwoLengthsError):
+        headers["connection"] = "close"
     content = b"" if method == "HEAD" else msgspec.json.encode(error.answer)
     return Response(content, status_code=int(error.status), media_type=JSON, headers=headers)
 
@@ -306,6 +323,20 @@ def decoded(content: bytes, shape: type) -> Any:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise errors.bad_request(f"the body is not a {shape.__name__}: {error}") from None
+
+
+class TwoLengthsError(ApiError):
+    """400, after which the connection is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            HTTPStatus.BAD_REQUEST,
+            "BadRequestException",
+            "the request has both Content-Length and Transfer-Encoding; send one of them",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ()
 
 
 class MethodNotAllowedError(ApiError):

@@ -27,6 +27,10 @@ class Seen:
 
     route: str
     method: str
+    deadline: float
+    """When it is to be answered at the latest, by the monotonic clock."""
+    admitted: bool = False
+    """Whether it passed the access check."""
     caller: str | None = None
     path: dict[str, str] = field(default_factory=dict)
     commit: Any = None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import resource
 import socket
-import threading
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +17,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import InvalidRequestError
 from refimpl.server.access import is_loopback
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from refimpl.server.observation import line
+from refimpl.server.threads import shared_environment
+
+logger = logging.getLogger("refimpl.server")
 
 BACKLOG: Final = 2048
+
+LAST_SECONDS: Final = 2.0
+"""For calls whose clients were not answered in `Serving.stop_seconds`."""
 
 LEAST_READ: Final = 16_384
 """Bytes of an answer that a client has to read in `Serving.header_seconds` to get the rest."""
@@ -50,8 +54,9 @@ class Serving:
     header_seconds: float = 10.0
     """For a connection to send a request's headers, and for a client to read a part of a long answer."""
     connections: int = 1000
-    """At once, as far as the process may have so many files open; further ones are closed."""
-    stop_seconds: int = 30
+    """At once, as far as the process may have so many files open; beyond that the one that has been idle for longest
+    is closed."""
+    stop_seconds: int = 20
     """For requests to end once the server shall stop."""
     log_level: str = "info"
 
@@ -61,6 +66,9 @@ def serve(wanted: Serving) -> None:
 
     The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
     server answers. Raises `InvalidRequestError` where it would be open to other machines without any token.
+
+    It stops within `stop_seconds` and `LAST_SECONDS`. Where a call does not end by then, because the disk hangs, the
+    process ends all the same, with status 1: that is a crash, which loses nothing that was acknowledged.
     """
     names = Names(wanted.catalog, wanted.schemas)
     warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
@@ -79,13 +87,19 @@ def serve(wanted: Serving) -> None:
             )
         listener = bound(wanted.host, wanted.port)
         configure_logs(wanted.log_level)
+        if not is_loopback(wanted.host):
+            message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a proxy with TLS before this server"
+            logger.warning("%s", line({"message": message}))
         port = listener.getsockname()[1]
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         told = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
         process = _Process(_configuration(server, wanted), line(told))
         process.run(sockets=[listener])
     finally:
-        server.close()
+        ended = server.close(LAST_SECONDS)
+    if not ended:
+        logger.error("%s", line({"message": "calls that were begun do not end; the process ends without them"}))
+        os._exit(1)
 
 
 def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
@@ -99,6 +113,7 @@ def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
         log_level="error",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # who a client is, is not for the client to say
         timeout_keep_alive=60,
         timeout_graceful_shutdown=wanted.stop_seconds,
         backlog=BACKLOG,
@@ -123,42 +138,61 @@ class _Process(uvicorn.Server):
 
 
 def _protocol(seconds: float, most: int) -> type[H11Protocol]:
-    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time, do not read
-    their answer, or are too many.
+    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time or do not read
+    their answer, and keeps their number below a limit.
 
     Without it a half-open connection is kept for ever: uvicorn's own timer starts after an answer, and stops with the
     first byte that follows. So is one whose body goes on after it was refused.
     """
+    open_now: set[H11Protocol] = set()
+    idle: dict[Protocol, None] = {}
+    """Open connections that wait for their client, in the order since when."""
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._due: asyncio.TimerHandle | None = None
             self._unread: asyncio.TimerHandle | None = None
+            self._ended = False
+            open_now.add(self)
+            self._note()
             self._watch()
-            if len(self.connections) > most:
-                self._close()
+            if len(open_now) > most:
+                next(iter(idle))._close()
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
+            self._note()
             self._watch()
 
+        def eof_received(self) -> bool:  # type: ignore[override] # as asyncio has it
+            """The client sends nothing more. It gets the answer to a request that is whole."""
+            self._ended = True
+            return self._is_asked()
+
         def on_response_complete(self) -> None:
+            idle.pop(self, None)
             super().on_response_complete()
+            self._note()
             if self.conn.their_state is h11.SEND_BODY:  # refused before the body was there
                 self._watch()
+            elif self._ended and not self._is_asked():
+                self._close()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            self._forget()
             self._stop_watching()
             self._stop_waiting_for_reader()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
             super().pause_writing()
+            idle[self] = None
             self._wait_for_reader()
 
         def resume_writing(self) -> None:
             self._stop_waiting_for_reader()
+            self._note()
             super().resume_writing()
 
         def _wait_for_reader(self) -> None:
@@ -178,8 +212,24 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
                 self._unread.cancel()
                 self._unread = None
 
-        def _watch(self) -> None:
+        def _is_asked(self) -> bool:
+            """Whether a request is whole, and its answer is not."""
             answering: Any = self.cycle  # none before the first request's headers are there
+            return (
+                answering is not None and not answering.response_complete and self.conn.their_state is not h11.SEND_BODY
+            )
+
+        def _note(self) -> None:
+            """Who waits now: the client for us, or this connection for the client."""
+            if self._is_asked():
+                idle.pop(self, None)
+            elif self in open_now:
+                idle.setdefault(self)
+
+        def _watch(self) -> None:
+            """A request's headers, and what is left of a body that was refused, come in time or not at all. A body
+            that is wanted has a time limit of its own."""
+            answering: Any = self.cycle
             if answering is not None and not answering.response_complete:
                 self._stop_watching()
             elif self._due is None:
@@ -191,8 +241,13 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
                 self._due = None
 
         def _close(self) -> None:
+            self._forget()
             if not self.transport.is_closing():
                 self.transport.close()
+
+        def _forget(self) -> None:
+            open_now.discard(self)
+            idle.pop(self, None)
 
     return Protocol
 
@@ -229,40 +284,6 @@ def affordable(connections: int) -> int:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(connections, soft - FILES_BESIDE))
-
-
-def shared_environment() -> Environment:
-    """The host's effects for many threads: they queue for the owner's lock inside the process first.
-
-    Only one thread at a time then asks for the file lock, which is taken by polling.
-    """
-
-    def lock(path: Path) -> HostLock:
-        return _queued(host_lock(path))
-
-    return Environment(host_lock=lock)
-
-
-def _queued(outer: HostLock) -> HostLock:
-    inside = threading.RLock()
-
-    class Held:
-        def __enter__(self) -> None:
-            inside.acquire()
-            self._held: AbstractContextManager[object] = outer()
-            try:
-                self._held.__enter__()
-            except BaseException:
-                inside.release()
-                raise
-
-        def __exit__(self, *error: Any) -> None:
-            try:
-                self._held.__exit__(*error)
-            finally:
-                inside.release()
-
-    return Held
 
 
 def configure_logs(level: str) -> None:

@@ -388,7 +388,7 @@ def test_a_backup_is_whole_while_others_commit(warehouse: refimpl.Warehouse, tmp
 
 
 def test_a_lock_that_is_held_too_long_is_told(tmp_path: Path) -> None:
-    holder, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=0.01)
+    holder, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.01)
     with other():
         pass
     held, done = threading.Event(), threading.Event()

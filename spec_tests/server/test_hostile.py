@@ -5,6 +5,7 @@ Each had its way before, or would have it if a line of the server were gone.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import httpx2
 import pytest
@@ -23,6 +25,7 @@ import refimpl
 from refimpl.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, ApiRoute
+from refimpl.server.serving import Serving, _configuration
 from spec_tests.server.test_faults import process
 from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, reported
 
@@ -282,9 +285,11 @@ PROGRAM = """
 import sys; from pathlib import Path
 from refimpl.server.application import Limits
 from refimpl.server.serving import Serving, serve
-serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=0.3, connections=12, limits=Limits(body_seconds=0.3),
-              log_level="error"))
+seconds, request_seconds = map(float, sys.argv[2:])
+serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=seconds, connections=12,
+              limits=Limits(body_seconds=seconds, request_seconds=request_seconds, requests=4), log_level="error"))
 """
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = f"POST {DELTA}/catalogs/unity/schemas/default/staging-tables HTTP/1.1\r\nHost: localhost\r\n".encode()
 
 
@@ -301,7 +306,7 @@ def answers_of(connection: socket.socket) -> bytes:
 
 @pytest.mark.processes
 def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> None:
-    with process("-c", PROGRAM, str(tmp_path / "warehouse")) as (started, url), ExitStack() as stack:
+    with process("-c", PROGRAM, str(tmp_path / "warehouse"), "0.3", "20") as (started, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
 
         def opened(sent: bytes) -> socket.socket:
@@ -312,10 +317,6 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
         chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
         told = answers_of(chunked)
         assert told.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
-        both = opened(
-            POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"
-        )
-        assert answers_of(both).count(b"HTTP/1.1 200") == 0
         for wrong in (
             b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
             b"GET /\0 HTTP/1.1\r\n\r\n",
@@ -341,3 +342,79 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
             WireTable(client).create().land(1)
         started.send_signal(signal.SIGTERM)
         assert started.wait(30) == 0, sys.platform
+
+
+@pytest.mark.processes
+def test_other_clients_are_served_beside_hostile_connections(tmp_path: Path) -> None:
+    """More connections than the server keeps, and more slow bodies than it takes requests; no time limit ends them."""
+    with process("-c", PROGRAM, str(tmp_path / "warehouse"), "60", "60") as (started, url), ExitStack() as stack:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+
+        def opened(sent: bytes) -> socket.socket:
+            connection = stack.enter_context(socket.create_connection(address, 30))
+            connection.sendall(sent)
+            return connection
+
+        def answered(sent: bytes) -> bytes:
+            """What comes for a request after which the client shuts down its side."""
+            connection = opened(sent)
+            connection.shutdown(socket.SHUT_WR)
+            return answers_of(connection)
+
+        with httpx2.Client(base_url=url, timeout=30) as client:
+            table = WireTable(client).create()
+            for number, sent in enumerate((POST + b"Content-Length: 99\r\n\r\n{", b"", b"GET /hea", HEALTH)):
+                for _ in range(8 if number == 0 else 30):
+                    opened(sent)
+                with httpx2.Client(base_url=url, timeout=30) as other:
+                    assert other.get("/health").status_code == 200
+                    table.http = other
+                    table.land(number + 1)
+
+            body = b'{"name": "more"}'
+            smuggled = HEALTH + b"\r\n"
+            both = b"Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n" % len(body)
+            chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+            told = answers_of(opened(POST + both + chunks + smuggled))
+            assert told.startswith(b"HTTP/1.1 400")
+            assert told.count(b"HTTP/1.1") == 1
+
+            whole = POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            assert answered(HEALTH + b"\r\n").startswith(b"HTTP/1.1 200")
+            assert answered(whole).startswith(b"HTTP/1.1 200")
+            assert answered(whole + smuggled).count(b"HTTP/1.1 200") == 2
+            assert answered(whole[:-1]) == b""
+            assert answered(b"GET /hea") == b""
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(30) == 0
+
+
+def test_a_client_does_not_say_who_it_is(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"], scope["scheme"]))
+
+    configuration = _configuration(MagicMock(application=application), Serving(warehouse=tmp_path))
+    configuration.load()
+    headers = [(b"x-forwarded-for", b"10.0.0.1"), (b"x-forwarded-proto", b"https")]
+    scope = {"type": "http", "client": ("127.0.0.1", 1), "scheme": "http", "headers": headers}
+    asyncio.run(configuration.loaded_app(scope, None, None))
+    assert seen == [(("127.0.0.1", 1), "http")]
+
+
+def test_before_the_access_check_no_file_is_named(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+    owner = warehouse.owner
+    tokens = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+    for spoil in (lambda: tokens.path.write_bytes(b"{"), tokens.path.mkdir):
+        spoil()
+        answer = http.get(f"{LEGACY}/catalogs")
+        assert answer.status_code == 503
+        assert str(warehouse.directory) not in answer.text
+        tokens.path.unlink() if tokens.path.is_file() else tokens.path.rmdir()
+    away = owner.ledger.path.rename(owner.ledger.path.with_name("away"))
+    answer = http.get("/health")
+    assert answer.status_code == 500
+    assert str(warehouse.directory) not in answer.text
+    away.rename(owner.ledger.path)
+    assert http.get("/health").status_code == 200

@@ -239,7 +239,9 @@ def test_more_requests_at_once_than_allowed_are_told_to_come_again(
         first = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
         first.start()
         assert entered.wait(20)
-        refused = http.get("/health")
+        refused = http.post(f"{table.base}/staging-tables", json={"name": "more"})
+        assert http.get("/health").status_code == 200
+        assert http.get("/openapi.json").status_code == 200, "reads have a number of their own"
         leave.set()
         first.join(20)
     assert refusal(refused) == (503, "TooManyRequestsException")
