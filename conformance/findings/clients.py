@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import textwrap
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,16 +49,19 @@ def deviations(file: Path = FILE) -> list[Deviation]:
         raise ReportError(f"{file} cannot be read: {error}") from error
 
 
-def table(found: Sequence[Deviation]) -> str:
-    """One line for each."""
-    lines = ["| client | what was found | on | violated | known before | see it again |", "|---|---|---|---|---|---|"]
-    for each in found:
-        cells = (
-            escaped(each.versions), escaped(each.title), str(each.date), " ".join(each.requirements),
-            escaped(each.known) or "**new**", code(each.again),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def entry(found: Deviation) -> str:
+    """The deviation as one item of the page's list."""
+    return item(found.title, f"Found on {found.date}.", found.requirements, found.known, code(found.again))
+
+
+def item(title: str, when: str, requirements: Sequence[str], known: str, again: str) -> str:
+    """One item of the page: the title, its conditions, what is violated, and the command that shows it again."""
+    before = f"Known: {escaped(known)}." if known else "**New.**"
+    facts = f"{when} Violates {', '.join(requirements)}. {before}".strip()
+    wrapped = textwrap.fill(
+        facts, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return f"- **{escaped(title)}.**\n{wrapped}\n  {again}"
 
 
 def report(found: Deviation) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from conformance.checkers.explanation import describe_answer, describe_request
-from conformance.findings.clients import Deviation, table
+from conformance.findings import clients
+from conformance.findings.clients import Deviation
 from conformance.findings.stored import Stored, Tested
 from conformance.history.events import FileLook
 from conformance.reports.bundle import HISTORY
@@ -18,29 +19,31 @@ from conformance.reports.replaying import replay_command
 from conformance.requirements.catalogue import load
 from conformance.results import Violation
 
-NEW: Final = "new"
 FOLDER: Final = Path("conformance/findings/found")
 """As seen from the top of the repository."""
 
 
 def page(tested: Sequence[Tested], found: Sequence[Stored], of_clients: Sequence[Deviation] = ()) -> str:
-    """Tables: who was tested, what was found in them, and what clients do wrong."""
+    """Which subjects were tested, what was found in each, and what clients do wrong; at most 100 columns in tables."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
         f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
         for run in tested
     ]
-    lines = [
-        "| who was tested | version | on | with | requirements held | violated | inconclusive |",
-        "|---|---|---|---|---|---|---|",
+    parts = [
+        "| subject | version | date | run | held | violated | inconclusive |\n|---|---|---|---|---|---|---|",
         *rows,
-        "",
-        "| subject | what was found | violated | known before | see it again: `delta-commit-conformance replay ...` |",
-        "|---|---|---|---|---|",
-        *(_row(each) for each in sorted(found, key=lambda each: (each.subject, bool(each.about.known), each.id))),
-        *(["", table(of_clients)] if of_clients else []),
     ]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(parts)
+    for subject in sorted({each.subject for each in found}):
+        mine = sorted(
+            (each for each in found if each.subject == subject), key=lambda each: (bool(each.about.known), each.id)
+        )
+        text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(each) for each in mine)
+    for versions in sorted({each.versions for each in of_clients}):
+        mine_too = [each for each in of_clients if each.versions == versions]
+        text += f"\n\n### {escaped(versions)}\n\n" + "\n".join(clients.entry(each) for each in mine_too)
+    return text + "\n"
 
 
 def _cell(text: str) -> str:
@@ -51,15 +54,11 @@ def _count(violated: Sequence[str]) -> str:
     return f"**{len(violated)}**" if violated else "0"
 
 
-def _row(stored: Stored) -> str:
+def _entry(stored: Stored) -> str:
     about = stored.about
-    conditions = f" ({_cell(about.conditions)})" if about.conditions else ""
-    known = _cell(about.known) if about.known else f"**{NEW}**"
-    file = FOLDER / stored.id / "finding.json"
-    return (
-        f"| {code(stored.subject)} | {_cell(about.title)}{conditions} | {' '.join(about.requirements)} | {known} | "
-        f"{code(str(file))} |"
-    )
+    when = f"When: {escaped(about.conditions)}." if about.conditions else ""
+    again = code(replay_command(FOLDER / stored.id / "finding.json"))
+    return clients.item(about.title, when, about.requirements, about.known, again)
 
 
 def report(stored: Stored) -> str:

@@ -1,4 +1,9 @@
-"""Every command and code block of the README is run here, or by `.ci/run`."""
+"""Every command and code block of the README and the packages' pages is run here, or by `.ci/run`; every link exists.
+
+A page is one session: its blocks run in the order of the page, in one empty directory. `<!-- command: NAME -->` marks
+a block that `.ci/run` executes, `<!-- needs: maven -->` one that needs what not every machine has,
+`<!-- file: NAME -->` one that is only written to that file.
+"""
 
 from __future__ import annotations
 
@@ -15,105 +20,115 @@ from conformance.findings import clients, markdown, stored
 from spec_tests.engines.jars import needed_classpath
 
 REPOSITORY = Path(__file__).parents[2]
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
+PAGES = [
+    "README.md",
+    "refimpl/README.md",
+    "refimpl/server/README.md",
+    "refimpl/spark/README.md",
+    "conformance/README.md",
+    "conformance/findings/README.md",
+    "conformance/simulation/README.md",
+    "spec_tests/README.md",
+    "spec_tests/benchmarks/README.md",
+]
+RUN = [page for page in PAGES if page not in {"conformance/findings/README.md", "conformance/simulation/README.md"}]
+"""Pages with blocks that are run. The commands in the tables of the others have tests of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    mark: str
+    kind: str
+    """`command`, `needs`, `file`, or empty."""
+    argument: str
     language: str
     code: str
 
 
-BLOCKS = [
-    Block(mark=found["mark"] or "", language=found["language"], code=found["code"]) for found in BLOCK.finditer(README)
-]
+def text_of(page: str) -> str:
+    return (REPOSITORY / page).read_text(encoding="utf-8")
 
 
-def blocks(language: str, mark: str = "") -> list[Block]:
-    return [block for block in BLOCKS if block.language == language and block.mark == mark]
+def blocks_of(page: str) -> list[Block]:
+    blocks = []
+    for found in BLOCK.finditer(text_of(page)):
+        kind, _, argument = (found["mark"] or "").partition(": ")
+        blocks.append(Block(kind=kind, argument=argument, language=found["language"], code=found["code"]))
+    return blocks
 
 
-def run(command: list[str], directory: Path, text: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment.pop("COMMIT_OWNER_WAREHOUSE", None)
+def run(command: list[str], directory: Path, text: str) -> None:
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+    }
     done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
-def test_every_block_is_of_a_kind_that_is_run() -> None:
-    """Two install commands, which `.ci/run` executes as they stand; shell and Python, which run below; pictures."""
-    kinds = {(block.language, block.mark) for block in BLOCKS}
-    assert kinds == {
-        ("sh", "command: demo"),
-        ("sh", "command: test"),
-        ("sh", "command: engines"),
-        ("sh", ""),
-        ("sh", "needs: server"),
-        ("sh", "needs: maven"),
-        ("python", ""),
-        ("python", "needs: spark"),
-        ("python", "needs: maven"),
-        ("python", "file: by_duckdb.py"),
-        ("text", ""),
-    }
-
-
-def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
-    script = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
-    for name in ("demo", "test"):
-        (command,) = blocks("sh", f"command: {name}")
-        assert len(command.code.strip().splitlines()) == 1
-        assert command.code.startswith("python3 -m venv .venv && ")
-        assert f"readme_command {name}" in script
-    assert "readme_command engines" in script
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_a_picture(page: str) -> None:
+    for block in blocks_of(page):
+        assert block.kind in {"", "command", "needs", "file"}, block
+        if block.kind == "needs":
+            assert block.argument in {"maven", "duckdb"}, block
+        assert block.language in {"sh", "python"} or (block.language, block.kind) == ("text", ""), block
 
 
 @pytest.mark.engines
 @pytest.mark.spark
-@pytest.mark.xdist_group("readme-spark")
-def test_the_first_five_minutes_go_as_the_readme_says(tmp_path: Path) -> None:
-    """Shell, then Python, then PySpark, in the order of the README and in one directory."""
-    shell, kit, development = blocks("sh")
-    five = run(["bash", "-euo", "pipefail"], tmp_path, shell.code)
-    assert "committed version 1 of sales: 3 rows in" in five.stdout
-    assert five.stderr == "", "the console script of `ingest` passes on what Java says"
-    run(["bash", "-euo", "pipefail"], tmp_path, kit.code)
-    run(["bash", "-euo", "pipefail"], REPOSITORY, development.code)
-    for block in [*blocks("python"), *blocks("python", "needs: spark")]:
-        run([sys.executable, "-"], tmp_path, block.code)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=pytest.mark.xdist_group(f"page-{page}")) for page in RUN])
+def test_the_blocks_of_a_page_run_in_its_order(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COMMIT_OWNER_WAREHOUSE", raising=False)
+    blocks = [block for block in blocks_of(page) if block.language != "text" and block.kind != "command"]
+    for block in blocks:
+        if (block.kind, block.argument) == ("needs", "maven"):
+            needed_classpath("spark")
+        if block.kind == "file":
+            (tmp_path / block.argument).write_text(block.code, "utf-8")
+        elif block.language == "sh":
+            run(["bash", "-euo", "pipefail"], tmp_path, block.code)
+        else:
+            run([sys.executable, "-"], tmp_path, block.code)
 
 
-@pytest.mark.engines
-@pytest.mark.xdist_group("duckdb")
-def test_duckdb_inserts_over_http_as_the_readme_says(tmp_path: Path) -> None:
-    run(["commit-owner", "init", "lake"], tmp_path)
-    (script,) = blocks("python", "file: by_duckdb.py")
-    (tmp_path / "by_duckdb.py").write_text(script.code, "utf-8")
-    (served,) = blocks("sh", "needs: server")
-    shown = run(["bash", "-euo", "pipefail"], tmp_path, f"export COMMIT_OWNER_WAREHOUSE=lake\n{served.code}")
-    assert [line.split()[0] for line in shown.stdout.splitlines()[-2:]] == ["1", "0"]
+def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
+    script = text_of(".ci/run")
+    commands = {b.argument: b.code for page in PAGES for b in blocks_of(page) if b.kind == "command"}
+    assert set(commands) == {"demo", "test", "engines"}
+    for name, code in commands.items():
+        assert len(code.strip().splitlines()) == 1
+        assert f"command {name}" in script
+        assert name == "engines" or code.startswith("python3 -m venv .venv && ")
 
 
-@pytest.mark.engines
-@pytest.mark.xdist_group("readme-maven")
-def test_delta_spark_and_deltas_own_coordinators_go_as_the_readme_says(tmp_path: Path) -> None:
-    needed_classpath("spark")
-    (kit,) = blocks("sh", "needs: maven")
-    run(["bash", "-euo", "pipefail"], tmp_path, kit.code)
-    run(["commit-owner", "init", "lake"], tmp_path)
-    (session,) = blocks("python", "needs: maven")
-    run([sys.executable, "-"], tmp_path, session.code)
+def test_the_readme_has_at_most_150_lines() -> None:
+    assert len(text_of("README.md").splitlines()) <= 150
 
 
-def test_what_was_found_in_other_peoples_owners_is_what_the_findings_say() -> None:
-    page = README.split("<!-- generated: python -m conformance.findings -->\n")[1].split("\n<!-- end -->")[0]
-    assert page == markdown.page(stored.runs(), stored.findings(), clients.deviations()).strip()
+def test_the_page_of_findings_is_what_the_findings_say() -> None:
+    page = text_of("conformance/findings/README.md")
+    generated = page.split("<!-- generated: python -m conformance.findings -->\n")[1].split("\n<!-- end -->")[0]
+    assert generated == markdown.page(stored.runs(), stored.findings(), clients.deviations()).strip()
 
 
-def test_every_file_that_the_readme_links_to_exists() -> None:
-    links = re.findall(r"\]\((?!https?://)([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if not (REPOSITORY / link).exists()] == []
+@pytest.mark.parametrize("page", PAGES)
+def test_every_relative_link_of_a_page_exists(page: str) -> None:
+    for path, anchor in links_of(page):
+        assert path.exists(), path
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}, anchor
+
+
+def test_every_page_is_linked_from_another_one() -> None:
+    linked = {path for page in PAGES for path, _ in links_of(page)}
+    assert {REPOSITORY / page for page in PAGES if page != "README.md"} <= linked
+
+
+def links_of(page: str) -> list[tuple[Path, str]]:
+    """The files and anchors of the page's relative links."""
+    here = REPOSITORY / page
+    links = [link.partition("#") for link in re.findall(r"\]\((?!https?://)([^)]+)\)", text_of(page))]
+    return [((here.parent / target).resolve() if target else here, anchor) for target, _, anchor in links]

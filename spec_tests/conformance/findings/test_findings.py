@@ -160,11 +160,11 @@ def test_a_run_and_its_finding_are_kept_and_shown_on_the_page(tmp_path: Path) ->
 
     page = markdown.page(stored.runs(tmp_path), [found])
     assert "| `jvm:theirs` | 1.2 | 2026-11-21 | quick, seed 3, 1 cases | 0 | 0 | 0 |" in page
-    assert "It forgets \\| everything" in page
-    assert "**new**" in page
+    assert "- **It forgets | everything.**" in page
+    assert "**New.**" in page
     known = msgspec.structs.replace(found, about=msgspec.structs.replace(found.about, known="FB42"))
-    assert "**new**" not in markdown.page([], [known])
-    assert "| FB42 |" in markdown.page([], [known])
+    assert "**New.**" not in markdown.page([], [known])
+    assert "Known: FB42." in markdown.page([], [known])
 
 
 def test_a_run_that_did_not_try_everything_is_not_recorded(tmp_path: Path) -> None:
