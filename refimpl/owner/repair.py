@@ -65,8 +65,9 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
         if message is not None:
             found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=message))
         with context.ledger.read() as view:
-            if view.table(table.table_id) is None:  # a take-over that was forgotten
-                return found
+            left = view.table(table.table_id)
+        if left is None or left.state is TableState.DROPPED:  # a take-over or a creation that was forgotten
+            return found
     removed = _remove_leftovers(context, table.table_id, orphan_age_ms)
     if removed:
         found.append(Action(table=label, code="remove-leftovers", message=f"removed {removed} old files"))

@@ -378,14 +378,18 @@ def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watc
     assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)
 
 
-def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch) -> None:
+@pytest.mark.parametrize("by_repair", [False, True])
+def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
     with opened(place) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
     assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
     watched = watch.opened(place)
     assert isinstance(first(watched, other), Registered)
-    watched.owner.attempt_outcome(mine, new_attempt())
+    if by_repair:
+        assert [(action.code, action.done) for action in repair(watched.owner)] == [("settle-promise", True)]
+    else:
+        watched.owner.attempt_outcome(mine, new_attempt())
     with watched.owner.ledger.read() as view:
         table = watched.owner.context.required(view, mine)
         assert (table.state, table.promised) == (TableState.DROPPED, False)

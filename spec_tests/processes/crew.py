@@ -55,13 +55,12 @@ class _Process:
 
 @dataclass
 class Crew:
-    """`size` workers on one warehouse."""
+    """The workers on one warehouse."""
 
     directory: Path
-    size: int
     durable: bool
-    deaths: dict[str, int] = field(default_factory=dict)
-    """How many died where: by the effect before which they killed themselves, or "shot"."""
+    shot: int = 0
+    """How many were killed from outside."""
     _members: dict[int, _Process] = field(default_factory=dict)
 
     def _hire(self, place: int) -> _Process:
@@ -116,7 +115,7 @@ class Crew:
                         due[place] = time.perf_counter() + shots.pop(place).delay
                 for place in [place for place, moment in due.items() if time.perf_counter() >= moment]:
                     os.kill(members[place].pid, signal.SIGKILL)
-                    self.deaths["shot"] = self.deaths.get("shot", 0) + 1
+                    self.shot += 1
                     killed.add(place)
                     del due[place]
 

@@ -1,5 +1,8 @@
 """What a worker process does: it takes orders line by line, notes everything that it is about to do, and may die.
 
+A worker opens the warehouse more than once, and each step goes through any of these owners. The one whose role is
+`foreign` opens none: it looks into the ledger with an SQLite of its own.
+
 A note is one `write` of less than a pipe's atomic size, so that it is read even if its writer is killed
 right after it.
 """
@@ -10,58 +13,89 @@ import hashlib
 import os
 import random
 import signal
-import sys
+import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+import apsw
 import msgspec
 
 import refimpl
-from refimpl import log_path
-from refimpl.commit_owner import NameTaken, Registered
-from refimpl.commits import Conflict, DirectProposal, Landed, Outcome, Ratified, Rejected, VersionGap
-from refimpl.errors import DeltaError, NameTakenError, OutcomeUnknown
+from refimpl import actions, log_path
+from refimpl.actions import Add
+from refimpl.client.checkpoint import write_checkpoint
+from refimpl.client.checksum import write_checksum
+from refimpl.client.cleanup import clean_up
+from refimpl.client.compaction import compact
+from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
+from refimpl.errors import (
+    CERTAINLY_NOT_COMMITTED,
+    CommitRejectedError,
+    ConcurrentModificationError,
+    DeltaError,
+    InvalidRequestError,
+    LostRaceError,
+    MaintenanceRefusedError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
 from refimpl.log_store import LogStore
-from refimpl.owner.local import LocalOwner
+from refimpl.owner.ledger import FILE_NAME
+from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import TABLE_FEATURES, Way
 from spec_tests.support.builders import (
     ON_REQUEST,
     START,
     OwnedTable,
-    append,
+    addition,
     first_version,
     hand_back_commit,
+    info,
     new_attempt,
     owned,
     ownership_change,
 )
-from spec_tests.support.faults import Faults
+from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker's part of a round. `die_after`: so many effects, then it kills itself."""
+    """One worker's part of a round. `die_after`: so many effects, then it kills itself.
+
+    `fail_after`: after so many effects `fail_count` fail, for want of space or by a broken disk.
+    """
 
     role: str
     """One of `ROLES`."""
     table: str
-    """The table's id; for those who race to make it, its name."""
+    """The table's id; for those who race to create it, its name; for those who race to own it, its place."""
+    name: str
     feature: str
     way: str
     count: int
     seed: int
     die_after: int | None = None
     torn: bool = False
+    fail_after: int | None = None
+    fail_count: int = 1
+    broken: bool = False
+    trouble: bool = False
+    """A disk fails in this round, this worker's or another's."""
+    owners: int = 1
+    """How many this process is to have open in the end; one more or less than before each time."""
     others: tuple[str, ...] = ()
     """Attempts of others that a resolver asks about."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker tells. `what`: try, ratified, refused, unknown, resolved, registered, lost, dying, done, bug."""
+    """What a worker tells."""
 
     what: str
+    """try, ratified, refused, unknown, resolved, registered, lost, did, dying, done, bug"""
     attempt: str = ""
     version: int = -1
     digest: str = ""
@@ -84,6 +118,19 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def file_of(attempt: str, number: int) -> Add:
+    """A data file whose name says by which attempt it was added."""
+    return addition(f"{attempt}.{number}.parquet")
+
+
+def attempt_of(path: str) -> str:
+    return path.partition(".")[0]
+
+
+def append_by(attempt: str, timestamp: int, *, lines: int = 1) -> bytes:
+    return actions.encode([info(timestamp), *(file_of(attempt, number) for number in range(lines))])
+
+
 @dataclass
 class Worker:
     """One process: its own start of the owner, its own random choices."""
@@ -96,12 +143,31 @@ class Worker:
     attempts: Iterator[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.faults = Faults(durable=self.durable, die=self._die)
-        self.warehouse = refimpl.open(self.directory, environment=self.faults.environment())
+        self.faults = Faults(durable=self.durable, below_sqlite=True, die=self._die)
+        self._warehouses: list[refimpl.Warehouse] = []
+
+    @property
+    def warehouse(self) -> refimpl.Warehouse:
+        """Any of those that this process has open."""
+        if not self._warehouses:
+            self._open()
+        return self.random.choice(self._warehouses)
 
     @property
     def owner(self) -> LocalOwner:
         return self.warehouse.owner
+
+    def _open(self) -> None:
+        """The client's clock stands still, so that its timestamps are those of the other commits here."""
+        environment = self.faults.environment(now=lambda: START)
+        self._warehouses.append(refimpl.open(self.directory, environment=environment))
+        self.note("did", text="open")
+
+    def _open_or_close(self) -> None:
+        if len(self._warehouses) < self.order.owners:
+            self._open()
+        elif len(self._warehouses) > self.order.owners:
+            self._warehouses.pop(self.random.randrange(len(self._warehouses))).close()
 
     def note(self, what: str, **facts: object) -> None:
         os.write(self.notes, msgspec.json.encode(Note(what=what, **facts)) + b"\n")  # type: ignore[arg-type]
@@ -112,17 +178,25 @@ class Worker:
 
     def serve(self, orders: BinaryIO) -> None:
         for line in orders:
-            self.order = msgspec.json.decode(line, type=Order)
-            self.random = random.Random(self.order.seed)
-            self.attempts = attempts_of(self.order.seed)
+            order = self.order = msgspec.json.decode(line, type=Order)
+            self.random = random.Random(order.seed)
+            self.attempts = attempts_of(order.seed)
             self.faults.seen.clear()
-            self.faults.arm(self.order.die_after, torn=self.order.torn)
+            self.faults.arm(order.die_after, torn=order.torn)
+            error = disk_is_broken if order.broken else disk_is_full
+            self.faults.fail(order.fail_after, count=order.fail_count, error=error)
             try:
-                ROLES[self.order.role](self)
+                if order.role != "foreign":
+                    self._open_or_close()
+                ROLES[order.role](self)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-                self.note("bug", text=f"{self.order.role}: {type(error).__name__}: {error}"[:2000])
+                expected = order.trouble and isinstance(error, DeltaError | OSError)
+                text = f"{order.role}: {type(error).__name__}: {error}"[:2000]
+                self.note("did" if expected else "bug", text="fail by the disk" if expected else text)
             self.faults.arm(None)
-            self.note("done")
+            self.faults.fail(None)
+            self.note("done", text=str(self.faults.failed))
+            self.faults.failed = 0
 
     # Roles
 
@@ -147,7 +221,7 @@ class Worker:
     def take_over(self) -> None:
         """Race for a filesystem table with other owners-to-be."""
         feature = TABLE_FEATURES[self.order.feature]
-        log = LogStore(self.directory / self.order.table, self.warehouse.environment)
+        log = LogStore(Path(self.order.table), self.warehouse.environment)
         version = self._next_in(log)
         content, attempt = ownership_change(feature, START + version), new_attempt()
         self.note("try", attempt=attempt, version=version, digest=digest_of(content))
@@ -157,7 +231,7 @@ class Worker:
             try:
                 return self.owner.take_over(
                     log.location,
-                    self.order.table,
+                    self.order.name,
                     feature,
                     version,
                     proposal,
@@ -171,18 +245,23 @@ class Worker:
 
     def write_to_filesystem(self) -> None:
         """Race against them: commits of a writer that knows no owner, until it meets one."""
-        log = LogStore(self.directory / self.order.table, self.warehouse.environment)
+        log = LogStore(Path(self.order.table), self.warehouse.environment)
         for _ in range(self.order.count):
             version = self._next_in(log)
-            if version and b"writerFeatures" in log.read(log_path.commit(version - 1)) and version > 1:
+            if any(name.encode() in log.read(log_path.commit(version - 1)) for name in TABLE_FEATURES):
                 return  # a physical conflict, then the protocol change: managed-commits says to stop here
-            content, attempt = append(START + version), f"{STRANGER}{new_attempt()}"
+            attempt = f"{STRANGER}{new_attempt()}"
+            content = append_by(attempt, START + version)
             self.note("try", attempt=attempt, version=version, digest=digest_of(content))
-            landed = log.put_if_absent(log_path.commit(version), content)
+            try:
+                landed = log.put_if_absent(log_path.commit(version), content)
+            except OSError:
+                self.note("unknown", attempt=attempt)
+                raise
             self.note("ratified" if landed else "refused", attempt=attempt)
 
     def _next_in(self, log: LogStore) -> int:
-        return sum(path.kind is log_path.FileKind.COMMIT for path in log.listing())
+        return max(log.published_versions()) + 1
 
     def write(self) -> None:
         table = self._table()
@@ -193,15 +272,27 @@ class Worker:
             self._commit(table, latest + self.random.choice((1, 1, 1, 1, 1, 1, 1, 0, 2)))
 
     def _commit(self, table: OwnedTable, version: int) -> None:
-        content, attempt = append(START + version, lines=self.random.randint(1, 3)), next(self.attempts)
+        attempt = next(self.attempts)
+        content = append_by(attempt, START + version, lines=self.random.randint(1, 3))
         self.note("try", attempt=attempt, version=version, digest=digest_of(content))
-        proposal = table.propose(version, content, attempt=attempt)
+        proposal = self._proposal(table, version, content, attempt)
         outcome = self._sent(attempt, lambda: self.owner.commit(table.table_id, version, proposal))
         self._judge(attempt, outcome)
-        if isinstance(outcome, Ratified) and self.random.random() < 0.1:
+        if not isinstance(outcome, Ratified):
+            return
+        latest = self.owner.get_commits(table.table_id).latest_ratified_version
+        assert latest is not None and latest >= version, f"version {version} is ratified, and the latest is {latest}"
+        if self.random.random() < 0.1:
             again = self.owner.commit(table.table_id, version, proposal)
             assert isinstance(again, Ratified), f"a replay of {attempt} is answered {again}"
             assert again.replayed
+
+    def _proposal(self, table: OwnedTable, version: int, content: bytes, attempt: str) -> Proposal:
+        try:
+            return table.propose(version, content, attempt=attempt)
+        except OSError:  # it was never sent
+            self.note("refused", attempt=attempt)
+            raise
 
     def _sent(self, attempt: str, send: Callable[[], object]) -> object:
         try:
@@ -209,6 +300,10 @@ class Worker:
         except OutcomeUnknown:
             self.note("unknown", attempt=attempt)
             return None
+        except (OwnerUnavailableError, InvalidRequestError):
+            if self.order.trouble:
+                self.note("refused", attempt=attempt)
+            raise
 
     def _judge(self, attempt: str, outcome: object) -> None:
         match outcome:
@@ -217,21 +312,82 @@ class Worker:
             case Conflict() | VersionGap() | Rejected():
                 self.note("refused", attempt=attempt)
 
+    def transact(self) -> None:
+        """Appends by the client, which rebases and resolves by itself. An attempt's id stands for all its proposals."""
+        table = self.warehouse.table(self.order.table)
+        for _ in range(self.order.count):
+            attempt = next(self.attempts)
+            self.note("try", attempt=attempt)
+            try:
+                transaction = table.transaction(operation="WRITE")
+                transaction.add(file_of(attempt, 0))
+                version = transaction.commit().version
+            except OutcomeUnknown as error:
+                self.note("unknown", attempt=attempt, text=error.facts["attempt"])
+                continue
+            except CERTAINLY_NOT_COMMITTED as error:
+                self.note("refused", attempt=attempt)
+                if isinstance(error, LostRaceError | ConcurrentModificationError | CommitRejectedError):
+                    continue
+                raise
+            self.note("ratified", attempt=attempt, version=version)
+
     def backfill(self) -> None:
         table = self._table()
         for _ in range(self.order.count):
             latest = table.latest
             if latest is not None:
                 self.owner.backfill_to_version(table.table_id, self.random.choice((None, latest, latest // 2)))
+                self.note("did", text="backfill")
+
+    def checkpoint(self) -> None:
+        """Backfill, then checkpoints, checksums and compactions of what is published, through the client."""
+        self.owner.backfill_to_version(self.order.table)
+        table = self.warehouse.table(self.order.table)
+        for _ in range(self.order.count):
+            try:
+                write_checkpoint(table)
+            except MaintenanceRefusedError:
+                if self.owner.resolve(self.order.table).state is TableState.HANDED_BACK:
+                    return
+                raise
+            self.note("did", text="checkpoint")
+            write_checksum(table)
+            first, *others = sorted(table.log.published_versions())
+            if others:
+                compact(table, max(first, others[-1] - self.random.randint(1, 10)), others[-1])
+
+    def clean_up(self) -> None:
+        self.checkpoint()
+        deleted = clean_up(self.warehouse.table(self.order.table), older_than=-1_000_000).deleted
+        self.note("did", text="cleanup" if deleted else "cleanup of nothing")
+
+    def look(self) -> None:
+        """Another SQLite client, which does not know that this database has an owner: it opens, reads and closes."""
+        ledger = self.directory / OWNER_FOLDER / FILE_NAME
+        for _ in range(self.order.count):
+            database = apsw.Connection(str(ledger)) if self.random.random() < 0.5 else sqlite3.connect(ledger)
+            try:
+                for _ in range(self.random.randint(1, 5)):
+                    database.execute("SELECT count(*), max(version) FROM commits").fetchall()
+                if self.random.random() < 0.1:
+                    flaws = database.execute("PRAGMA integrity_check").fetchall()
+                    assert [tuple(row) for row in flaws] == [("ok",)], flaws
+            except (apsw.BusyError, sqlite3.OperationalError) as error:
+                assert "locked" in str(error) or "busy" in str(error).lower(), error
+            finally:
+                database.close()
+            self.note("did", text="foreign visit")
 
     def read(self) -> None:
         """Never backwards, never with a gap; what is told to be stored can be read."""
         table, newest = self._table(), -1
         for _ in range(self.order.count):
             history = table.history()
-            assert sorted(history) == list(range(len(history))), f"a gap in {sorted(history)}"
-            assert len(history) - 1 >= newest, f"the latest version went from {newest} to {len(history) - 1}"
-            newest = len(history) - 1
+            first, latest = min(history), max(history)
+            assert sorted(history) == list(range(first, latest + 1)), f"a gap in {sorted(history)}"
+            assert latest >= newest, f"the latest version went from {newest} to {latest}"
+            newest = latest
 
     def resolve(self) -> None:
         """Ask about attempts of others, some of which are on their way at this moment."""
@@ -260,18 +416,17 @@ ROLES: dict[str, Callable[[Worker], None]] = {
     "take-over": Worker.take_over,
     "filesystem": Worker.write_to_filesystem,
     "write": Worker.write,
+    "transact": Worker.transact,
     "backfill": Worker.backfill,
+    "checkpoint": Worker.checkpoint,
+    "clean-up": Worker.clean_up,
     "read": Worker.read,
     "resolve": Worker.resolve,
     "hand-back": Worker.hand_back,
+    "foreign": Worker.look,
 }
 
 
 def main(directory: Path, orders: int, notes: int, durable: bool) -> None:
-    try:
-        worker = Worker(directory, notes, durable)
-    except DeltaError as error:
-        os.write(notes, msgspec.json.encode(Note(what="bug", text=f"start: {error}")) + b"\n")
-        sys.exit(1)
     with os.fdopen(orders, "rb", buffering=0) as lines:
-        worker.serve(lines)
+        Worker(directory, notes, durable).serve(lines)

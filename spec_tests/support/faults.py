@@ -22,6 +22,7 @@ import apsw
 import refimpl
 from refimpl.environment import Environment
 from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.log_path import LOG_FOLDER
 
 Result = TypeVar("Result")
 
@@ -59,13 +60,17 @@ class Faults:
         fail_reads: bool = False,
         error: Callable[[], OSError] = disk_is_full,
         durable: bool = False,
+        below_sqlite: bool = False,
         die: Callable[[str], object] = lambda effect: None,
     ) -> None:
         """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
-        the disk works again; None: for ever. `die`: called at the crash; it may end the process for real."""
+        the disk works again; None: for ever. `below_sqlite`: each write and sync of the ledger's files is an effect
+        too. `die`: called at the crash; it may end the process for real."""
         self.durable = durable
+        self._file_system = _FileSystem(self) if below_sqlite else None
         self._die = die
         self.seen: list[str] = []
+        self.failed = 0
         self.dead = False
         self._crash_after = crash_after
         self._torn = torn
@@ -79,6 +84,12 @@ class Faults:
         """From now on: the crash comes after so many more effects; None: not at all."""
         self._crash_after = None if crash_after is None else len(self.seen) + crash_after
         self._torn = torn
+
+    def fail(self, after: int | None, *, count: int | None = None, error: Callable[[], OSError] = disk_is_full) -> None:
+        """From now on: `count` effects fail after so many more; None: no effect fails."""
+        self._fail_from = None if after is None else len(self.seen) + after + 1
+        self._fail_count = count
+        self._error = error
 
     def environment(self, **fields: Any) -> Environment:
         return Environment(files=FaultyFiles(self), connect=self._connect, **fields)
@@ -105,6 +116,7 @@ class Faults:
 
     def _fail_if_due(self) -> None:
         if self._due(len(self.seen)):
+            self.failed += 1
             raise self._error()
 
     def _due(self, number: int) -> bool:
@@ -113,7 +125,9 @@ class Faults:
         return self._fail_count is None or number < self._fail_from + self._fail_count
 
     def _connect(self, path: Path) -> apsw.Connection:
-        connection = FaultyConnection(str(path))
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        vfs = None if self._file_system is None else self._file_system.vfs_name
+        connection = FaultyConnection(str(path), flags=flags, vfs=vfs)
         connection.faults = self
         self._connections.append(connection)
         return connection
@@ -155,6 +169,40 @@ class FaultyConnection(apsw.Connection):
             return fold(*values, **more)
         try:
             return self.faults.effect("fold", lambda: fold(*values, **more))
+        except OSError as error:
+            raise _as_sqlite(error) from error
+
+
+class _FileSystem(apsw.VFS):
+    """The host's files for SQLite; each write and sync of one is an effect of `Faults`."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.vfs_name = f"faults-{id(faults)}"
+        self._faults = faults
+        super().__init__(self.vfs_name, base="")
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return _SqliteFile(name, flags, self._faults)
+
+
+class _SqliteFile(apsw.VFSFile):
+    def __init__(self, name: Any, flags: list[int], faults: Faults) -> None:
+        path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._kind = "temporary file of SQLite" if path is None else Path(path).name
+        self._faults = faults
+        super().__init__("", name, flags)
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        write = super().xWrite
+        self._effect("write", lambda: write(data, offset), lambda: write(data[: len(data) // 2], offset))
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        sync = super().xSync
+        self._effect("fsync", lambda: sync(flags) if self._faults.durable else None)
+
+    def _effect(self, what: str, act: Callable[[], None], torn: Callable[[], object] | None = None) -> None:
+        try:
+            self._faults.effect(f"{what} {self._kind}", act, torn)
         except OSError as error:
             raise _as_sqlite(error) from error
 
@@ -245,8 +293,10 @@ def _kind(path: Path) -> str:
         return "temporary"
     if path.parent.name in ("_commits", "_staged_commits"):
         return "staged"
-    if path.suffix == ".json":
+    if path.suffix == ".json" and path.stem.isdigit():
         return f"{int(path.stem)}.json"
+    if path.parent.name == LOG_FOLDER:
+        return ".".join(part for part in path.name.split(".") if not part.isdigit())
     return path.name.split("-")[0]
 
 

@@ -1,0 +1,208 @@
+"""What the workers of a storm told, of one table at a time, and whether it is so."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+import refimpl
+from refimpl import actions
+from refimpl.actions import Add
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.table_feature import TableFeature, Way
+from spec_tests.processes.judging import Answer, Try, violations
+from spec_tests.processes.worker import STRANGER, Note, attempt_of, digest_of
+from spec_tests.support.builders import OwnedTable, owned
+
+
+def count(counts: dict[str, int], what: str) -> None:
+    counts[what] = counts.get(what, 0) + 1
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    """What a run did. `violations` is empty if nothing was lost."""
+
+    seed: int
+    rounds: int = 0
+    seconds: float = 0.0
+    rounds_per_second: float = 0.0
+    tables: int = 0
+    attempts: int = 0
+    acknowledged: int = 0
+    refused: int = 0
+    in_flight_landed: int = 0
+    in_flight_not_landed: int = 0
+    races_for_version_0: int = 0
+    take_over_races: int = 0
+    hand_backs: int = 0
+    shot: int = 0
+    deaths_by_effect: dict[str, int] = {}
+    failed_effects: int = 0
+    """Writes, syncs and the like that were made to fail."""
+    repairs: dict[str, int] = {}
+    did: dict[str, int] = {}
+    """What workers did, and what came of it, by kind."""
+    violations: list[str] = []
+
+    def told(self) -> str:
+        """The figures of a run, so far."""
+        deaths = self.shot + sum(self.deaths_by_effect.values())
+        return (
+            f"{self.rounds} rounds, {deaths} processes killed, {self.failed_effects} effects failed, "
+            f"{self.tables} tables, {self.take_over_races} take-over races, {self.hand_backs} hand-backs, "
+            f"{self.attempts} attempts, {self.acknowledged} acknowledged, "
+            f"{self.in_flight_landed + self.in_flight_not_landed} resolved, {len(self.violations)} violations"
+        )
+
+
+@dataclass
+class Series:
+    """The life of one table."""
+
+    number: int
+    feature: TableFeature
+    way: Way
+    policy: MaintenancePolicy
+    existing: bool
+    """Whether it starts as a filesystem table."""
+    tries: dict[str, Try] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    """Attempt -> the table at whose owner it was made, where that is not the present one."""
+    clients: set[str] = field(default_factory=set)
+    """Attempts of clients, which choose bytes, version and the ids of their proposals by themselves."""
+    proposals: dict[str, str] = field(default_factory=dict)
+    """Attempt of a client -> the one of its proposals whose outcome it does not know."""
+    without_files: set[str] = field(default_factory=set)
+    """Attempts that add no file: creations and changes of the owner."""
+    cleaned: bool = False
+    """Whether somebody may have cleaned its log up."""
+    staged: dict[str, str] = field(default_factory=dict)
+    """Attempt at version 0 -> the table that it would make."""
+    resolved: dict[str, bool] = field(default_factory=dict)
+    seen: dict[int, str] = field(default_factory=dict)
+    table_id: str | None = None
+    accused: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"t{self.number}"
+
+    def noted(self, note: Note, summary: Summary) -> Iterator[str]:
+        """What a worker told. A violation that shows in it."""
+        match note.what:
+            case "try":
+                self.tries[note.attempt] = Try(note.attempt, note.version, note.digest)
+                if not note.digest:
+                    self.clients.add(note.attempt)
+                if note.text:
+                    self.staged[note.attempt] = note.text
+                summary.attempts += 1
+            case "ratified" | "registered":
+                attempt = self.tries[note.attempt]
+                attempt.answer = Answer.RATIFIED
+                attempt.version = max(attempt.version, note.version)
+                summary.acknowledged += 1
+            case "refused":
+                self.tries[note.attempt].answer = Answer.REFUSED
+                summary.refused += 1
+            case "unknown":
+                self.proposals[note.attempt] = note.text or note.attempt
+                count(summary.did, "outcome unknown")
+            case "resolved":
+                if self.resolved.setdefault(note.attempt, note.landed) != note.landed:
+                    yield f"attempt {note.attempt} was resolved both ways"
+            case "did":
+                count(summary.did, note.text)
+            case "done":
+                summary.failed_effects += int(note.text)
+            case "dying":
+                effect = re.sub(r"(t?\d+|storm)(?=\.json|/)", "#", note.text)
+                count(summary.deaths_by_effect, effect)
+            case "bug":
+                yield f"a worker: {note.text}"
+
+    def violations(self, warehouse: refimpl.Warehouse, choices: random.Random) -> list[str]:
+        """What is wrong with the table now, one sentence each. Some attempts, of its choice, are proposed again."""
+        assert self.table_id is not None
+        table = owned(warehouse, self.table_id)
+        for attempt, landed in self.resolved.items():
+            if attempt in self.tries:
+                self.tries[attempt].resolved = landed
+        contents = table.history()
+        found = list(self._identified(contents))
+        history = self._remembered(min(contents)) | {v: digest_of(content) for v, content in contents.items()}
+        published = [*range(min(contents)), *table.published()]
+        found += violations(history, published, self.tries, self.seen)
+        found += self._replays(table, contents, choices)
+        found += self._files(warehouse)
+        halted = warehouse.owner.resolve(self.table_id).halted
+        if halted is not None:
+            found.append(f"halted: {halted}")
+        self.seen = history
+        return found
+
+    def _identified(self, contents: dict[int, bytes]) -> Iterator[str]:
+        """Transactions of clients choose version and bytes by themselves: their files say which commit is whose."""
+        clients = {each.attempt: each for each in self.tries.values() if not each.digest}  # not found yet
+        found: dict[str, int] = {}
+        for version, content in contents.items():
+            if version in self.seen:
+                continue
+            for action in actions.decode(content, source=str(version)):
+                each = clients.get(attempt_of(action.path)) if isinstance(action, Add) else None
+                if each is None:
+                    continue
+                if each.attempt in found:
+                    yield f"the transaction {each.attempt} is version {found[each.attempt]} and version {version}"
+                found[each.attempt] = version
+                each.digest = digest_of(content)
+                if each.answer is not Answer.RATIFIED:
+                    each.version = version
+        for each in clients.values():
+            if each.answer is Answer.IN_FLIGHT and each.resolved is None:
+                each.resolved = each.attempt in found
+
+    def _remembered(self, first: int) -> dict[int, str]:
+        """What a cleanup took away: as it was seen before, else what was acknowledged there."""
+        if first and not self.cleaned:
+            return {}
+        landed = {
+            each.version: each.digest for each in self.tries.values() if each.answer is Answer.RATIFIED or each.resolved
+        }
+        return {v: self.seen.get(v) or landed[v] for v in range(first) if v in self.seen or v in landed}
+
+    def _files(self, warehouse: refimpl.Warehouse) -> Iterator[str]:
+        """The client's newest snapshot, by checkpoint where there is one, has the files of what landed."""
+        assert self.table_id is not None
+        files = warehouse.table(self.table_id).snapshot().files.values()
+        there = {attempt_of(add.path) for add in files if not add.path.startswith("part-")}
+        landed = {
+            each.attempt
+            for each in self.tries.values()
+            if (each.answer is Answer.RATIFIED or each.resolved) and each.attempt not in self.without_files
+        }
+        for attempt in sorted(there ^ landed):
+            where = "in the snapshot, and did not land" if attempt in there else "missing in the snapshot, and landed"
+            yield f"the files of attempt {attempt} are {where}"
+
+    def _replays(self, table: OwnedTable, contents: dict[int, bytes], choices: random.Random) -> Iterator[str]:
+        """An attempt that landed is answered so again; one that was resolved otherwise is refused, for ever."""
+        others = self.clients | self.asked.keys()
+        known = [t for t in self.tries.values() if t.attempt not in others and not t.attempt.startswith(STRANGER)]
+        for each in choices.sample(known, min(2, len(known))):
+            content = contents.get(each.version, b"")
+            landed = digest_of(content) == each.digest
+            if each.version == 0 or (not landed and each.resolved is not False):
+                continue
+            proposal = table.propose(each.version, content or b"{}\n", attempt=each.attempt, way=Way.DIRECT)
+            outcome = table.owner.commit(table.table_id, each.version, proposal)
+            if landed and not (isinstance(outcome, Ratified) and outcome.replayed):
+                yield f"the replay of {each.attempt}, which is version {each.version}, was answered {outcome}"
+            refused = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.ATTEMPT_RESOLVED
+            if not landed and not refused:
+                yield f"{each.attempt} was resolved as never to land, and was answered {outcome}"

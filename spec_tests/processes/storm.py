@@ -1,0 +1,421 @@
+"""A storm: rounds of competing processes, some of them killed, on a disk that fails, each followed by an exact check.
+
+    python -m spec_tests.processes.storm --minutes 5 --seed 1 [--json]
+    python -m spec_tests.processes.storm --rounds 200
+
+A table lives for some rounds: creators race for its name (or owners-to-be and a filesystem writer for an existing
+table), then writers, backfillers, checkpoints, cleanups, readers and resolvers work on it at once, at last it is
+handed back while others write, and perhaps taken over again. Each round kills some of them, from outside at a random
+moment or by their own hand at a random effect (kills); in some rounds writes and syncs fail, those of SQLite included
+(disk); every process opens the warehouse several times (opens); another SQLite client opens the ledger, reads and
+leaves (foreign).
+
+Every worker tells through a pipe what it is about to do and what it was answered: that record is compared with what the
+owner and the log hold after each round. The seed fixes the orders, not the schedule.
+
+Exit status: 0 nothing was lost, doubled or reordered, 1 something was, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+import msgspec
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy, TableState
+from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected
+from refimpl.errors import DeltaError, TableNotFoundError
+from refimpl.log_store import LogStore
+from refimpl.owner.repair import repair
+from refimpl.owner.verify import Severity, verify
+from spec_tests.processes.crew import Crew, Shot
+from spec_tests.processes.judging import Answer, Try
+from spec_tests.processes.record import Series, Summary, count
+from spec_tests.processes.worker import STRANGER, Order, attempts_of, digest_of
+from spec_tests.support.builders import (
+    DIALECTS_AND_WAYS,
+    ON_REQUEST,
+    START,
+    OwnedTable,
+    create,
+    filesystem_table,
+    new_attempt,
+    owned,
+    ownership_change,
+)
+from spec_tests.support.faults import opened
+
+WORKERS = 4
+ROUNDS_OF_A_TABLE = 12
+PROGRESS_SECONDS = 10
+DISTURBANCES = ("kills", "disk", "opens", "foreign")
+ALLOWED = ALWAYS_ALLOWED | {Maintenance.METADATA_CLEANUP}
+POLICIES = (
+    MaintenancePolicy(allowed=ALLOWED, backfill_every=None),
+    MaintenancePolicy(allowed=ALLOWED, backfill_every=1),
+    MaintenancePolicy(allowed=ALLOWED, backfill_every=3),
+    MaintenancePolicy(allowed=ALLOWED, backfill_every=None, backlog_limit=25),
+)
+
+
+class Run:
+    """One run on a directory, of so many rounds or seconds."""
+
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        *,
+        durable: bool,
+        report: Callable[[Summary], None],
+        without: Collection[str] = (),
+    ) -> None:
+        self._without = without
+        self._directory = directory
+        self._random = random.Random(seed)
+        self._crew = Crew(directory, durable)
+        self._report = report
+        self._trouble = False
+        self.summary = Summary(seed=seed)
+
+    def run(self, *, rounds: int | None, seconds: float | None, keep_going: bool) -> Summary:
+        started = time.perf_counter()
+
+        def over() -> bool:
+            late = seconds is not None and time.perf_counter() - started > seconds
+            return late or (rounds is not None and self.summary.rounds >= rounds)
+
+        with opened(self._directory):
+            pass  # the workers do not race for the first start here: `test_races` does that
+        try:
+            while not over() and (keep_going or not self.summary.violations):
+                series = self._new_series()
+                try:
+                    self._live(series, over)
+                except (DeltaError, AssertionError, OSError) as error:
+                    frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
+                    self._accuse(series, [f"{type(error).__name__}: {error}\n{frames}"])
+                self._report(self.summary)
+        finally:
+            self._crew.dismiss()
+        self.summary.seconds = round(time.perf_counter() - started, 3)
+        self.summary.rounds_per_second = round(self.summary.rounds / self.summary.seconds, 2)
+        return self.summary
+
+    def _accuse(self, series: Series, texts: Iterable[str]) -> None:
+        where = f"round {self.summary.rounds}, {series.name} ({series.feature.name}, {series.way.value})"
+        found = [f"{where}: {text}" for text in texts]
+        series.accused = series.accused or bool(found)
+        self.summary.violations += found
+        for text in found:
+            print(text, file=sys.stderr, flush=True)
+
+    def _new_series(self) -> Series:
+        feature, way = self._random.choice(DIALECTS_AND_WAYS)
+        existing = self._random.random() < 0.25
+        self.summary.tables += 1
+        return Series(self.summary.tables, feature, way, self._random.choice(POLICIES), existing)
+
+    def _live(self, series: Series, over: Callable[[], bool]) -> None:
+        begin = self._take_over if series.existing else self._create
+        begin(series)
+        while not (over() or series.accused):
+            for _ in range(self._random.randint(2, ROUNDS_OF_A_TABLE)):
+                if over() or series.accused:
+                    break
+                self._work(series)
+            else:
+                self._work(series, farewell=True)
+                if self._handed_back(series) and self._random.random() < 0.6:
+                    self._take_over_again(series)
+                    continue
+            break
+        self._end(series)
+
+    # Rounds
+
+    def _play(self, series: Series, roles: list[str], place: Path | None = None, former: str | None = None) -> None:
+        """One round: orders, kills, failures, notes. `place`: of a table without an owner; `former`: the id by which
+        writers know it still."""
+        orders = []
+        if self._happens("foreign", 0.6):
+            roles = [*roles, "foreign"]
+        self._trouble = self._happens("disk", 0.3)
+        for role in roles:
+            suicide = self._happens("kills", 0.3)
+            fails = self._trouble and self._random.random() < 0.6
+            orders.append(
+                Order(
+                    role=role,
+                    table=former if former and role == "write" else series.table_id or str(place or series.name),
+                    name=series.name,
+                    feature=series.feature.name,
+                    way=series.way.value,
+                    count=self._random.randint(1, 6),
+                    seed=self._random.getrandbits(32),
+                    die_after=self._random.randint(0, 60) if suicide else None,
+                    torn=self._random.random() < 0.5,
+                    fail_after=self._random.randint(0, 60) if fails else None,
+                    fail_count=self._random.choice((1, 1, 2, 5, 20)),
+                    broken=self._random.random() < 0.6,
+                    trouble=self._trouble,
+                    owners=1 if "opens" in self._without else self._random.randint(1, 3),
+                )
+            )
+        orders = [self._with_others(order, orders) for order in orders]
+        shots = {
+            number: Shot(after_notes=self._random.randint(1, 6), delay=self._random.random() ** 2 * 0.01)
+            for number, order in enumerate(orders)
+            if order.die_after is None and self._happens("kills", 0.3)
+        }
+        for number, note in self._crew.round(orders, shots):
+            if note.what == "try":
+                if orders[number].table == former:
+                    series.asked[note.attempt] = former
+                if orders[number].role in ("create", "take-over", "hand-back"):
+                    series.without_files.add(note.attempt)
+            self._accuse(series, series.noted(note, self.summary))
+        self.summary.rounds += 1
+        self.summary.shot = self._crew.shot
+        self._report(self.summary)
+        if self._trouble:
+            self._repair(series)
+
+    def _happens(self, disturbance: str, chance: float) -> bool:
+        return self._random.random() < chance and disturbance not in self._without
+
+    def _repair(self, series: Series) -> None:
+        """What an operator does after a disk failed."""
+        with opened(self._directory) as warehouse:
+            for action in repair(warehouse.owner):
+                count(self.summary.repairs, action.code)
+                if not action.done:
+                    self._accuse(series, [f"repair could not {action.code} {action.table}: {action.message}"])
+
+    def _with_others(self, order: Order, orders: list[Order]) -> Order:
+        """A resolver asks about the first attempts of each writer of this very round."""
+        if order.role != "resolve":
+            return order
+        asked = [
+            attempt
+            for writer in orders
+            if writer.role == "write"
+            for attempt, _ in zip(attempts_of(writer.seed), range(4), strict=False)
+        ]
+        self._random.shuffle(asked)
+        return msgspec.structs.replace(order, others=tuple(asked[: order.count]))
+
+    def _create(self, series: Series) -> None:
+        """Version 0 raced by everybody; exactly one name, and everybody who was answered knows whose."""
+        self.summary.races_for_version_0 += 1
+        self._play(series, ["create"] * WORKERS)
+        with opened(self._directory) as warehouse:
+            for attempt, table_id in series.staged.items():
+                self._resolve(warehouse, series, attempt, table_id)
+            try:
+                table = owned(warehouse, series.name)
+            except TableNotFoundError:
+                winners = [each for each in series.tries.values() if each.answer is Answer.RATIFIED or each.resolved]
+                self._accuse(series, [f"{w.attempt} won version 0, which is gone" for w in winners])
+                table = create(warehouse, series.feature, series.way, name=series.name)
+                series.tries.clear()
+                self._made(series, 0, table.history()[0])
+            else:
+                losers = [a for a, table_id in series.staged.items() if table_id != table.table_id]
+                for attempt in losers:
+                    lost = series.tries.pop(attempt)
+                    if lost.answer is Answer.RATIFIED or lost.resolved:
+                        self._accuse(series, [f"two creators won: {attempt} too"])
+            self._drop_leftovers(warehouse)
+            self._settle_in(warehouse, series, table)
+
+    def _drop_leftovers(self, warehouse: refimpl.Warehouse) -> None:
+        """What creators that died left behind, as somebody would who waited for them long enough."""
+        with warehouse.owner.ledger.read() as view:
+            left = [table.table_id for table in view.tables() if table.state is TableState.STAGING]
+        for table_id in left:
+            warehouse.owner.drop_table(table_id)
+
+    def _take_over(self, series: Series) -> None:
+        log = filesystem_table(self._directory / series.name)
+        for path in log.listing():
+            self._made(series, path.version, log.read(path.name))
+        self._race_to_own(series, log, ["take-over", "take-over", "take-over", "filesystem"])
+
+    def _take_over_again(self, series: Series) -> None:
+        """By a new owner, while somebody still writes to what the old one had."""
+        former, series.table_id = series.table_id, None
+        series.feature, series.way = self._random.choice(DIALECTS_AND_WAYS)
+        series.policy = self._random.choice(POLICIES)
+        with opened(self._directory) as warehouse:
+            assert former is not None
+            series.asked |= {attempt: former for attempt in series.tries if attempt not in series.asked}
+            log = owned(warehouse, former).log
+        self._race_to_own(series, log, ["take-over", "take-over", "write", "filesystem"], former)
+
+    def _race_to_own(self, series: Series, log: LogStore, roles: list[str], former: str | None = None) -> None:
+        """Owners-to-be race with each other and with a filesystem writer."""
+        self.summary.take_over_races += 1
+        self._random.shuffle(roles)
+        self._play(series, roles, log.location, former)
+        with opened(self._directory) as warehouse:
+            self._look_for_filesystem_commits(series, log)
+            table = self._owned_at_last(warehouse, series, log)
+            self._resolve_all(warehouse, series, table.table_id)
+            self._settle_in(warehouse, series, table)
+
+    def _made(self, series: Series, version: int, content: bytes) -> None:
+        """What this process committed itself, before the workers came."""
+        name = f"{STRANGER}{version}"
+        series.tries[name] = Try(name, version, digest_of(content), Answer.RATIFIED)
+        series.without_files.add(name)
+
+    def _look_for_filesystem_commits(self, series: Series, log: LogStore) -> None:
+        """A filesystem writer that died left its file or did not: there is nobody to ask."""
+        for each in series.tries.values():
+            if each.attempt.startswith(STRANGER) and each.answer is Answer.IN_FLIGHT:
+                name = log_path.commit(each.version)
+                each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
+
+    def _owned_at_last(self, warehouse: refimpl.Warehouse, series: Series, log: LogStore) -> OwnedTable:
+        """The taken-over table: taken over now if nobody had the luck to."""
+        while True:
+            version = max(log.published_versions()) + 1
+            content, attempt = ownership_change(series.feature, START + version), new_attempt()
+            proposal = DirectProposal(attempt=attempt, content=content)
+            outcome = warehouse.owner.take_over(
+                log.location, series.name, series.feature, version, proposal, way=series.way, policy=ON_REQUEST
+            )
+            if isinstance(outcome, Ratified):
+                series.tries[attempt] = Try(attempt, version, digest_of(content), Answer.RATIFIED)
+                series.without_files.add(attempt)
+            if isinstance(outcome, Ratified | Rejected):
+                return owned(warehouse, log.location)
+            assert isinstance(outcome, Conflict), outcome  # an interrupted one was completed first
+
+    def _settle_in(self, warehouse: refimpl.Warehouse, series: Series, table: OwnedTable) -> None:
+        series.table_id = table.table_id
+        warehouse.owner.set_policy(table.table_id, series.policy)
+        self._check(warehouse, series)
+
+    def _work(self, series: Series, *, farewell: bool = False) -> None:
+        roles = ["write", self._random.choice(("write", "transact"))]
+        roles.append(self._random.choice(("write", "transact", "backfill", "resolve", "checkpoint")))
+        if farewell:
+            roles.append("hand-back")
+        elif self._random.random() < 0.1:
+            roles = ["write", "write", "write", "clean-up"]
+            series.cleaned = True
+        else:
+            roles.append(self._random.choice(("write", "transact", "read", "backfill", "resolve", "checkpoint")))
+        self._play(series, roles)
+        with opened(self._directory) as warehouse:
+            assert series.table_id is not None
+            warehouse.owner.attempt_outcome(series.table_id, new_attempt())  # completes what a dead process promised
+            self._resolve_all(warehouse, series, series.table_id)
+            self._check(warehouse, series)
+
+    def _handed_back(self, series: Series) -> bool:
+        with opened(self._directory) as warehouse:
+            assert series.table_id is not None
+            found = warehouse.owner.resolve(series.table_id).state is TableState.HANDED_BACK
+        self.summary.hand_backs += found
+        return found
+
+    def _resolve_all(self, warehouse: refimpl.Warehouse, series: Series, table_id: str) -> None:
+        for each in list(series.tries.values()):
+            if each.answer is Answer.IN_FLIGHT and (each.digest or each.attempt in series.proposals):
+                self._resolve(warehouse, series, each.attempt, series.asked.get(each.attempt, table_id))
+
+    def _resolve(self, warehouse: refimpl.Warehouse, series: Series, attempt: str, table_id: str) -> None:
+        each = series.tries[attempt]
+        if each.resolved is not None:
+            return
+        proposal = series.proposals.get(attempt, attempt)
+        landed = isinstance(warehouse.owner.attempt_outcome(table_id, proposal), Landed)
+        if each.answer is Answer.IN_FLIGHT:
+            if landed:
+                self.summary.in_flight_landed += 1
+            else:
+                self.summary.in_flight_not_landed += 1
+        each.resolved = landed
+
+    def _check(self, warehouse: refimpl.Warehouse, series: Series) -> None:
+        self._accuse(series, series.violations(warehouse, self._random))
+
+    def _end(self, series: Series) -> None:
+        if series.accused or series.table_id is None:
+            return
+        with opened(self._directory) as warehouse:
+            table = owned(warehouse, series.table_id)
+            handed_back = warehouse.owner.resolve(series.table_id).state is TableState.HANDED_BACK
+            if not handed_back:
+                table.backfill()
+            self._check(warehouse, series)
+            if table.published() != sorted(series.seen)[-len(table.published()) :]:
+                self._accuse(series, [f"published only {table.published()}"])
+            errors = [f for f in verify(warehouse.owner) if f.severity is Severity.ERROR and f.table == series.name]
+            self._accuse(series, [f"verify says {e.code}: {e.message}" for e in errors])
+            if not handed_back:
+                warehouse.owner.drop_table(series.table_id)
+            if not series.accused:
+                shutil.rmtree(table.location)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    description, _, epilog = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="storm", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--rounds", type=int, help="stop after so many rounds (default: 200)")
+    length.add_argument("--minutes", type=float, help="stop after so many minutes")
+    parser.add_argument("--seed", type=int, default=1, help="of the orders (default: 1)")
+    parser.add_argument("--directory", type=Path, help="an empty or missing directory that is kept")
+    parser.add_argument("--no-fsync", action="store_true", help="faster: death by SIGKILL does not depend on it")
+    parser.add_argument(
+        "--without", action="append", default=[], choices=DISTURBANCES, help="leave a disturbance out, to find a cause"
+    )
+    parser.add_argument("--keep-going", action="store_true", help="go on with another table after a violation")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    options = parser.parse_args(arguments)
+    if options.rounds is None and options.minutes is None:
+        options.rounds = 200
+    directory = options.directory or Path(tempfile.mkdtemp(prefix="storm-"))
+    started = last = time.monotonic()
+
+    def report(summary: Summary) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > PROGRESS_SECONDS:
+            last = now
+            print(f"{(now - started) / 60:.1f} min: {summary.told()}", file=sys.stderr, flush=True)
+
+    run = Run(directory.resolve(), options.seed, durable=not options.no_fsync, report=report, without=options.without)
+    seconds = None if options.minutes is None else options.minutes * 60
+    summary = run.run(rounds=options.rounds, seconds=seconds, keep_going=options.keep_going)
+    if options.json:
+        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+    else:
+        print(f"{summary.seconds / 60:.1f} min: {summary.told()}")
+        for name, counts in (("did", summary.did), ("repairs", summary.repairs)):
+            print(f"{name}: " + ", ".join(f"{counts[what]} {what}" for what in sorted(counts)))
+    if options.directory is None and not summary.violations:
+        shutil.rmtree(directory)
+    else:
+        print(f"kept: {directory}", file=sys.stderr)
+    return 1 if summary.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
