@@ -59,6 +59,48 @@ class Metadata(_Action, omit_defaults=False, frozen=True, kw_only=True):
     created_time: Long | None = None
 
 
+class _Row(msgspec.Struct, tag="struct"):
+    fields: list[_Column]
+
+
+class _List(msgspec.Struct, tag="array", rename="camel"):
+    element_type: _Type
+    contains_null: bool
+
+
+class _Map(msgspec.Struct, tag="map", rename="camel"):
+    key_type: _Type
+    value_type: _Type
+    value_contains_null: bool
+
+
+class _UserDefined(msgspec.Struct, tag="udt"):
+    """Spark's own, which only Spark reads."""
+
+
+_Type = str | _Row | _List | _Map | _UserDefined
+
+
+class _Column(msgspec.Struct):
+    name: str
+    type: _Type
+    nullable: bool
+
+
+_SCHEMA_DECODER: Final = msgspec.json.Decoder(_Row)
+
+
+def column_names(schema_string: str) -> list[str]:
+    """The columns of a `schemaString`, whose shape is checked down to the names of types.
+
+    Raises `CorruptLogError` for one that no reader can parse.
+    """
+    try:
+        return [column.name for column in _SCHEMA_DECODER.decode(schema_string).fields]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise CorruptLogError(f"schemaString is not a schema in JSON: {error}", path="schemaString") from None
+
+
 class DeletionVector(_Action, frozen=True, kw_only=True):
     storage_type: str
     path_or_inline_dv: str

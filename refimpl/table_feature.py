@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from refimpl.actions import CommitInfo, Metadata, Protocol
+from refimpl.actions import CommitInfo, Metadata, Protocol, column_names
+from refimpl.errors import CorruptLogError
 
 IN_COMMIT_TIMESTAMP_FEATURE: Final = "inCommitTimestamp"
 IN_COMMIT_TIMESTAMP_SYNONYM: Final = "inCommitTimestamps"
 """One sentence of the in-commit-timestamps document spells it so: accepted when read, never written."""
 IN_COMMIT_TIMESTAMP_PROPERTY: Final = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+"""Since when commits have such a time, where that is not since version 0."""
 
 
 class Way(Enum):
@@ -207,6 +211,23 @@ def _feature_inconsistencies(feature: TableFeature, protocol: Protocol, metadata
             f"{IN_COMMIT_TIMESTAMP_PROPERTY}=true"
         )
     return found
+
+
+def unreadable(metadata: Metadata) -> str | None:
+    """Why no reader could make sense of a table with this metadata, or None."""
+    try:
+        columns = [name.lower() for name in column_names(metadata.schema_string)]
+    except CorruptLogError as error:
+        return error.message
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    missing = sorted(name for name in metadata.partition_columns if name.lower() not in columns)
+    if twice:
+        return f"the schema has the column {twice[0]!r} twice; names differ in more than case"
+    if missing:
+        return f"the partition column {missing[0]!r} is not in the schema"
+    if (ENABLEMENT_VERSION in metadata.configuration) != (ENABLEMENT_TIMESTAMP in metadata.configuration):
+        return f"{ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP} go together, and one of them is missing"
+    return None
 
 
 def missing_provenance(feature: TableFeature, info: CommitInfo) -> str | None:

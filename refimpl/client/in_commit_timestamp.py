@@ -19,17 +19,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.errors import InvalidTableError, NotFoundInHistoryError
 from refimpl.log_path import Version
-from refimpl.table_feature import in_commit_timestamps_enabled
-
-ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
+from refimpl.table_feature import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, in_commit_timestamps_enabled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,15 @@ import msgspec
 
 from refimpl.actions import Metadata
 from refimpl.client.conflicts import isolation_level
-from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from refimpl.client.retention import DELETED_FILES, LOG, duration
 from refimpl.errors import InvalidRequestError
-from refimpl.table_feature import IN_COMMIT_TIMESTAMP_PROPERTY, TABLE_FEATURES, TableFeature
+from refimpl.table_feature import (
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    TABLE_FEATURES,
+    TableFeature,
+)
 
 OWNER_PROPERTIES: Final = frozenset(
     name

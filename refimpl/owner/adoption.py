@@ -115,7 +115,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
         log.make_durable(name)
         proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
         examined = decide.examine(table.feature, latest, proposal, proposal.content)
-        flaw = decide.first_version_flaw(table.feature, examined, owner_name)
+        flaw = decide.first_version_flaw(table, examined, owner_name)
         if flaw is None and latest > 0:
             flaw = previous_timestamp_flaw(log, examined)
         with context.changing(table_id) as (writer, table):

@@ -196,7 +196,7 @@ def _registration(context: Context, owner_name: str, table_id: str, examined: Ex
     with context.changing(table_id) as (writer, table):
         answered = decide.replay(table, examined, writer.attempt(table, attempt))
         refusal = answered or _refusal(writer, table)
-        refusal = refusal or decide.first_version_flaw(table.feature, examined, owner_name)
+        refusal = refusal or decide.first_version_flaw(table, examined, owner_name)
         if refusal is not None:
             return refusal
         promise = promise_of(PromiseKind.CREATE, examined, context.now)

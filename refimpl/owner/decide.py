@@ -38,7 +38,16 @@ from refimpl.errors import CorruptLogError
 from refimpl.log_path import Version
 from refimpl.owner import policy
 from refimpl.owner.records import AttemptRecord, Examined, TableRecord
-from refimpl.table_feature import TableFeature, Way, feature_of, inconsistencies, missing_provenance
+from refimpl.table_feature import (
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    TableFeature,
+    Way,
+    feature_of,
+    inconsistencies,
+    missing_provenance,
+    unreadable,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,16 +297,46 @@ def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol,
             RejectionReason.OWNERSHIP_CHANGE,
             f"version {examined.version} would take {table.feature.name} from {table.label}; use hand-back for that",
         )
-    owner = table.feature.owner_property
-    if owner is not None and current is not None:
-        before, after = current[1].configuration.get(owner), metadata.configuration.get(owner)
-        if before != after:
+    return (
+        (_identity_flaw(table, current[1], examined.metadata) if current and examined.metadata else None)
+        or table_flaw(table.feature, protocol, metadata)
+        or (_metadata_flaw(table, examined.metadata) if examined.metadata else None)
+    )
+
+
+def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rejected | None:
+    """What stays as long as the table has this owner: who owns it, which table it is, and since when its commits tell
+    their time. managed-commits, "Enablement"; in-commit timestamps, "Enablement"; Delta's protocol, "Change Metadata".
+    """
+    owner, table_id = table.feature.owner_property, table.feature.table_id_property
+    if owner is not None and before.configuration.get(owner) != after.configuration.get(owner):
+        return _rejected(
+            RejectionReason.OWNERSHIP_CHANGE,
+            f"{owner} of {table.label} cannot change from {before.configuration.get(owner)!r} to "
+            f"{after.configuration.get(owner)!r}; use hand-back and take-over for that",
+        )
+    since = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    kept = {name: (before.configuration.get(name), after.configuration.get(name)) for name in since}
+    kept |= {"metaData.id": (before.id, after.id), "metaData.format": (before.format.provider, after.format.provider)}
+    if table_id is not None and table_id in before.configuration:
+        kept[table_id] = (before.configuration[table_id], after.configuration.get(table_id))
+    for name, (was, is_now) in kept.items():
+        if was != is_now:
             return _rejected(
-                RejectionReason.OWNERSHIP_CHANGE,
-                f"version {examined.version} would change {owner} of {table.label} from {before!r} to {after!r}; "
-                f"use hand-back and take-over for that",
+                RejectionReason.INCONSISTENT_TABLE,
+                f"{name} of {table.label} cannot change from {was!r} to {is_now!r}; propose {was!r}",
             )
-    return table_flaw(table.feature, protocol, metadata)
+    return None
+
+
+def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
+    """What would leave a table that nobody can read, or take for this one."""
+    flaw = unreadable(metadata)
+    named = table.feature.table_id_property
+    told = metadata.configuration.get(named) if named is not None else None
+    if flaw is None and told is not None and told != table.table_id:
+        flaw = f"{named} is {told!r}, but the id of {table.label} is {table.table_id!r}"
+    return None if flaw is None else _rejected(RejectionReason.INCONSISTENT_TABLE, flaw)
 
 
 def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
@@ -311,8 +350,9 @@ def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) ->
     return policy.conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
 
 
-def first_version_flaw(feature: TableFeature, examined: Examined, owner_name: str) -> Rejected | None:
+def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) -> Rejected | None:
     """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change."""
+    feature = table.feature
     if examined.flaw is not None:
         return examined.flaw
     if examined.protocol is None or examined.metadata is None:
@@ -326,7 +366,7 @@ def first_version_flaw(feature: TableFeature, examined: Examined, owner_name: st
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE, f"{owner} names {named!r}, but this owner is {owner_name!r}"
         )
-    return table_flaw(feature, examined.protocol, examined.metadata)
+    return table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
 
 
 def decide_hand_back(
@@ -375,7 +415,8 @@ def _still_owned_flaw(
             f"a hand-back of {table.label} must remove {table.feature.name} from the protocol, and add no other owner",
         )
     found = inconsistencies(protocol, metadata)
-    return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found)) if found else None
+    flaw = "; ".join(found) if found else unreadable(metadata)
+    return _rejected(RejectionReason.INCONSISTENT_TABLE, flaw) if flaw else None
 
 
 def _still_named_flaw(table: TableRecord, metadata: Metadata | None) -> Rejected | None:

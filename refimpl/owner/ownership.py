@@ -98,7 +98,7 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
     holder = context.holder(record.name or "")
     if holder is not None:
         raise name_taken(context, holder)
-    flaw = decide.first_version_flaw(record.feature, examined, owner_name) or _id_flaw(context, record)
+    flaw = decide.first_version_flaw(record, examined, owner_name) or _id_flaw(context, record)
     if flaw is not None:
         return flaw
     log = context.log(record)

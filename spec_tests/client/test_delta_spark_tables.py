@@ -15,13 +15,12 @@ from deltalake.exceptions import DeltaProtocolError
 
 import refimpl
 from refimpl import log_path
-from refimpl.client.in_commit_timestamp import ENABLEMENT_VERSION
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import DirectProposal, Ratified, StagedProposal
 from refimpl.errors import PathAccessError, UnsupportedFeatureError
 from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, TableFeature
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, ENABLEMENT_VERSION, TableFeature
 from spec_tests.support.builders import new_attempt
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 

@@ -12,10 +12,11 @@ import pytest
 from refimpl import log_path
 from refimpl.actions import CommitInfo, Metadata, Protocol, encode
 from refimpl.client.history import Stored
-from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     MANAGED_COMMIT,
     TableFeature,

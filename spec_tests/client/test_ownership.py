@@ -9,7 +9,6 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
-from refimpl.client.in_commit_timestamp import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.patience import MAX_LOOKS
 from refimpl.client.table import Table
@@ -25,7 +24,15 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, Way
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    ENABLEMENT_TIMESTAMP,
+    ENABLEMENT_VERSION,
+    MANAGED_COMMIT,
+    TABLE_FEATURES,
+    TableFeature,
+    Way,
+)
 from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
 from spec_tests.support.unreliable_owner import unavailable
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 import refimpl
@@ -344,7 +345,7 @@ def configured(feature: TableFeature, **changes: str | None) -> Metadata:
             del configuration[properties[name]]
         else:
             configuration[properties[name]] = value
-    return Metadata(id="x", schema_string="{}", configuration=configuration)
+    return msgspec.structs.replace(metadata_of(feature), configuration=configuration)
 
 
 def test_a_change_of_schema_or_protocol_that_keeps_the_owner_lands(table: OwnedTable) -> None:

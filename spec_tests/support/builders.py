@@ -36,6 +36,9 @@ from refimpl.table_feature import (
 START = 1_000
 """In-commit timestamp of version 0 of the tables here; version v has `START + v`."""
 
+METADATA_ID = "6d1f2a54-0000-4000-8000-000000000000"
+"""The `metaData.id` of the tables here: a table keeps its own."""
+
 ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
 """Nothing is backfilled unless somebody asks."""
 
@@ -80,7 +83,7 @@ def metadata_of(
     if feature is not None and feature.owner_property is not None:
         properties[feature.owner_property] = owner
     return Metadata(
-        id=str(uuid.uuid4()),
+        id=METADATA_ID,
         schema_string='{"type":"struct","fields":[]}',
         configuration={**properties, **(configuration or {})},
     )
