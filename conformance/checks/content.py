@@ -14,7 +14,7 @@ from conformance.checks.registry import Family, check
 from conformance.history import digests
 from conformance.interface.messages import Commit, Ratified, Rejected
 from conformance.scenario import hands, proposals, reads
-from conformance.scenario.scenario import TRIES, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
 COMMITTED = ("MC-API-03", "CM-CATALOG-03")
@@ -43,15 +43,22 @@ def whole(s: Scenario, table: TableHandle, landed: Told) -> None:
     """Every action of the commit, and no other, can be read."""
     assert isinstance(landed.request, Commit)
     proposed = [_normal(action) for action in landed.request.actions or ()]
-    found = content_of(s, table, landed)
-    lines = [] if found is None else [_normal(line) for line in found]
-    part = [line for line in proposed if line in lines]
+    found = content_of(s, table, landed) or []
+    part = [line for line in proposed if line in map(_normal, found)]
     version = landed.request.version
     s.require(len(part) == len(proposed) or not part, *WHOLE, told=(landed,), table=table, version=version,
               expected=f"all {len(proposed)} actions of version {version} are visible together, or none is",
               observed=f"{len(part)} of them are")  # fmt: skip
-    s.require(lines == proposed, *COMMITTED, told=(landed,), table=table, version=version,
-              expected=f"version {version} is the {len(proposed)} actions that were proposed",
+    as_proposed(s, table, landed, found)
+
+
+def as_proposed(s: Scenario, table: TableHandle, landed: Told, found: list[str]) -> None:
+    """What was found of the commit is what was proposed."""
+    assert isinstance(landed.request, Commit)
+    actions, version = landed.request.actions or (), landed.request.version
+    s.require([_normal(line) for line in found] == [_normal(action) for action in actions], *COMMITTED, told=(landed,),
+              table=table, version=version,
+              expected=f"version {version} is the {len(actions)} actions that were proposed",
               observed=f"it is {found}"[:400])  # fmt: skip
 
 
@@ -203,3 +210,31 @@ def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
             s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", told=(told, listed.told), table=table, version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
                       observed=f"it serves {served}"[:400])  # fmt: skip
+
+
+@check(Family.CONTENT, *COMMITTED)
+def metadata_that_nobody_can_read_is_refused_or_left_alone(s: Scenario) -> None:
+    """A writer that does it wrong proposes a schema that no reader can parse. The owner had better refuse that, and may
+    not look at it (requirements-notes, `FREE-VALIDATE-02`). It does not put it right, and a commit that brings the old
+    schema back is as good as any other."""
+    table = s.create()
+    first = (json.loads(line) for line in s.published(table).get(0, "").splitlines())
+    body = next((action["metaData"] for action in first if "metaData" in action), None)
+    if body is None:
+        raise Inconclusive("version 0 is not published: what metadata the owner made of it is not known")
+    attempt = s.attempt()
+    broken = proposals.line("metaData", {**body, "schemaString": '{"type":"struct","fields":'})
+    actions = (proposals.commit_info(attempt, s.timestamp(1)), broken)
+    told = s.commit(table, attempt=attempt, actions=actions)
+    s.expect(told, (Ratified, Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
+             expected="version 1: ratified, or rejected")  # fmt: skip
+    if isinstance(told.answer, Ratified):
+        as_proposed(s, table, told, content_of(s, table, told) or [])
+        table.versions += 1
+    attempt = s.attempt()
+    restored = (
+        proposals.commit_info(attempt, s.timestamp(table.versions)),
+        proposals.line("metaData", body),
+    )
+    landed = s.land(table, attempt=attempt, actions=restored)
+    as_proposed(s, table, landed, content_of(s, table, landed) or [])

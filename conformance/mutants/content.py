@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import msgspec
 
@@ -54,6 +55,35 @@ class UnknownActionsAreDropped(ModelOwner):
         if request.actions is not None:
             request = _instead(request, tuple(each for each in request.actions if set(json.loads(each)) <= KNOWN))
         return super().commit(client, request)
+
+
+def schema_of(action: str) -> dict[str, Any] | None:
+    """The schema of a `metaData` action; empty if it does not parse, None for another action."""
+    metadata = json.loads(action).get("metaData")
+    if metadata is None:
+        return None
+    try:
+        return dict(json.loads(metadata["schemaString"]))
+    except ValueError:
+        return {}
+
+
+@mutant("MC-API-03", "CM-CATALOG-03")
+class PutsSchemasRight(ModelOwner):
+    """A schema that does not parse becomes one without columns."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        actions = tuple(self._right(action) for action in request.actions or ())
+        if actions != (request.actions or ()) and staged is not None:
+            self.storage.put(self._staged_path(table, staged), content_of(actions), 0)
+        return super()._ratify(table, _instead(request, actions) if actions else request, staged)
+
+    def _right(self, action: str) -> str:
+        if schema_of(action) != {}:
+            return action
+        metadata = json.loads(action)
+        metadata["metaData"]["schemaString"] = '{"type":"struct","fields":[]}'
+        return json.dumps(metadata)
 
 
 @mutant("CM-PUBLISH-02", "CM-PUBLISH-03")

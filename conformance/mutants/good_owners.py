@@ -11,6 +11,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, OwnedTable, content_of
 from conformance.models.storage import Storage
+from conformance.mutants.content import schema_of
 from conformance.mutants.registry import good
 
 
@@ -30,7 +31,8 @@ class Promising(ModelOwner):
 
 @good(
     "MC-LOG-02", "CM-LOG-04", "MC-GET-04", "LOG-06", "MC-BACKFILL-02", "CM-STORE-02", "CM-STORE-06", "CM-STORE-08",
-    "CM-CREATE-02", "CM-DROP-01", "MC-RELEASE-06", "FREE-VALIDATE-01", "FREE-BACKFILL-02", "FREE-STAGING-01",
+    "CM-CREATE-02", "CM-DROP-01", "MC-RELEASE-06", "FREE-VALIDATE-01", "FREE-VALIDATE-02", "FREE-BACKFILL-02",
+    "FREE-STAGING-01",
 )  # fmt: skip
 class PlainModel(ModelOwner):
     """The model itself, which uses every freedom that lies in doing no more than is asked: it validates nothing,
@@ -204,14 +206,17 @@ class RefusesByPolicy(ModelOwner):
 
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
 class ValidatesEverything(ModelOwner):
-    """It looks at the times and the provenance of what it ratifies, and refuses what the writer should not have
-    proposed."""
+    """It looks at the times, the provenance and the schema of what it ratifies, and refuses what the writer should not
+    have proposed."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
         if answer is not None:
             return answer
-        info = self._info(self._proposed(table, request, staged))
+        proposed = tuple(self._proposed(table, request, staged))
+        if any(schema_of(action) == {} for action in proposed):
+            return m.Rejected(reason="nobody can read that schema")
+        info = self._info(proposed)
         newest = self._info((self._newest(table, "commitInfo") or "{}",))
         if info.get("txnId") is None or not info.get("inCommitTimestamp", 0) > newest.get("inCommitTimestamp", 0):
             return m.Rejected(reason="a commit needs a txnId, and a time after that of the version before")
