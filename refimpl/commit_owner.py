@@ -184,7 +184,11 @@ class CommitOwner(Protocol):
         ...
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
-        """Commits the owner stores with start <= version <= end, and the latest ratified version."""
+        """Commits the owner stores with start <= version <= end, and the latest ratified version.
+
+        Of a table that was handed back the latest one is the commit that gave it back, whatever came after it.
+        Raises `TableNotFoundError` for a table that was dropped.
+        """
         ...
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:

@@ -10,7 +10,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.proposals import line
-from conformance.scenario.scenario import Told
+from conformance.scenario.scenario import Inconclusive, Told
 from conformance.scenario.words import in_words
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
@@ -217,7 +217,10 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
-        run = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
+        try:
+            run = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
+        except Inconclusive:  # allowed now, and this client has no such job
+            continue
         s.require(
             isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > asked, "CM-MAINT-05",
             told=(run,), expected=f"the owner's policy is asked for before every {job}",

@@ -8,6 +8,7 @@ from functools import partial
 
 from conformance.checks.registry import Family, check
 from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Inconclusive
@@ -113,6 +114,24 @@ def a_reader_asks_for_every_new_snapshot(s: ClientScenario) -> None:
     log.backfill(3)
     log.land(file("last"))
     must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")
+
+
+@check(
+    Family.STALE_READS, *FRESH, side="client", ways=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,)
+)  # fmt: skip
+def a_reader_follows_its_table_from_owner_to_owner(s: ClientScenario) -> None:
+    """A table is handed back and taken over again under its name. For its owner it is another table now; a reader that
+    keeps what it once found under the name knows of no commit that was ratified since."""
+    log = table_with(s, 1)
+    must_read(log, 1, *FRESH, expected="version 1 was ratified before the read began")
+    log.hand_back()
+    log.take_over(timestamp=s.timestamp(3), properties={})
+    must_read(log, 3, *FRESH, expected="version 3, the second take-over, was ratified before the read began")
+    log.land(file("unpublished"))
+    must_read(
+        log, 4, *FRESH,
+        expected="version 4 was ratified before the read began, by the owner that took the table over with version 3",
+    )  # fmt: skip
 
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")

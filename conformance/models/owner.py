@@ -149,7 +149,7 @@ class ModelOwner(Hands):
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         table = self.tables.get(request.table)
-        if table is None:
+        if table is None or (not table.active and table.leaving is None):  # it was dropped
             return m.NotFound()
         self._notice(table)
         commits = self._entries(table, request.start or 0, request.end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import STAGING
-from conformance.models.reader import Actions, Owner, Refused, Resolved, State
+from conformance.models.reader import Actions, Owner, Refused, Resolved, State, Unsure
 from conformance.models.storage import LOG
 from conformance.mutants.registry import mutant
 
@@ -197,9 +198,10 @@ class ReadsCatalogTablesByPath(ModelClient):
         return Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
 
 
-@mutant("CM-READ-08", "PROFILE-CLIENT-01", side="client")
+@mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05", side="client")
 class RemembersWhereATableWas(ModelClient):
-    """Looks a name up once, and reads from the same place for ever, whatever has the name now."""
+    """Resolves a name once, and asks about that table for ever, whatever has the name now: another table, or the same
+    one that was handed back and taken over again. If its owner knows nothing of the table any more, the log serves."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -209,6 +211,10 @@ class RemembersWhereATableWas(ModelClient):
         if (client, name) not in self.known:
             self.known[client, name] = super()._resolve(client, name)
         return self.known[client, name]
+
+    def _ask(self, client: str, table: Resolved) -> None:
+        with suppress(Unsure):
+            super()._ask(client, table)
 
 
 @mutant("CM-LOG-03", "MC-LOG-06", side="client")

@@ -26,6 +26,7 @@ from conformance.interface import messages as m
 from conformance.models.storage import LOG
 from conformance.scenario import checkpoint_files, proposals
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import TableHandle, Told
 
 Action = dict[str, Any]
@@ -129,6 +130,17 @@ class LogBuilder:
         self.table.ownership.append(attempt)
         self.actions[version] = [json.loads(line) for line in lines]
         self.told[version] = told
+        return told
+
+    def hand_back(self) -> Told:
+        """The owner gives the table back with its next version. Everything before is published."""
+        request = giving_back(self.s, self.table)
+        told = self.s.ask("migrator", request, self.table)
+        self.s.expect(told, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner gives the table back")
+        self.table.versions = request.version + 1
+        self.table.ownership.append(request.attempt)
+        self.actions[request.version] = [json.loads(line) for line in request.actions]
+        self.told[request.version] = told
         return told
 
     def backfill(self, version: int) -> None:

@@ -14,12 +14,11 @@ from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo
 from refimpl.client import checkpoint_reading
 from refimpl.client.log_segment import Commit
-from refimpl.commit_owner import CommitOwner
+from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer
-from refimpl.errors import CorruptLogError
+from refimpl.errors import CorruptLogError, TableNotFoundError
 from refimpl.log_path import LogPath, Version
 from refimpl.log_store import LogStore
-from refimpl.table_feature import TableFeature
 
 LOOK_AHEAD: Final = 4
 """Names of missing commits that are tried before a log counts as ended: one that lacks a file in the middle
@@ -29,22 +28,35 @@ must not look like one that ends there."""
 class LogReader:
     """One table's log, with the owner to ask if it has one. Cheap; holds no state of the table."""
 
-    __slots__ = ("feature", "log", "owner", "table_id")
+    __slots__ = ("catalog", "feature", "log", "owner", "table_id", "way")
 
     def __init__(
-        self,
-        log: LogStore,
-        *,
-        owner: CommitOwner | None = None,
-        table_id: str | None = None,
-        feature: TableFeature | None = None,
+        self, log: LogStore, *, catalog: CommitOwner | None = None, found: ResolvedTable | None = None
     ) -> None:
-        if len({owner is None, table_id is None, feature is None}) != 1:
-            raise ValueError("owner, table id and feature belong together")
+        """`catalog`: the owner by which the table was found; None for access by path. `found`: what it says of the
+        table; None, or `HANDED_BACK`, for a table that it does not own."""
+        owned = found if found is not None and found.state is not TableState.HANDED_BACK else None
+        if owned is not None and catalog is None:
+            raise ValueError("an owned table needs its owner")
         self.log = log
-        self.owner = owner
-        self.table_id = table_id
-        self.feature = feature
+        self.catalog = catalog
+        self.owner = None if owned is None else catalog
+        self.table_id = None if owned is None else owned.table_id
+        self.feature = None if owned is None else owned.feature
+        self.way = None if owned is None else owned.way
+
+    def without_owner(self) -> LogReader:
+        """The published commits alone."""
+        return LogReader(self.log, catalog=self.catalog)
+
+    def resolved_again(self) -> LogReader:
+        """The table at this place as its catalog knows it now: taken over, handed back, or both since."""
+        assert self.catalog is not None
+        try:
+            found = self.catalog.resolve(self.log.location)
+        except TableNotFoundError:
+            found = None
+        return LogReader(self.log, catalog=self.catalog, found=found)
 
     def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
         """The owner's commits and its latest version; None for access by path. Ask before listing."""

@@ -51,6 +51,8 @@ class LogSegment:
     compactions: tuple[LogPath, ...] = ()
     """Ascending, disjoint, each inside the range of `commits`."""
     checksum: LogPath | None = None
+    unclaimed: bool = False
+    """There is an owner, and the target is newer than the latest version that it knows."""
     last_commit: Commit | None = None
     """The target's own commit where it is still there, although a checkpoint may cover it."""
 
@@ -124,6 +126,7 @@ def build(
         commits=commits,
         compactions=_compactions(files, commits, feature, distrusted),
         checksum=_newest_checksum(files, target, first),
+        unclaimed=_is_unclaimed(answer, target),
         last_commit=available.get(target),
     )
 
@@ -206,6 +209,13 @@ def _target(latest: Version | None, requested: Version | None) -> Version:
             f"version {requested} does not exist: the latest version is {latest}", version=requested, latest=latest
         )
     return requested
+
+
+def _is_unclaimed(answer: CommitsAnswer | None, target: Version) -> bool:
+    if answer is None:
+        return False
+    latest = answer.latest_ratified_version
+    return latest is None or target > latest
 
 
 def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tuple[LogPath, ...]]:

@@ -120,7 +120,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
             return owner.hand_back(table_id, version, proposal)
 
         if _landed(send, table, version, proposal, patience):
-            return Table(table.location, table.environment, name=table.name)
+            return Table(table.location, table.environment, owner=owner, name=table.name)
 
 
 def _check_free(table: Table, snapshot: Snapshot, *, first: bool) -> None:

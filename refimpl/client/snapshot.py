@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import loading
@@ -176,21 +176,18 @@ class Snapshot:
 def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     """The newest version, of which `known` is an older one: then only what came after it is read.
 
-    Where the owner's newest version does not name the owner, the published commits tell (managed-commits, both
-    "Converting ..." sections): the table was handed back, or is not yet taken over. Such a snapshot has a `reader`
-    without the owner. Raises `InvalidTableError` for a dialect that is not the owner's.
+    The table may have changed its owner since `reader` was made: then the snapshot has another `reader`.
+    Raises `InvalidTableError` for a dialect that is not the owner's.
     """
     loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
     if known is not None and loaded is known._loaded:
         return known
+    for _ in range(_OWNER_CHANGES):
+        now = _reader_now(reader, loaded)
+        if now is reader:
+            break
+        reader, loaded = now, loading.load(now)
     newest = Snapshot(reader, loaded)
-    if reader.owner is not None and newest.feature is None:
-        plain = LogReader(reader.log)
-        published = loading.load(plain)
-        assert published.state.protocol is not None
-        if feature_of(published.state.protocol) is not reader.feature:
-            return Snapshot(plain, published)
-        newest = Snapshot(reader, loading.load(reader))  # it was taken over a moment ago
     if reader.feature is not None and newest.feature is not reader.feature:
         raise InvalidTableError(
             f"{newest.location} is a {newest.feature.name if newest.feature else 'filesystem'} table at version "
@@ -200,6 +197,29 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     if known is not None and newest.metadata.schema_string == known.metadata.schema_string:
         newest._schema = known._schema
     return newest
+
+
+_OWNER_CHANGES: Final = 4
+"""How often one read follows a table from owner to owner."""
+
+
+def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
+    """How the table is to be read now; `reader` itself if what it gave is in order.
+
+    managed-commits, both "Converting ..." sections: the published commits tell whether a table has an owner. Each
+    take-over is a new table to the owner, and of an old one it knows nothing newer than the hand-back. So the owner is
+    asked again whose table this is where the newest version names another dialect, or is newer than the owner knows.
+    """
+    assert loaded.state.protocol is not None
+    feature = feature_of(loaded.state.protocol)
+    if reader.catalog is None or (feature is reader.feature and not loaded.segment.unclaimed):
+        return reader
+    now = reader.resolved_again()
+    if now.table_id != reader.table_id:
+        return now
+    if feature is None:  # a change of owner that is visible and not recorded yet, or promised and not visible
+        return reader.without_owner()
+    return reader
 
 
 def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.client import loading
 from refimpl.client.log_reading import LogReader
 from refimpl.client.snapshot import Snapshot, latest
-from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
+from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 class Table:
     """Cheap to make: nothing is read before it is asked for.
 
-    A handle remembers the newest snapshot that it made, and the next one reads only what came after it.
+    A handle remembers the newest snapshot that it made, and the next one reads only what came after it. One that was
+    found through an owner follows the table when that owner hands it back or takes it over again.
     Any number of threads and processes may have handles to one table.
     """
 
@@ -40,19 +41,15 @@ class Table:
         environment: Environment,
         *,
         owner: CommitOwner | None = None,
-        table_id: str | None = None,
+        found: ResolvedTable | None = None,
         name: str | None = None,
-        feature: TableFeature | None = None,
-        way: Way | None = None,
     ) -> None:
-        """`owner`, `table_id`, `feature` and `way` together, or none of them: access by path."""
+        """`owner`: who is asked whose table it is; None for access by path. `found`: what the owner said of it."""
         self.location = location
         self.environment = environment
         self.name = name
-        self.way = way
-        """How the owner wants commits proposed; None without an owner."""
         self.log = LogStore(location, environment)
-        self._reader = LogReader(self.log, owner=owner, table_id=table_id, feature=feature)
+        self._reader = LogReader(self.log, catalog=owner, found=found)
         self._newest: Snapshot | None = None
 
     @classmethod
@@ -67,17 +64,7 @@ class Table:
     @classmethod
     def resolved(cls, found: ResolvedTable, owner: CommitOwner, environment: Environment) -> Table:
         """The table that the owner described."""
-        if found.state is TableState.HANDED_BACK:
-            return cls(found.location, environment, name=found.name)
-        return cls(
-            found.location,
-            environment,
-            owner=owner,
-            table_id=found.table_id,
-            name=found.name,
-            feature=found.feature,
-            way=found.way,
-        )
+        return cls(found.location, environment, owner=owner, found=found, name=found.name)
 
     @classmethod
     def by_path(cls, location: Path, environment: Environment | None = None) -> Table:
@@ -102,6 +89,11 @@ class Table:
     def feature(self) -> TableFeature | None:
         """The dialect in which the owner is spoken to; None without an owner."""
         return self._reader.feature
+
+    @property
+    def way(self) -> Way | None:
+        """How the owner wants commits proposed; None without an owner."""
+        return self._reader.way
 
     @property
     def label(self) -> str:
@@ -137,12 +129,7 @@ class Table:
 
     def _latest(self) -> Snapshot:
         newest = latest(self._reader, self._newest)
-        owner = self._reader.owner
-        if owner is not None and newest.reader.owner is None:
-            if self._still_owned(owner):
-                return newest  # the next one may be the owner's
-            self._reader, self.way = newest.reader, None
-        self._newest = newest
+        self._reader, self._newest = newest.reader, newest
         return newest
 
     def _at(self, version: Version) -> Snapshot:
@@ -150,16 +137,9 @@ class Table:
         try:
             return Snapshot(asked, loading.load(asked, version))
         except NotFoundInHistoryError:
-            if asked.owner is None or self._latest().reader is asked:
+            if asked.catalog is None or self._latest().reader is asked:
                 raise
-            return Snapshot(self._reader, loading.load(self._reader, version))  # it was handed back
-
-    def _still_owned(self, owner: CommitOwner) -> bool:
-        assert self.table_id is not None
-        try:
-            return owner.resolve(self.table_id).state is not TableState.HANDED_BACK
-        except TableNotFoundError:
-            return False
+            return Snapshot(self._reader, loading.load(self._reader, version))  # it has another owner now
 
     def _version_at(self, timestamp: int) -> Version:
         from refimpl.client.time_travel import commit_times

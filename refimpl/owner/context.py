@@ -185,6 +185,8 @@ class Context:
         """The stored commits in the range and the latest ratified version, from one read state."""
         with self.ledger.read() as view:
             table = self.required(view, table_id)
+            if table.state is TableState.DROPPED:
+                raise TableNotFoundError(f"{table.label} was dropped", table_id=table_id)
             answer = stored_commits(view, table, start, end)
         return self._with_what_is_visible(table, answer, start, end)
 
@@ -221,7 +223,7 @@ class Context:
         what the ledger knew is a newer commit (read again), a promise that was kept and not yet
         recorded, or the trace of a ledger that was restored from an old backup.
         """
-        if table.state is TableState.DROPPED:  # another table may live there now
+        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # what came after is others' affair
             return answer
         log = self.log(table)
         try:

@@ -306,3 +306,66 @@ def test_several_take_overs_at_once_leave_one_owner(setting: Setting) -> None:
         thread.join()
     assert (len(won), len(lost)) == (1, 3)
     assert Table.resolve(won[0], setting.owner, setting.environment).snapshot().version == 1
+
+
+@both
+@pytest.mark.parametrize("looks", [False, True], ids=["at-the-end", "after-each-step"])
+def test_a_handle_follows_its_table_from_owner_to_owner(setting: Setting, feature: TableFeature, looks: bool) -> None:
+    """A take-over gives the table a new id: what the owner knows of the old one is stale for ever."""
+    table = setting.table(feature)
+    handle = setting.again(table)
+    handle.snapshot()
+    free = hand_back(table)
+    if looks:
+        assert (handle.snapshot().version, handle.owner) == (1, None)
+    setting.append(free, "free")
+    if looks:
+        assert {path for path, _ in handle.snapshot().files} == {"free"}
+    again = take_over(Table.by_path(table.location, setting.environment), setting.owner, "again", feature,
+                      policy=ON_REQUEST)  # fmt: skip
+    if looks:
+        assert handle.snapshot().version == 3
+    setting.append(again, "unpublished")
+    pinned = handle.snapshot(version=4)
+    assert {path for path, _ in pinned.files} == {"free", "unpublished"}
+    for follower in (handle, free):
+        newest = follower.snapshot()
+        assert (newest.version, newest.stale) == (4, False)
+        assert (follower.table_id, follower.way) == (again.table_id, again.way)
+    transaction = handle.transaction()
+    transaction.claim("job", 1)
+    assert transaction.commit().version == 5
+
+
+def test_a_handle_follows_a_table_into_another_dialect(setting: Setting) -> None:
+    table = setting.table(MANAGED_COMMIT)
+    handle = setting.again(table)
+    handle.snapshot()
+    again = take_over(hand_back(table), setting.owner, "again", CATALOG_MANAGED, way=Way.INLINE, policy=ON_REQUEST)
+    setting.append(again, "inline")
+    assert {path for path, _ in handle.snapshot().files} == {"inline"}
+    assert (handle.feature, handle.way) == (CATALOG_MANAGED, Way.INLINE)
+
+
+@both
+def test_a_dropped_table_is_no_longer_found_by_its_handles(setting: Setting, feature: TableFeature) -> None:
+    table = setting.table(feature)
+    setting.append(table, "a")
+    handle = setting.again(table)
+    assert handle.snapshot().version == 1
+    assert table.table_id is not None
+    setting.owner.drop_table(table.table_id)
+    for version in (None, 1):
+        with pytest.raises(TableNotFoundError):
+            handle.snapshot(version=version)
+
+
+@both
+def test_following_costs_nothing_while_the_owner_stays(setting: Setting, feature: TableFeature) -> None:
+    table = setting.table(feature)
+    handle = setting.again(table)
+    for version in (1, 2, 3):
+        setting.append(table, str(version))
+        setting.owner.calls["resolve"] = 0
+        assert handle.snapshot().version == version
+        assert setting.owner.calls["resolve"] == 0

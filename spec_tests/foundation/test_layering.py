@@ -189,6 +189,7 @@ EFFECT_OBJECTS = {
     "context",
     "_context",
     "Table",
+    "catalog",
     "owner",
 }
 """What our own effects are reached through: `files.stat(...)` is not `Path.stat`."""

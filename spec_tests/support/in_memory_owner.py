@@ -263,7 +263,10 @@ class InMemoryOwner:
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         with self._lock:
-            return self._answer(self._by_id(table_id), start, end)
+            table = self._by_id(table_id)
+            if table.state is TableState.DROPPED:
+                raise TableNotFoundError(f"{table_id} was dropped", reference=table_id)
+            return self._answer(table, start, end)
 
     def _answer(self, table: _Table, start: Version | None, end: Version | None) -> CommitsAnswer:
         first = max(start or 0, 0 if table.published is None else table.published + 1)

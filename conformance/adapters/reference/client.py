@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import refimpl
 from conformance.adapters.http import HttpSubject
@@ -32,7 +32,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import DOCUMENTED_FEATURES, Way
 
@@ -46,12 +46,14 @@ WAYS: Final = {
 _JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
 
+T = TypeVar("T")
+
 
 class ReferenceClient:
     """Answers the client side of the shared interface.
 
     `owner`: asks the kit's owner; without it, `hello` must name its URL. Each simulated client keeps its handles to
-    tables, as a process of its own would, and finds a table anew for each request.
+    tables over all its requests, as a process of its own would.
     """
 
     def __init__(self, owner: Ask | None = None) -> None:
@@ -98,34 +100,30 @@ class ReferenceClient:
             self._owner_name = told.name
         return AskedOwner(self._ask, client, self._owner_name)
 
-    def _table(self, client: str, reference: str) -> Table:
-        """By name through the owner; by path without one, as who has an absolute path opens a filesystem table."""
+    def _on(self, client: str, reference: str, act: Callable[[Table], T]) -> T:
+        """Do something with the handle that this client has of the table; where that table is gone, with the one that
+        has the name now. By an absolute path a table is opened without an owner, each time anew."""
         if reference.startswith("/"):
-            return Table.by_path(Path(reference), self._environment)
-        owner = self._owner(client)
-        return self._handle(client, owner.resolve(reference), owner)
-
-    def _handle(self, client: str, found: ResolvedTable, owner: AskedOwner) -> Table:
-        """The one that this client has already, unless the table is another one now."""
-        key = (client, found.table_id)
-        known = self._handles.get(key)
-        described = (found.location, found.feature, found.way)
-        if known is not None and (known.location, known.feature, known.way) == described:
-            return known
+            return act(Table.by_path(Path(reference), self._environment))
+        key = (client, reference)
+        if key in self._handles:
+            try:
+                return act(self._handles[key])
+            except TableNotFoundError:
+                del self._handles[key]
         if len(self._handles) >= _HANDLES_KEPT:
             self._handles.clear()
-        table = self._handles[key] = Table.resolved(found, owner, self._environment)
-        return table
+        table = self._handles[key] = Table.resolve(reference, self._owner(client), self._environment)
+        return act(table)
 
     # Reading
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        def read() -> m.Answer:
-            table = self._table(client, request.path or request.table or "")
+        def read(table: Table) -> m.Answer:
             return snapshot_read(table.snapshot(version=request.version, timestamp=request.timestamp))
 
         try:
-            return read()
+            return self._on(client, request.path or request.table or "", read)
         except OwnerUnavailableError as error:  # an owner that cannot be asked says nothing of the table
             return m.Unknown(reason=error.message)
         except DeltaError as error:
@@ -134,8 +132,7 @@ class ReferenceClient:
     # Writing
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        def prepare() -> Transaction | None:
-            table = self._table(client, request.table)
+        def prepare(table: Table) -> Transaction | None:
             transaction = table.transaction(
                 snapshot=table.snapshot(version=request.read_version),
                 isolation=IsolationLevel(request.isolation.value),
@@ -144,7 +141,7 @@ class ReferenceClient:
             return transaction if described(transaction, request) else None
 
         try:
-            transaction = prepare()
+            transaction = self._on(client, request.table, prepare)
         except DeltaError as error:  # nothing was proposed
             return translation.failure(error)
         return m.Committed(version=None) if transaction is None else landed(transaction, if_needed=request.if_needed)
@@ -189,6 +186,7 @@ class ReferenceClient:
             owner = self._owner(client)
             table = Table.resolved(owner.resolve(request.table), owner, self._environment)
             ownership.hand_back(table, txn_id=request.attempt)
+            self._handles.pop((client, request.table), None)
             return _changed(owner, None)
 
         return _answered(change)
@@ -236,19 +234,18 @@ class ReferenceClient:
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
         """Whether it would be allowed is asked all the same: a refusal is the owner's, not a lack of the client."""
 
-        def run() -> m.Answer:
-            table = self._table(client, request.table)
+        def run(table: Table) -> m.Answer:
             job = _JOBS.get(request.job)
             if job is None:
                 return m.Unsupported(reason=f"the reference knows no {request.job}; it knows {', '.join(_JOBS)}")
             ask(table, table.snapshot(), job)
             return m.Unsupported(reason=f"the reference has no {request.job}")
 
-        return _answered(run)
+        return _answered(lambda: self._on(client, request.table, run))
 
     def _maintained(self, client: str, reference: str, run: Callable[[Table], object]) -> m.Answer:
         def done() -> m.Answer:
-            run(self._table(client, reference))
+            self._on(client, reference, run)
             return m.Done()
 
         return _answered(done)
