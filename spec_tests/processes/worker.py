@@ -327,9 +327,10 @@ class Worker:
                 continue
             except CERTAINLY_NOT_COMMITTED as error:
                 self.note("refused", attempt=attempt)
-                if isinstance(error, LostRaceError | ConcurrentModificationError | CommitRejectedError):
-                    continue
-                raise
+                lost = isinstance(error, LostRaceError | ConcurrentModificationError | CommitRejectedError)
+                if not lost and not self._handed_back():
+                    raise
+                continue
             self.note("ratified", attempt=attempt, version=version)
 
     def backfill(self) -> None:
@@ -348,14 +349,17 @@ class Worker:
             try:
                 write_checkpoint(table)
             except MaintenanceRefusedError:
-                if self.owner.resolve(self.order.table).state is TableState.HANDED_BACK:
-                    return
-                raise
+                if not self._handed_back():
+                    raise
+                return
             self.note("did", text="checkpoint")
             write_checksum(table)
             first, *others = sorted(table.log.published_versions())
             if others:
                 compact(table, max(first, others[-1] - self.random.randint(1, 10)), others[-1])
+
+    def _handed_back(self) -> bool:
+        return self.owner.resolve(self.order.table).state is TableState.HANDED_BACK
 
     def clean_up(self) -> None:
         self.checkpoint()
