@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from refimpl import log_path
+from refimpl.client import checkpoint_writing
 from refimpl.client.checkpoint import Checkpointed, write_checkpoint
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import (
@@ -67,6 +68,31 @@ def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeat
     assert state(after) == state(before)
     found = after.to_arrow()
     assert sorted(zip(found["id"].to_pylist(), found["month"].to_pylist(), strict=True)) == rows
+
+
+@pytest.mark.parametrize("files", [0, 1, 2, 3, 4, 7])
+def test_a_checkpoint_of_any_length_holds_every_action(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    """A checkpoint is written in row groups, and read in batches."""
+    monkeypatch.setattr(checkpoint_writing, "ROWS_AT_ONCE", 3)
+    table = setting.table(None)
+    for kind in ("gone", "kept"):
+        setting.append(table, *(f"{kind}-{number}" for number in range(files)))
+    transaction = table.transaction()
+    transaction.remove(*(add for add in transaction.read_whole_table() if add.path.startswith("gone")))
+    for number in range(files):
+        transaction.claim(f"application-{number}", number)
+    transaction.commit()
+    before = setting.again(table).snapshot()
+    assert write_checkpoint(table).actions == 2 + 3 * files
+    for version in range(4):
+        table.log.delete(log_path.commit(version))
+    after = setting.again(table).snapshot()
+    assert len(after.files) == files
+    assert set(after.files) == set(before.files)
+    assert set(after.tombstones) == set(before.tombstones)
+    assert set(after.transactions) == set(before.transactions)
 
 
 def test_a_checkpoint_has_the_columns_that_other_readers_expect(setting: Setting) -> None:

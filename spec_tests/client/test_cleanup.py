@@ -17,7 +17,7 @@ from refimpl.client.table import Table
 from refimpl.errors import (
     NotFoundInHistoryError,
 )
-from refimpl.log_path import LAST_CHECKPOINT
+from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import Setting
 from spec_tests.support.busy_table import (
@@ -232,6 +232,8 @@ def test_an_interrupted_cleanup_goes_on_later(
         cleaned(setting, table)
     except OSError:
         storage.fail_when = lambda operation, path: False
+        left_over = [path.version for path in table.log.listing() if path.kind is FileKind.COMMIT]
+        assert left_over == list(range(left_over[0], 7)), "a log only begins later"
         assert state(setting.again(table).snapshot()) == before["newest"]
         for version in (4, 5, 6):
             assert setting.again(table).snapshot(version=version).version == version

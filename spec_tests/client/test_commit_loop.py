@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from refimpl import actions, log_path
@@ -15,9 +16,12 @@ from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import (
     MAX_WINNERS,
+    Conflict,
     DirectProposal,
     InlineProposal,
     Landed,
+    Outcome,
+    Proposal,
     Rejected,
     RejectionReason,
     StagedProposal,
@@ -25,6 +29,7 @@ from refimpl.commits import (
 from refimpl.errors import (
     BacklogFullError,
     CommitRejectedError,
+    ConcurrentAppendError,
     CorruptionError,
     CorruptLogError,
     LostRaceError,
@@ -166,6 +171,57 @@ def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
     assert committed.tries == 2
 
 
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("owned", [True, False])
+def test_each_of_several_winners_is_checked(setting: Setting, position: int, owned: bool) -> None:
+    """The conflict is with one of three winners; the others are harmless."""
+    table = setting.table() if owned else setting.table(None)
+    transaction = table.transaction()
+    transaction.read_files("month = '02'")
+    transaction.add(adding("mine"))
+    for number in range(3):
+        setting.append(table, f"theirs-{number}", month="02" if number == position else "03")
+    with pytest.raises(ConcurrentAppendError) as caught:
+        transaction.commit()
+    assert caught.value.version == 1 + position
+    assert setting.again(table).snapshot().version == 3
+
+
+def test_a_winner_that_is_not_shown_is_not_skipped(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A conflict that shows the newer of two winners only: the older one may be the one that matters."""
+    table = setting.table()
+    transaction = table.transaction()
+    transaction.read_files("month = '02'")
+    transaction.add(adding("mine"))
+    setting.append(table, "matters", month="02")
+    setting.append(table, "harmless", month="03")
+    ask = setting.owner.commit
+
+    def last_only(table_id: str, version: int, proposal: Proposal) -> Outcome:
+        outcome = ask(table_id, version, proposal)
+        if isinstance(outcome, Conflict):
+            return msgspec.structs.replace(outcome, winners=outcome.winners[-1:])
+        return outcome
+
+    monkeypatch.setattr(setting.owner, "commit", last_only)
+    with pytest.raises((ConcurrentAppendError, LostRaceError)):
+        transaction.commit()
+    assert setting.again(table).snapshot().version == 2
+
+
+def test_a_time_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
+    """in-commit timestamps, rule 4: later than the last winner, and not before the commit was made."""
+    table = setting.table()
+    transaction = appending(table, "early")
+    for number in range(3):
+        setting.append(table, f"theirs-{number}")
+    assert transaction.commit().in_commit_timestamp == START + 4  # every winner was one later than the one before
+    transaction = appending(table, "late")
+    setting.append(table, "theirs")
+    setting.host.clock = START + 1_000_000
+    assert transaction.commit().in_commit_timestamp == START + 1_000_000
+
+
 def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting: Setting) -> None:
     """delta-facts 2, "Retry": with back-off and jitter."""
     table = setting.table(way=Way.INLINE)
@@ -278,6 +334,18 @@ def test_a_lost_answer_stays_one_commit_although_others_went_on(
     assert (committed.version, committed.tries) == (1, 1)
     assert setting.again(table).snapshot().version == 2
     assert paths(setting, table) == {"mine", "theirs"}
+
+
+def test_a_landed_attempt_that_is_answered_as_a_conflict_without_winners_keeps_its_file(setting: Setting) -> None:
+    """The staged file is the commit as long as nobody has published it."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
+    setting.owner.faults.conflicts_without_winners = setting.owner.faults.nothing_listed = True
+    assert transaction.commit().version == 1
+    assert staged_versions(table) == [1]
+    setting.owner.faults.nothing_listed = False
+    assert paths(setting, table) == {"mine"}
 
 
 def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from refimpl.client.conflicts import (
@@ -72,6 +73,7 @@ def info(*, blind: bool) -> CommitInfo:
 
 
 JANUARY = ReadPredicate(text="month = '01'", may_match=lambda add: add.partition_values["month"] == "01")
+FEBRUARY = ReadPredicate(text="month = '02'", may_match=lambda add: add.partition_values["month"] == "02")
 NOTHING = Reads()
 WHOLE = Reads(whole_table=True)
 SOME = Reads(predicates=(JANUARY,), files=frozenset({("a", None)}))
@@ -100,6 +102,10 @@ OTHER_USER_PROPERTY = Metadata(
 )
 OTHER_SCHEMA = Metadata(id="t", schema_string=WIDER, partition_columns=("month",), configuration={"delta.x": "1"})
 OTHER_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "2"})
+ADDED_PROPERTY = Metadata(
+    id="t", schema_string=SCHEMA, partition_columns=("month",), configuration={"delta.x": "1", "delta.y": "1"}
+)
+NO_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",))
 
 ROWS = [
     Row("1: an unsupported winner", UnsupportedFeatureError, [FOREIGN], [EXTENDED]),
@@ -110,12 +116,21 @@ ROWS = [
     Row("2: the winner changes the schema", MetadataChangedError, [OTHER_SCHEMA], [OTHER_COMMENT]),
     Row("2: the winner changes the partitioning", MetadataChangedError, [UNPARTITIONED], [OTHER_COMMENT]),
     Row("2: the winner changes a property of Delta's", MetadataChangedError, [OTHER_PROPERTY], [OTHER_USER_PROPERTY]),
+    Row("2: the winner adds a property of Delta's", MetadataChangedError, [ADDED_PROPERTY], [OTHER_USER_PROPERTY]),
+    Row("2: the winner removes a property of Delta's", MetadataChangedError, [NO_PROPERTY], [OTHER_USER_PROPERTY]),
     Row(
         "3: the same domain",
         ConcurrentTransactionError,
         [DomainMetadata(domain="d", configuration="1", removed=False)],
         [DomainMetadata(domain="e", configuration="1", removed=False)],
         actions=(DomainMetadata(domain="d", configuration="2", removed=False),),
+    ),
+    Row(
+        "3: the same domain, which this one removes",
+        ConcurrentTransactionError,
+        [DomainMetadata(domain="d", configuration="1", removed=False)],
+        [DomainMetadata(domain="e", configuration="1", removed=False)],
+        actions=(DomainMetadata(domain="d", configuration="", removed=True),),
     ),
     Row(
         "4: an application that was read",
@@ -136,6 +151,22 @@ ROWS = [
         ConcurrentAppendError,
         [adding("b", "01")],
         [adding("b", "02")],
+        reads=SOME,
+        actions=OVERWRITE,
+    ),
+    Row(
+        "5: an added file in the second of the partitions that were read",
+        ConcurrentAppendError,
+        [adding("b", "01")],
+        [adding("b", "03")],
+        reads=Reads(predicates=(FEBRUARY, JANUARY)),
+        actions=OVERWRITE,
+    ),
+    Row(
+        "5: an added file that changes no data",
+        ConcurrentAppendError,
+        [adding("b", "01", data_change=False)],
+        [adding("b", "02", data_change=False)],
         reads=SOME,
         actions=OVERWRITE,
     ),
@@ -165,6 +196,13 @@ ROWS = [
     ),
     Row("7: a file that both remove", ConcurrentDeleteDeleteError, [removing("a")], [removing("b")], actions=OVERWRITE),
     Row(
+        "7: a file that both rewrite",
+        ConcurrentDeleteDeleteError,
+        [removing("a", data_change=False)],
+        [removing("b", data_change=False)],
+        actions=(removing("a", data_change=False), adding("new", data_change=False)),
+    ),
+    Row(
         "isolation: Serializable sees a blind append",
         ConcurrentAppendError,
         [info(blind=True), adding("b")],
@@ -176,6 +214,15 @@ ROWS = [
         "isolation: WriteSerializable sees what is no blind append",
         ConcurrentAppendError,
         [info(blind=False), adding("b")],
+        [info(blind=True), adding("b")],
+        reads=SOME,
+        actions=OVERWRITE,
+        isolation=WRITE_SERIALIZABLE,
+    ),
+    Row(
+        "isolation: WriteSerializable sees what does not say whether it is a blind append",
+        ConcurrentAppendError,
+        [CommitInfo({"operation": "WRITE"}), adding("b")],
         [info(blind=True), adding("b")],
         reads=SOME,
         actions=OVERWRITE,
@@ -340,7 +387,7 @@ ACTIONS = st.lists(st.one_of(FILES, OTHERS), max_size=6)
 READS = st.builds(
     Reads,
     whole_table=st.booleans(),
-    predicates=st.sampled_from([(), (JANUARY,)]),
+    predicates=st.sampled_from([(), (JANUARY,), (FEBRUARY,)]),
     files=st.frozensets(st.tuples(PATHS, st.none())),
     app_ids=st.frozensets(st.sampled_from(["s", "t"])),
 )
@@ -370,6 +417,15 @@ def test_a_weaker_isolation_level_never_finds_more(
         assert strict == middle == weak
 
 
+@given(actions=ACTIONS, reads=READS, winner=ACTIONS)
+def test_the_data_change_of_a_winners_files_decides_nothing(
+    actions: list[Action], reads: Reads, winner: list[Action]
+) -> None:
+    """A compaction rewrites rows that a transaction read: its files are as much of a conflict as new ones."""
+    moved = [replace(each, data_change=False) if isinstance(each, Add | Remove) else each for each in winner]
+    assert conflict_of(actions, reads, SERIALIZABLE, moved) is conflict_of(actions, reads, SERIALIZABLE, winner)
+
+
 @given(winner=st.lists(FILES, max_size=6), new=st.lists(st.builds(adding, PATHS, MONTHS), max_size=3))
 def test_a_blind_append_never_conflicts_with_files(winner: list[Action], new: list[Action]) -> None:
     """delta-facts 2, "Pruning": a blind append reads nothing."""
@@ -382,7 +438,7 @@ def test_reading_more_never_hides_a_conflict(
 ) -> None:
     both = Reads(
         whole_table=reads.whole_table or more.whole_table,
-        predicates=reads.predicates or more.predicates,
+        predicates=(*more.predicates, *reads.predicates),
         files=reads.files | more.files,
         app_ids=reads.app_ids | more.app_ids,
     )

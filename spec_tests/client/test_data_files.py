@@ -256,6 +256,21 @@ def test_files_then_folders_are_durable_before_the_actions_are_known(
     assert synced[-1] == tmp_path
 
 
+def test_a_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Parquet file without its footer holds nothing."""
+    synced: dict[Path, bytes] = {}
+
+    def fsync(fd: int) -> None:
+        path = Path(f"/proc/self/fd/{fd}").readlink()
+        if path.is_file():
+            synced[path] = path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    adds = _write(tmp_path, ROWS, ("month",))
+    files = [partition_values.local_path(tmp_path, add.path) for add in adds]
+    assert synced == {path: path.read_bytes() for path in files}
+
+
 def test_a_failing_fsync_reports_no_file_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

@@ -15,7 +15,9 @@ from refimpl.client.cleanup import clean_up
 from refimpl.client.compaction import compact
 from refimpl.client.retention import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
+from refimpl.client.time_travel import commit_times
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.commits import CommitsAnswer
 from refimpl.errors import (
     InvalidRequestError,
     InvalidTableError,
@@ -26,6 +28,7 @@ from spec_tests.client.conftest import SCHEMA, Setting
 from spec_tests.support.busy_table import (
     DAY,
     EVERY_COMMIT,
+    GENEROUS,
     backfill,
     both,
     busy,
@@ -56,6 +59,28 @@ def test_a_compaction_stands_for_its_commits(setting: Setting, feature: TableFea
     assert any(isinstance(action, Remove) for action in found), "it hides a file that was added before it"
     if feature is None or (feature.path_access and not feature.vacuum_protocol_check):  # which delta-rs does not read
         assert by_delta_rs(table.location) == rows
+
+
+@both
+def test_a_commit_that_is_published_meanwhile_is_found(
+    setting: Setting, feature: TableFeature, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is asked before the log is listed: in the other order such a commit is in neither answer."""
+    table = setting.table(feature, policy=GENEROUS)
+    busy(setting, table, 5)
+    backfill(setting, table, 2)
+    snapshot = table.snapshot()
+    ask, published = setting.owner.get_commits, iter((3, 3, 5))
+
+    def publish_then_answer(table_id: str, start: int | None = None, end: int | None = None) -> CommitsAnswer:
+        backfill(setting, table, next(published))
+        return ask(table_id, start, end)
+
+    monkeypatch.setattr(setting.owner, "get_commits", publish_then_answer)
+    times = commit_times(snapshot)
+    assert (times.first, times.last) == (0, 5)
+    assert compact(table, 1, 2) == log_path.compaction(1, 2)
+    assert next(published, None) is None, "5 was published while the compaction looked"
 
 
 def test_a_compaction_keeps_removed_domains_and_the_latest_metadata(setting: Setting) -> None:

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from refimpl import actions, log_path
-from refimpl.actions import Action, CommitInfo, Format, Metadata, Protocol, Txn
+from refimpl.actions import Action, CommitInfo, DeletionVector, Format, Metadata, Protocol, Remove, Txn
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.properties import KNOWN
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
-from refimpl.client.transaction import Transaction
+from refimpl.client.transaction import Transaction, removal
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -149,6 +149,53 @@ def test_removed_files_leave_a_tombstone_with_what_the_add_said(setting: Setting
     assert info_of(table, 2)["isBlindAppend"] is False
 
 
+@pytest.mark.parametrize(
+    ("read", "blind"),
+    [
+        (lambda transaction: None, True),
+        (lambda transaction: transaction.transaction_version("stream"), True),
+        (lambda transaction: transaction.read_whole_table(), False),
+        (lambda transaction: transaction.read_files("month = '01'"), False),
+        (lambda transaction: transaction.read_files("month = '99'"), False),
+    ],
+    ids=["nothing", "application", "table", "files", "no-file"],
+)
+def test_an_append_that_read_files_is_not_blind(
+    setting: Setting, read: Callable[[Transaction], object], blind: bool
+) -> None:
+    """delta-facts 2, "Blind append": others at WriteSerializable ignore a blind one."""
+    table = setting.table()
+    setting.append(table, "a")
+    transaction = table.transaction()
+    read(transaction)
+    transaction.add(adding("b"))
+    transaction.commit()
+    assert info_of(table, 2)["isBlindAppend"] is blind
+
+
+def test_a_removal_is_of_the_very_same_file() -> None:
+    """delta-facts 1, "Actions": path and deletion vector identify it, and the rest says what it was."""
+    vector = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
+    add = adding("a", tags={"t": "1"}, base_row_id=7, default_row_commit_version=3, deletion_vector=vector)
+    gone = removal(add, at=5)
+    assert gone.key == add.key
+    kept = ("partition_values", "size", "tags", "base_row_id", "default_row_commit_version")
+    assert [getattr(gone, name) for name in kept] == [getattr(add, name) for name in kept]
+    assert (gone.deletion_timestamp, gone.data_change) == (5, True)
+    assert not removal(add, at=5, data_change=False).data_change
+
+
+@pytest.mark.parametrize("data_change", [True, False])
+def test_a_removal_says_whether_rows_are_gone(setting: Setting, data_change: bool) -> None:
+    table = setting.table()
+    setting.append(table, "a")
+    transaction = table.transaction()
+    transaction.remove(adding("a"), data_change=data_change)
+    transaction.commit()
+    (gone,) = (action for action in commit_of(table, 2) if isinstance(action, Remove))
+    assert gone.data_change is data_change
+
+
 def test_a_file_that_is_not_active_cannot_be_removed(setting: Setting) -> None:
     table = setting.table()
     setting.append(table, "a")
@@ -192,10 +239,11 @@ def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> Non
     transaction = table.transaction(operation="REPLACE TABLE")
     transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
     transaction.remove(adding("a"))
-    with pytest.raises(InvalidRequestError):
-        transaction.commit()
-    transaction.remove(adding("b"))
     transaction.add(msgspec.structs.replace(adding("c"), partition_values={}))
+    with pytest.raises(InvalidRequestError) as caught:
+        transaction.commit()
+    assert caught.value.files == 1, "a file that joins replaces none"
+    transaction.remove(adding("b"))
     transaction.commit()
     assert table.snapshot().partition_columns == ()
     assert set(table.snapshot().files) == {("c", None)}
@@ -345,6 +393,11 @@ def deleting_a(transaction: Transaction) -> None:
     transaction.remove(adding("a"))
 
 
+def reading_nothing(transaction: Transaction) -> None:
+    assert transaction.read_files("month = '02'") == []
+    transaction.add(adding("copy", "03"))
+
+
 def reading_a(transaction: Transaction) -> None:
     transaction.read_files("month = '01'")
     transaction.add(adding("copy", "03"))
@@ -387,6 +440,7 @@ Step = Callable[[Transaction], None]
         (overwriting, appending("x", "02"), ConcurrentAppendError),
         (overwriting, overwriting, ConcurrentAppendError),
         (reading_a, appending("x", "01"), ConcurrentAppendError),
+        (reading_nothing, appending("x", "02"), ConcurrentAppendError),
         (reading_a, deleting_a, ConcurrentDeleteReadError),
         (deleting_a, deleting_a, ConcurrentDeleteDeleteError),
         (claiming("stream"), claiming("stream"), ConcurrentTransactionError),
@@ -419,6 +473,7 @@ def test_a_conflict_ends_the_transaction_and_lands_nothing(
     ("mine", "winners"),
     [
         (reading_a, appending("x", "02")),
+        (reading_nothing, appending("x", "01")),
         (deleting_a, appending("x", "01")),
         (appending("y", "01"), overwriting),
         (claiming("stream"), claiming("other")),
@@ -468,6 +523,23 @@ def test_a_batch_is_written_once(setting: Setting) -> None:
 
 
 # Metadata
+
+
+def test_edits_of_one_transaction_add_up(setting: Setting) -> None:
+    """Whatever edits the metadata or the protocol begins where the edit before it ended."""
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.set_properties({"first": "1"})
+    transaction.set_properties({"second": "2", "delta.appendOnly": "true"})
+    transaction.set_domain("d", "{}")
+    transaction.enable_in_commit_timestamps()
+    transaction.set_properties({"third": "3"})
+    transaction.commit()
+    snapshot = setting.again(table).snapshot()
+    edited = {"first": "1", "second": "2", "third": "3", "delta.appendOnly": "true"}
+    assert edited.items() <= snapshot.metadata.configuration.items()
+    assert snapshot.in_commit_timestamp is not None
+    assert all(snapshot.protocol.writes(name) for name in ("appendOnly", "domainMetadata", "inCommitTimestamp"))
 
 
 def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:

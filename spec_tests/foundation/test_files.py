@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,53 @@ def test_a_new_file_is_synced_with_what_was_written(tmp_path: Path, synced: list
         assert synced == []
         file.fsync()
     assert synced == [((tmp_path / "new").stat().st_ino, 5)]
+
+
+def test_a_write_goes_on_until_every_byte_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may write fewer bytes than it was given."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, content: write(fd, content[:3]))
+    with PosixFiles().create(tmp_path / "new") as file:
+        file.write(b"more than three bytes")
+    assert (tmp_path / "new").read_bytes() == b"more than three bytes"
+
+
+def test_a_failed_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    files = PosixFiles()
+    with files.create(tmp_path / "new") as file:
+        for sync in (file.fsync, lambda: files.fsync(tmp_path / "new"), lambda: files.fsync_directory(tmp_path)):
+            with pytest.raises(OSError, match="Input/output error"):
+                sync()
+
+
+def test_only_a_name_that_is_certainly_missing_does_not_exist(tmp_path: Path) -> None:
+    """A disk that cannot tell is an error: its caller must not act as if nothing were there."""
+    files = PosixFiles()
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, there in (("file", True), ("dangling", True), ("loop", True), ("none", False), ("file/below", False)):
+        assert files.exists(f"{tmp_path}/{name}") is there
+    for look in (lambda path: files.exists(str(path)), files.stat):
+        with pytest.raises(OSError, match="name too long"):
+            look(tmp_path / ("n" * 300))
+
+
+def test_a_new_file_is_never_an_old_one(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"bytes")
+    with pytest.raises(FileExistsError):
+        PosixFiles().create(tmp_path / "there")
+    assert (tmp_path / "there").read_bytes() == b"bytes"
+
+
+def test_a_file_that_goes_away_during_a_listing_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"bytes")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")  # its status cannot be read either
+    assert [(entry.name, entry.size) for entry in PosixFiles().list_directory(tmp_path)] == [("there", 5)]
 
 
 def test_a_file_and_a_directory_that_are_there_are_synced(tmp_path: Path, synced: list[tuple[int, int]]) -> None:

@@ -10,6 +10,7 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.commits import Conflict, Outcome, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import COORDINATED_COMMITS, MANAGED_COMMIT, Way
@@ -22,6 +23,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
+from spec_tests.support.lock_watch import Others
 
 
 def announced(
@@ -56,6 +58,19 @@ def test_a_new_table_is_owned_from_its_first_contact_on(warehouse: refimpl.Wareh
     assert mine.table_id == table.table_id
     assert isinstance(mine.commit(1), Ratified)
     assert mine.published() == [0, 1]
+
+
+def test_what_lands_while_the_lock_is_waited_for_is_adopted(tmp_path: Path) -> None:
+    """The log is looked at under the lock: what was there before may be older than what is there now."""
+    place = tmp_path / "warehouse"
+    with refimpl.open(place) as others:
+        table = announced(others)
+        log = log_of(others, table)
+        late = Others(before=lambda: put(log, 0, first_version(COORDINATED_COMMITS)))
+        with refimpl.open(place, environment=Environment(host_lock=late.lock)) as warehouse:
+            assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
+        assert late.acted
+        assert others.owner.resolve("orders").commits.latest_ratified_version == 0
 
 
 def test_a_table_that_exists_is_owned_from_the_version_that_names_the_owner(warehouse: refimpl.Warehouse) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import apsw
 import msgspec
 import pytest
 
@@ -11,10 +12,12 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.owner import backfill
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
+from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.faults import OPENING, Faults, SimulatedCrash, disk_is_broken
 
 
@@ -175,6 +178,25 @@ def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimp
     assert backfilled(table).through == 3
 
 
+def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl.Warehouse) -> None:
+    """The ledger may be damaged too; the bytes are as long as those that were ratified."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    truth = table.history()[2]
+
+    def store(content: bytes) -> None:
+        with apsw.Connection(str(warehouse.owner.ledger.path)) as database:
+            database.execute("UPDATE commits SET content = ? WHERE version = 2", (content,))
+
+    store(truth.replace(b"WRITE", b"wRITE"))
+    with pytest.raises(CorruptLogError) as caught:
+        backfilled(table)
+    assert caught.value.version == 2
+    assert table.published() == [0, 1]
+    assert table.owner.resolve("orders").halted
+    store(truth)
+    assert backfilled(table).through == 3
+
+
 def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage(
     warehouse: refimpl.Warehouse,
 ) -> None:
@@ -243,6 +265,22 @@ def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse)
         "fsync _delta_log/",
         "commit",
     ]
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_name_that_may_vanish_halts_the_table(warehouse: refimpl.Warehouse, looks: bool) -> None:
+    """The fsync of its name failed; whether it is visible is unknown where the disk does not tell (`looks` false)."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    storage = FailingFiles()
+    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage))
+    storage.fail_when = lambda effect, path: (
+        (effect == "fsync_directory" and path == table.log.folder) or (effect == "exists" and not looks)
+    )
+    with pytest.raises(OwnerUnavailableError):
+        failing.owner.backfill_to_version(table.table_id)
+    failing.close()
+    assert table.owner.resolve("orders").halted
+    assert table.owner.get_commits(table.table_id).commits, "its bytes are kept"
 
 
 def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(

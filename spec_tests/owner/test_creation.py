@@ -11,7 +11,14 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, NotLanded, Ratified, Rejected, RejectionReason
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.environment import Environment
+from refimpl.errors import (
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
 from spec_tests.support.builders import (
@@ -27,6 +34,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
+from spec_tests.support.failing_files import FailingFiles
 
 both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
@@ -206,6 +214,20 @@ def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: re
     assert table.history() == truth
     with pytest.raises(InvalidRequestError):
         table.backfill()
+
+
+def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
+    """The disk fails: the last commits are the owner's alone, and after a drop nobody would publish them."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    storage = FailingFiles()
+    storage.fail_when = lambda effect, path: effect == "link"
+    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage))
+    with pytest.raises(OwnerUnavailableError):
+        failing.owner.drop_table(table.table_id)
+    failing.close()
+    assert warehouse.owner.resolve("orders").table_id == table.table_id
+    warehouse.owner.drop_table(table.table_id)
+    assert table.published() == [0, 1, 2, 3]
 
 
 def test_a_damaged_table_can_be_dropped(warehouse: refimpl.Warehouse) -> None:

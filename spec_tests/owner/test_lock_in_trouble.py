@@ -321,12 +321,20 @@ def test_a_report_is_taken_under_the_lock_once_what_it_reports_is_durable(place:
     before = len(watch.seen)
     assert table.owner.change(table.table_id, Terms(published_through=1)) is None
     assert watch.seen[before:] == ["fsync 1.json", "fsync _delta_log/", "commit"]
-    proposal = table.propose(3, first_version(CATALOG_MANAGED, START + 3))
+    for version in (3, 4):
+        table.land()
+        content = table.history()[version]
+        (table.log.folder / log_path.commit(version)).write_bytes(content)
     before = len(watch.seen)
-    outcome = table.owner.commit_on(table.table_id, 3, proposal, Terms(published_through=2, properties={"team": "a"}))
+    assert table.owner.change(table.table_id, Terms(published_through=3)) is None
+    several = [name for name in watch.seen[before:] if name != "fsync _delta_log/"]
+    assert several == ["fsync 2.json", "fsync 3.json", "commit"], "every reported file"
+    proposal = table.propose(5, first_version(CATALOG_MANAGED, START + 5))
+    before = len(watch.seen)
+    outcome = table.owner.commit_on(table.table_id, 5, proposal, Terms(published_through=4, properties={"team": "a"}))
     assert isinstance(outcome, Ratified)
-    assert watch.seen[before:] == ["fsync 2.json", "fsync _delta_log/", "commit"]
-    assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [3]
+    assert watch.seen[before:] == ["fsync 4.json", "fsync _delta_log/", "commit"]
+    assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [5]
     described = table.owner.describe(table.table_id)
     assert described.catalog_properties == {"team": "a"}
     watched.owner.close()
@@ -409,11 +417,23 @@ def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch)
     watched.owner.close()
 
 
-def test_a_commit_whose_folder_is_gone_stays_promised(place: Path, watch: Watch) -> None:
+def commit_directly(warehouse: refimpl.Warehouse) -> Outcome:
+    return owned(warehouse, "orders").commit(1)
+
+
+def hand_back(warehouse: refimpl.Warehouse) -> Outcome:
+    proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
+    return warehouse.owner.hand_back(owned(warehouse, "orders").table_id, 1, proposal)
+
+
+@pytest.mark.parametrize("change", [commit_directly, hand_back], ids=lambda change: change.__name__)
+def test_a_commit_whose_folder_is_gone_stays_promised(
+    place: Path, watch: Watch, change: Callable[[refimpl.Warehouse], Outcome]
+) -> None:
     """Perhaps its disk is not mounted."""
     with opened(place) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
-    died = crashed(place, dies_after("write temporary"), lambda found: owned(found, "orders").commit(1))
+    died = crashed(place, dies_after("write temporary"), change)
     assert died is None
     elsewhere = table.location.rename(table.location.with_name("unmounted"))
     watched = watch.opened(place)

@@ -171,6 +171,10 @@ def test_a_take_over_is_answered_again_after_the_table_was_handed_back(
     assert isinstance(once_more, Ratified)
     assert once_more.commit.version == 3
     assert owned(warehouse, "plain").latest == 5
+    assert isinstance(hand_back(owned(warehouse, "plain"), 6), Ratified)
+    after_both = take_over(warehouse, plain, proposal=first)
+    assert isinstance(after_both, Ratified)
+    assert (after_both.commit.version, after_both.replayed) == (3, True), "whichever of its lives it was"
 
 
 def test_a_filesystem_writer_that_comes_later_loses(warehouse: refimpl.Warehouse, plain: LogStore) -> None:

@@ -9,9 +9,11 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commits import AttemptId, Landed, Ratified, Rejected, RejectionReason
-from refimpl.errors import OwnerUnavailableError
+from refimpl.environment import Environment
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.table_feature import MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, append, create, new_attempt, owned
+from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.faults import Faults, crashed, disk_is_broken, opened
 
 CONTENT = append(START + 1)
@@ -68,6 +70,25 @@ def test_a_recovery_whose_sync_fails_halts_the_table_until_the_file_is_made_anew
     assert isinstance(refused, Rejected)
     assert refused.reason is RejectionReason.HALTED
     again.owner.close()
+
+
+def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None:
+    """The disk fails after the link and cannot say whether the file is there."""
+    place = tmp_path / "warehouse"
+    storage = FailingFiles()
+    with refimpl.open(place, environment=Environment(files=storage)) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        attempt = new_attempt()
+        storage.fail_when = lambda effect, path: (
+            (effect == "fsync_directory" and path == table.log.folder)
+            or (effect == "exists" and ("link", table.log.folder / log_path.commit(1)) in storage.done)
+        )
+        with pytest.raises(OutcomeUnknown) as caught:
+            table.commit(1, CONTENT, attempt=attempt)
+        assert caught.value.attempt == attempt
+        storage.fail_when = lambda effect, path: False
+        assert isinstance(warehouse.owner.attempt_outcome(table.table_id, attempt), Landed)
+        assert table.latest == 1
 
 
 def test_a_recovery_on_a_sound_disk_halts_nothing(tmp_path: Path) -> None:

@@ -313,6 +313,20 @@ def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == {"unknown-table"}
 
 
+def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) -> None:
+    """The same for a process whose next call is a commit: the file that it has open is in no folder any more."""
+    copy = setting.directory / "backup.sqlite"
+    setting.owner.ledger.back_up(copy)
+    for suffix in ("-wal", "-shm"):
+        setting.owner.ledger.path.with_name(setting.owner.ledger.path.name + suffix).unlink(missing_ok=True)
+    copy.rename(setting.owner.ledger.path)
+    with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
+        table = setting.owner.context.required(writer, setting.table.table_id)
+        writer.halt(table, "written just now")
+    found = refimpl.open(setting.directory).owner.resolve("t")
+    assert found.halted == "written just now"
+
+
 def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) -> None:
     """SQLite would go on with the file that it opened, and both would ratify the same version."""
     copy = setting.directory / "backup.sqlite"

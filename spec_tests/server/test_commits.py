@@ -140,8 +140,10 @@ def test_a_report_is_taken_when_the_file_is_there_with_the_bytes_that_were_ratif
 def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTable) -> None:
     staged = table.land(1)
     published = table.location / "_delta_log" / f"{1:020d}.json"
-    published.write_bytes(lines(commit_info(START + 1, operation="forged")))
-    assert refusal(table.update(reported(1))) == BAD
+    forged = lines(commit_info(START + 1, operation="forged"))
+    for content in (forged, staged.content.replace(b"WRITE", b"wRITE"), b""):
+        published.write_bytes(content)
+        assert refusal(table.update(reported(1))) == BAD
     published.unlink()
     told = table.load()
     assert [c["file-name"] for c in told["commits"]] == [staged.name]

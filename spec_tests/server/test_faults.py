@@ -83,6 +83,20 @@ def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(serve:
     table.land(2)
 
 
+def test_every_staged_file_whose_fsync_failed_is_written_anew(serve: Serve) -> None:
+    """One that is made anew says nothing of another one."""
+    faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
+    table = WireTable(serve(environment=faults.environment())).create()
+    first, second = table.write_staged(1), table.write_staged(2)
+    for staged in (second, first):  # the second one is for a version that may be filled meanwhile
+        faults._fail_from = len(faults.seen) + 1
+        assert refusal(table.propose(staged)) == UNAVAILABLE
+    for staged in (first, second):
+        before = len(faults.seen)
+        assert table.propose(staged).status_code == 200
+        assert "replace staged" in faults.seen[before:]
+
+
 def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory: Path) -> None:
     table = WireTable(serve()).create()
     staged = table.land(1)

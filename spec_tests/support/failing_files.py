@@ -14,7 +14,7 @@ class FailingFiles(PosixFiles):
     """Real files. `fail_when(operation, path)` says of each effect whether it fails instead.
 
     Operations by name: create, write, fsync, fsync_directory, make_directory, link, replace, unlink, remove_directory,
-    list_directory, read. `after`: the effect happens, and is then reported as failed.
+    list_directory, read, exists. `after`: the effect happens, and is then reported as failed.
     """
 
     def __init__(self) -> None:
@@ -63,6 +63,11 @@ class FailingFiles(PosixFiles):
         if self.fail_when("list_directory", directory):
             raise OSError(self.error, "injected", str(directory))
         return super().list_directory(directory)
+
+    def exists(self, path: str) -> bool:
+        if self.fail_when("exists", Path(path)):
+            raise OSError(self.error, "injected", path)
+        return super().exists(path)
 
     def read(self, path: Path) -> bytes:
         if self.fail_when("read", path):
