@@ -114,6 +114,7 @@ class RequirementResult(_Value, frozen=True, kw_only=True):
     requirement: str
     level: Level
     section: str
+    """Of the source; of a page of the kit, the anchor of the rule: `DELTA.md#overlap`."""
     source: str
     paraphrase: str
     verdict: RequirementVerdict

@@ -1,6 +1,6 @@
 """The interface itself: that a subject stays who it says it is, answers everything, and lets the kit look and touch.
 
-What `conformance.md`, "The shared interface", asks of every subject before anything that it says can be judged.
+What PROFILES.md#every-subject asks of every subject before anything that it says can be judged.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 The variations: at once, after others committed, after a backfill, by a writer that went on in the wrong way (the same
 attempt for another version, or with other actions), and a request that was refused and is sent again. What a replay of
-a creation or of an ownership change must be answered stands with those families. conformance.md, "The shared
-interface": an attempt that landed is ratified for ever, a conflict is judged anew, a gap is not remembered.
+a creation or of an ownership change must be answered stands with those families.
+PROFILES.md#idempotent-retry: an attempt that landed is ratified for ever, a conflict is judged anew, a gap is not
+remembered.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The variations: asked by the writer, by another client, twice; at once, after others committed, after a backfill; of
 attempts that landed, that were refused, that nobody ever sent, and whose request is still on its way: whoever is told
-that such an attempt has not landed writes its changes again, so it must never land. conformance.md, "The shared
-interface", `attempt_outcome`.
+that such an attempt has not landed writes its changes again, so it must never land.
+PROFILES.md#attempt-outcome.
 """
 
 from __future__ import annotations

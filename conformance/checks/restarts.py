@@ -1,9 +1,9 @@
 """Restarts: what an owner knows after one.
 
 The variations: with commits that are published and commits that are not, after every kind of operation, several times;
-attempts that landed, attempts that were resolved, requests that arrive after the restart. conformance.md, profile
-`durable-restart`: what was ratified stays ratified with its content, the latest version never goes back, the owner
-goes on as before.
+attempts that landed, attempts that were resolved, requests that arrive after the restart.
+PROFILES.md#durable-restart: what was ratified stays ratified with its content, the latest version never goes back, the
+owner goes on as before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Crashes: whatever an owner was doing when it died, it was done or it was not.
 
 The variations: dead between two requests, after every kind of operation, and at every point that the owner can be told
-to die at (`crash_points`) while it commits, publishes, creates a table or resolves an attempt. conformance.md, profiles
-`harness-control` and `durable-restart`.
+to die at (`crash_points`) while it commits, publishes, creates a table or resolves an attempt.
+PROFILES.md#harness-control, PROFILES.md#durable-restart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """In-commit timestamps, as far as they are an owner's business: they are part of what a writer proposes.
 
 The variations: times far from the wall clock, times that do not increase, times that the owner tells beside its
-commits. An owner may look at times and refuse (requirements-notes.md, `FREE-VALIDATE-01`), or not look; it changes
+commits. An owner may look at times and refuse (RULINGS.md#validation), or not look; it changes
 none: they are the writer's to choose (in-commit timestamps), and the content of a commit never changes
 (catalog-managed, "Publishing Commits").
 """

@@ -13,7 +13,7 @@ from conformance.reports.ordering import Evidence, evidence, twins_in_words
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, reason_for, standing, summarise
 from conformance.reports.visible import one_line
-from conformance.requirements.catalogue import Profile, load
+from conformance.requirements.catalogue import Profile, citation, load
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_REQUIREMENTS: Final = 20
@@ -56,9 +56,9 @@ def show_result(result: RunResult, folder: Path | None) -> None:
 
 def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -> None:
     requirement = found.requirement
-    section = f", {requirement.section!r}" if requirement.section else ""
+    place = citation(requirement.source, requirement.section)
     verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "advice not followed"
-    show(f"{requirement.requirement} ({requirement.level}, {requirement.source}{section}): {verdict}")
+    show(f"{requirement.requirement} ({requirement.level}; {place}): {verdict}")
     show(textwrap.fill(requirement.paraphrase, 110, initial_indent="  ", subsequent_indent="  "))
     if found.twins:
         show(f"  {twins_in_words(found)}")

@@ -1,4 +1,4 @@
-"""Print one of the files that help to test an owner: `python -m conformance.examples owner.py > owner.py`.
+"""Print an example owner, or a page: `python -m conformance.examples owner.py > owner.py`.
 
 Without a name: which there are, and where.
 """
@@ -14,6 +14,7 @@ FILES: Final = {
     "owner.py": _HERE / "owner.py",
     "owner.mjs": _HERE / "owner.mjs",
     "TEST_YOUR_OWNER.md": _HERE.parent / "TEST_YOUR_OWNER.md",
+    **{page.name: page for page in sorted((_HERE.parent / "requirements").glob("*.md"))},
 }
 
 

@@ -14,7 +14,7 @@ import msgspec
 from conformance.findings.stored import HOME
 from conformance.reports.errors import ReportError
 from conformance.reports.markdown_text import code, escaped
-from conformance.requirements.catalogue import load
+from conformance.requirements.catalogue import citation, load
 
 FILE: Final = HOME / "clients.toml"
 
@@ -72,7 +72,10 @@ def report(found: Deviation) -> str:
         f"Versions: {escaped(found.versions)}. Found on {found.date}. "
         + (f"Known: {escaped(found.known)}." if found.known else "Not known."),
         "## What is asked for",
-        "\n".join(f"- {escaped(each.paraphrase)} ({escaped(each.source)}; {each.id})" for each in asked),
+        "\n".join(
+            f"- {escaped(each.paraphrase)} ({escaped(citation(each.source, each.passage))}; {each.id})"
+            for each in asked
+        ),
         "## Steps",
         "\n".join(f"{number}. {escaped(step)}" for number, step in enumerate(found.steps, 1)),
         "## Expected",

@@ -16,7 +16,7 @@ from conformance.reports.bundle import HISTORY
 from conformance.reports.markdown_text import code, escaped
 from conformance.reports.recorded import Recorded, Step, began, ended, read_history
 from conformance.reports.replaying import replay_command
-from conformance.requirements.catalogue import load
+from conformance.requirements.catalogue import citation, load
 from conformance.results import Violation
 
 FOLDER: Final = Path("conformance/findings/found")
@@ -99,7 +99,7 @@ def _main(stored: Stored) -> Violation:
 
 def _sentence(identifier: str) -> str:
     requirement = load().requirement(identifier)
-    where = f"{requirement.source}, {requirement.section!r}"
+    where = citation(requirement.source, requirement.passage)
     return f"- {escaped(requirement.paraphrase)} ({escaped(where)}; {identifier}, {requirement.level.value})"
 
 

@@ -5,7 +5,7 @@
         client_of(proxy.url).commit(...)            # it lands, and nobody answers
         assert proxy.counts()[Fault.DROP_RESPONSE] == 1
 
-Every fault of design/field-bugs.md, "Kinds of fault", that a network can have. It stands in front of any HTTP server:
+Every fault of FIELD_BUGS.md#faults that a network can have. It stands in front of any HTTP server:
 a subject of the kit, a catalog, the reference. As a command: `python -m conformance.proxy URL`.
 """
 

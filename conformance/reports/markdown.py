@@ -23,7 +23,7 @@ from conformance.reports.summary import (
     standing,
     summarise,
 )
-from conformance.requirements.catalogue import Level
+from conformance.requirements.catalogue import Level, citation
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 
 MOST_CASES: Final = 3
@@ -79,8 +79,8 @@ def _requirements(result: RunResult, folder: Path | None, verdict: RequirementVe
 
 def _requirement(result: RunResult, found: Evidence, folder: Path | None) -> Iterator[str]:
     requirement = found.requirement
-    section = f", “{escaped(requirement.section)}”" if requirement.section else ""
-    yield f"### {escaped(requirement.requirement)} ({requirement.level}; {escaped(requirement.source)}{section})"
+    place = citation(requirement.source, requirement.section)
+    yield f"### {escaped(requirement.requirement)} ({requirement.level}; {escaped(place)})"
     yield ""
     yield f"> {escaped(requirement.paraphrase)}"
     yield ""

@@ -20,7 +20,7 @@ from conformance.reports.explaining import Accused, accuse
 from conformance.reports.replaying import run_command
 from conformance.reports.summary import Standing, plural, side_of, standing, summarise
 from conformance.reports.visible import visible
-from conformance.requirements.catalogue import Level, Side
+from conformance.requirements.catalogue import Level, Side, citation, load
 from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult
 
 HERE: Final = Path(__file__).parent
@@ -131,7 +131,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_seen,
     )
-    environment.filters["document"] = _document
+    environment.filters["cited"] = citation
     environment.filters["prose"] = _prose
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
     return environment
@@ -169,14 +169,16 @@ def _places(accused: Sequence[Accused]) -> dict[str, str]:
 
 
 def _document(source: str) -> str:
-    return source.removesuffix(".md")
+    titles = {document.name: document.title for document in load().documents if document.title}
+    return titles.get(source, source.removesuffix(".md"))
 
 
 def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
     """Requirements by document and section, in the order in which they first come."""
     found: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
     for each in requirements:
-        found.setdefault(each.source, {}).setdefault(each.section, []).append((each, side_of(each)))
+        section = "" if "#" in each.section else each.section  # the rules of a page are listed together
+        found.setdefault(each.source, {}).setdefault(section, []).append((each, side_of(each)))
     silent = (RequirementVerdict.NOT_APPLICABLE, RequirementVerdict.NOT_CHECKED)
     return [
         DocumentPart(

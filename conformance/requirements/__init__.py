@@ -20,6 +20,7 @@ from conformance.requirements.catalogue import (
     Requirement,
     Restatement,
     Side,
+    citation,
     load,
 )
 
@@ -35,5 +36,6 @@ __all__ = [
     "Requirement",
     "Restatement",
     "Side",
+    "citation",
     "load",
 ]

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from conformance.requirements import Freedom, Level, Profile, Requirement, Side, load
+from conformance.requirements import Freedom, Level, Profile, Requirement, Side, citation, load
 
 _ID_WIDTH = 21
 """Columns of the longest id."""
@@ -120,8 +120,7 @@ def _conditions(entry: Requirement | Freedom) -> list[str]:
 
 
 def _source(entry: Requirement | Freedom) -> str:
-    part = entry.section if entry.rule is None else f"rule {entry.rule}"
-    return f"{entry.source}, {part}" if part else entry.source
+    return citation(entry.source, entry.passage)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 `inconsistencies` needs the catalogue alone. The others also need the text of a document, and report about that one:
 
-- `uncovered`: a sentence that the catalogue ought to account for, and does not;
-- `unfounded`: an entry whose sentence is not in the document, or not where the entry says;
+- `uncovered`: a sentence, or a rule of a page, that the catalogue ought to account for, and does not;
+- `unfounded`: an entry whose sentence or rule is not in the document, or not where the entry says;
 - `quotations`: a paraphrase that repeats too many words of the document in a row.
 
 Each finding is one line that says what to change.
@@ -26,7 +26,7 @@ from conformance.requirements.catalogue import (
     Requirement,
     Restatement,
 )
-from conformance.requirements.walk import FINGERPRINT_DIGITS, Sentence, sentences
+from conformance.requirements.walk import FINGERPRINT_DIGITS, Sentence, anchors, sentences
 
 LONGEST_QUOTATION: Final = 6
 """So many words of a document in a row may stand in a paraphrase: names and figures have only one wording."""
@@ -55,6 +55,13 @@ def inconsistencies(catalogue: Catalogue) -> Iterator[str]:
 
 def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
     """The sentences of a document that nothing in the catalogue accounts for."""
+    if document.page:
+        cited = {entry.rule for entry in catalogue.entries}
+        for anchor, chapter in anchors(markdown).items():
+            rule = f"{document.name}#{anchor}"
+            if chapter in document.sections and rule not in cited:
+                yield f"no entry cites {rule}; add a requirement, a freedom, a restatement or an aside for it"
+        return
     known = {entry.fingerprint for entry in catalogue.entries if entry.place == document.name}
     for sentence in sentences_of(document, markdown):
         if sentence.fingerprint not in known and _needs_an_entry(document, sentence):
@@ -66,19 +73,22 @@ def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
 
 def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
     """The entries that cite a sentence which is not in the document, or stands elsewhere in it."""
+    if document.page:
+        rules = {f"{document.name}#{anchor}" for anchor in anchors(markdown)}
+        for entry in catalogue.entries:
+            if entry.place == document.name and entry.rule not in rules:
+                yield f"{_name(entry)} cites {entry.rule}, which has no anchor in {document.page}"
+        return
     places: dict[str, list[Sentence]] = defaultdict(list)
     for sentence in sentences_of(document, markdown):
         places[sentence.fingerprint].append(sentence)
     for entry in catalogue.entries:
         if entry.place != document.name:
             continue
-        rule = None if isinstance(entry, (Restatement, Aside)) else entry.rule
         found = places[entry.fingerprint]
         if not found:
             yield f"{_name(entry)} cites {entry.fingerprint}, which is no sentence of {document.name}"
-        elif rule is not None and rule not in {sentence.rule for sentence in found}:
-            yield f"{_name(entry)} cites rule {rule} of {document.name}, but the sentence is rule {found[0].rule}"
-        elif rule is None and entry.section not in {_section(document, sentence) for sentence in found}:
+        elif entry.section not in {_section(document, sentence) for sentence in found}:
             yield f'{_name(entry)} stands in the section "{found[0].section}", not in "{entry.section}"'
 
 
@@ -92,15 +102,13 @@ def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Itera
 
 def sentences_of(document: Document, markdown: str) -> Iterable[Sentence]:
     """The sentences of a document, split as its file in the catalogue says."""
-    return sentences(markdown, whole_items=document.whole_items, flattened=document.flattened)
+    return sentences(markdown, flattened=document.flattened)
 
 
 def _needs_an_entry(document: Document, sentence: Sentence) -> bool:
     if document.sections and sentence.section not in document.sections:
         return False
-    if document.coverage is Coverage.KEYWORDS:
-        return sentence.normative
-    return document.coverage is Coverage.EVERY_SENTENCE
+    return document.coverage is Coverage.KEYWORDS and sentence.normative
 
 
 def _wrong_ids(catalogue: Catalogue) -> Iterator[str]:
@@ -133,29 +141,34 @@ def _wrong_texts(catalogue: Catalogue) -> Iterator[str]:
         if not aside.about.strip():
             yield f"{_name(aside)} is put aside without a reason; say why it binds nobody"
     for cited in catalogue.entries:
-        if not _FINGERPRINT.fullmatch(cited.fingerprint):
+        if bool(cited.fingerprint) == bool(cited.rule):
+            yield f"{_name(cited)} cites a sentence by its fingerprint, or a rule of a page: one of the two"
+        elif cited.fingerprint and not _FINGERPRINT.fullmatch(cited.fingerprint):
             yield f"{_name(cited)} has the fingerprint {cited.fingerprint!r}, not {FINGERPRINT_DIGITS} hex digits"
 
 
 def _wrong_sections(catalogue: Catalogue) -> Iterator[str]:
     documents = {document.name: document for document in catalogue.documents}
     for entry in catalogue.entries:
+        source = documents[entry.source]
         if entry.place not in documents:
             yield f"{_name(entry)} cites {entry.place}, which no file of the catalogue describes"
-        elif documents[entry.source].flattened == bool(entry.section):
-            yield f'{_name(entry)} has the section "{entry.section}": only a document without headings has no sections'
+        elif source.page and not entry.rule:
+            yield f"{_name(entry)} is in the file of a page, and cites no rule of it"
+        elif bool(source.flattened or entry.rule) == bool(entry.section):
+            yield f'{_name(entry)} has the section "{entry.section}": only a document with headings has sections'
 
 
 def _wrong_sharing(catalogue: Catalogue) -> Iterator[str]:
     citing: dict[tuple[str, str], list[_Entry]] = defaultdict(list)
     for entry in catalogue.entries:
-        citing[entry.place, entry.fingerprint].append(entry)
+        citing[entry.place, entry.fingerprint or entry.rule].append(entry)
     for entries in citing.values():
         names = ", ".join(_name(entry) for entry in entries)
         stated = [entry for entry in entries if isinstance(entry, (Requirement, Freedom))]
         if len(entries) > 1 and len(stated) < len(entries):
-            yield f"{names} have the same fingerprint; a sentence that is restated or put aside has no other entry"
-        elif len(entries) > 1 and not all(entry.shared for entry in stated):
+            yield f"{names} cite the same; what is restated or put aside has no other entry"
+        elif len(entries) > 1 and entries[0].fingerprint and not all(entry.shared for entry in stated):
             yield f"{names} have the same fingerprint; if they come from one sentence, all of them say `shared`"
         elif len(entries) == 1 and any(entry.shared for entry in stated):
             yield f"{names} says `shared`, but shares its sentence with nobody"
@@ -174,4 +187,4 @@ def _runs(text: str) -> Iterator[tuple[str, ...]]:
 def _name(entry: _Entry) -> str:
     if isinstance(entry, (Requirement, Freedom)):
         return entry.id
-    return f"the {type(entry).__name__.lower()} of {entry.fingerprint} ({entry.source})"
+    return f"the {type(entry).__name__.lower()} of {entry.fingerprint or entry.rule} ({entry.source})"

@@ -1,6 +1,7 @@
 """The requirements as typed values, loaded from the TOML files beside this module: one file for each document.
 
-A file describes its document and then says of each of its sentences that matters what became of it:
+A document is public (an RFC, an article; SOURCES.md links them all) or a page of this repository. A file describes
+its document and then says of each of its sentences, or of each rule of the page, that matters what became of it:
 
 - `[[requirement]]`: a demand, a piece of advice or a permission that somebody can be held to, or make use of. One
   sentence may hold several; all of them say so with `shared`.
@@ -9,7 +10,8 @@ A file describes its document and then says of each of its sentences that matter
 - `[[aside]]`: the sentence sounds normative and binds nobody; `about` says why.
 
 Sentences are never quoted. `fingerprint` identifies them (see `walk`), `paraphrase` says in our own words what
-they mean. Ids are stable: they stand in reports, in lists of known failures and in the checks.
+they mean. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable: reports, lists of known
+failures and checks use them.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
-RULES_DOCUMENT: Final = "delta-facts.md"
-"""Its numbered rules stand in for the lists that the copy of in-commit timestamps lost."""
+PROMISES: Final = "PROFILES.md"
+"""The page whose rules bind a subject because it declared a profile."""
 
 FREEDOM_PREFIX: Final = "FREE"
 
@@ -32,13 +34,12 @@ FILES: Final = (
     "managed-commits.toml",
     "catalog-managed.toml",
     "in-commit-timestamps.toml",
-    "delta-facts.toml",
+    "delta.toml",
     "delta-commits-and-conflicts.toml",
     "delayed-commit-protocol.toml",
-    "conformance.toml",
-    "spec-readme.toml",
-    "requirements-notes.toml",
-    "field-bugs.toml",
+    "profiles.toml",
+    "rulings.toml",
+    "field_bugs.toml",
 )
 """In the order in which requirements are listed."""
 
@@ -88,8 +89,8 @@ class Coverage(StrEnum):
 
     KEYWORDS = "keywords"
     """Those that `walk` finds normative."""
-    EVERY_SENTENCE = "every-sentence"
-    """All: a list of rules, in words of any kind."""
+    EVERY_RULE = "every-rule"
+    """Of a page: all that have an anchor."""
     CITED = "cited"
     """None but those that it cites."""
 
@@ -124,12 +125,15 @@ class Document(_Value, frozen=True, kw_only=True):
 
     name: str
     """How its path ends."""
+    page: str = ""
+    """Where it is in this repository, if it is a page of it."""
+    title: str = ""
+    """Of a page: what reports call it."""
     prefixes: tuple[str, ...]
     """What the ids of its requirements begin with."""
     coverage: Coverage
     sections: tuple[str, ...] = ()
     """The only sections that have to be accounted for; without any, all of them."""
-    whole_items: bool = False
     flattened: bool = False
     """The copy lost its layout, its headings included: its sections are empty."""
 
@@ -139,13 +143,20 @@ class _Entry(_Value, frozen=True, kw_only=True):
     """The name of the document."""
     section: str = ""
     """The heading above the sentence, without markdown."""
-    fingerprint: str
-    """Of the sentence; with `rule`, of that numbered rule in `RULES_DOCUMENT`."""
+    fingerprint: str = ""
+    """Of the sentence."""
+    rule: str = ""
+    """Instead of a sentence, a rule of a page: `DELTA.md#overlap`."""
 
     @property
     def place(self) -> str:
-        """The document that holds the sentence of the fingerprint."""
-        return self.source
+        """The document that has the sentence or the rule."""
+        return self.rule.partition("#")[0] or self.source
+
+    @property
+    def passage(self) -> str:
+        """The section of the source, or the rule."""
+        return self.rule or self.section
 
 
 class _Statement(_Entry, frozen=True, kw_only=True):
@@ -154,11 +165,6 @@ class _Statement(_Entry, frozen=True, kw_only=True):
     paraphrase: str
     shared: bool = False
     """Whether other requirements or freedoms come from the same sentence."""
-    rule: int | None = None
-
-    @property
-    def place(self) -> str:
-        return self.source if self.rule is None else RULES_DOCUMENT
 
 
 class Requirement(_Statement, frozen=True, kw_only=True):
@@ -219,6 +225,22 @@ class DocumentFile(_Value, frozen=True, kw_only=True):
     freedom: tuple[Freedom, ...] = ()
     restatement: tuple[Restatement, ...] = ()
     aside: tuple[Aside, ...] = ()
+
+
+def citation(source: str, passage: str) -> str:
+    """Where a requirement comes from, for people.
+
+    `managed-commits, "Commit Backfills"`; `DELTA.md#overlap`; for what the subject itself promised,
+    `promised by declaring the profile inline: PROFILES.md#inline`.
+    """
+    page, _, anchor = passage.partition("#")
+    name = source.removesuffix(".md")
+    if page == PROMISES:
+        how = f"by declaring the profile {anchor}" if anchor in set(Profile) else "by every subject"
+        return f"promised {how}: {passage}"
+    if anchor:
+        return passage if page == source else f"{name}; {passage}"
+    return f'{name}, "{passage}"' if passage else name
 
 
 @functools.cache

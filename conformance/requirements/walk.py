@@ -1,7 +1,8 @@
 """Splits a document of the protocol into sentences, tells which are normative, and gives each a fingerprint.
 
 The documents themselves are not in this repository: the catalogue knows their sentences by fingerprint alone, and
-`spec_tests/conformance/test_catalogue.py` walks them where somebody has them.
+`spec_tests/conformance/test_catalogue.py` walks them where somebody has them. Pages of this repository are not split:
+each of their rules has an anchor.
 
 What counts as a sentence:
 
@@ -10,7 +11,6 @@ What counts as a sentence:
 - A paragraph and a list item are blocks, and no sentence reaches over the end of its block.
 - A block is divided after `.`, `!` or `?` before a capital, a digit, a quotation mark or a bracket, except after
   e.g., i.e., etc. and vs.; and at a middle dot that stands alone.
-- With `whole_items` a numbered list item is one sentence: a rule that is cited by its number.
 - With `flattened`, for a copy that lost its layout, every line is a block, and a full stop may touch the next capital.
 
 A sentence is normative if it holds one of the `KEYWORDS`, or belongs to a list whose introduction (the sentence
@@ -51,8 +51,10 @@ _REFERENCE: Final = re.compile(
 
 _STRUCK_OUT: Final = re.compile(r"~~.*?~~", re.DOTALL)
 _HEADING: Final = re.compile(r"\s*#{1,6}\s+(?P<title>.*)")
+_CHAPTER: Final = re.compile(r"## (?P<title>.*)")
+_ANCHOR: Final = re.compile(r'<a id="([a-z0-9-]+)"></a>')
 _NOT_TEXT: Final = re.compile(r"(?:-{3,}|[!?]{3}.*)")
-_ITEM: Final = re.compile(r"(?P<indent>\s*)(?:<ins>)?(?:[-*]|(?P<number>\d+)\.)\s+(?P<text>.*)")
+_ITEM: Final = re.compile(r"(?P<indent>\s*)(?:<ins>)?(?:[-*]|\d+\.)\s+(?P<text>.*)")
 _ATTRIBUTES: Final = re.compile(r"\s*\{.*\}\s*$")
 
 _CODE: Final = re.compile(r"`([^`]*)`")
@@ -69,8 +71,6 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
 
     section: str
     text: str
-    rule: int | None
-    """The number of the list item that the sentence stands in."""
     normative: bool
 
     @property
@@ -83,11 +83,21 @@ class _Block(msgspec.Struct, kw_only=True):
     section: str
     depth: int
     """0 for a paragraph; list items deeper than another belong to it."""
-    rule: int | None
     text: str
 
 
-def sentences(markdown: str, *, whole_items: bool = False, flattened: bool = False) -> Iterator[Sentence]:
+def anchors(page: str) -> dict[str, str]:
+    """The anchors of a page's rules, `<a id="overlap"></a>`, each with the heading of the chapter that it is in."""
+    found: dict[str, str] = {}
+    chapter = ""
+    for line in page.splitlines():
+        if heading := _CHAPTER.fullmatch(line):
+            chapter = heading["title"]
+        found |= dict.fromkeys(_ANCHOR.findall(line), chapter)
+    return found
+
+
+def sentences(markdown: str, *, flattened: bool = False) -> Iterator[Sentence]:
     """All sentences of a document, in its order."""
     boundary = _TOUCHING if flattened else _BOUNDARY
     introductions: list[tuple[int, bool]] = []
@@ -96,9 +106,9 @@ def sentences(markdown: str, *, whole_items: bool = False, flattened: bool = Fal
             introductions.pop()
         inherited = any(normative for _, normative in introductions)
         text = plain(block.text)
-        for part in [text] if whole_items and block.rule is not None else _parts(text, boundary):
+        for part in _parts(text, boundary):
             normative = is_normative(part) or (inherited and not _REFERENCE.fullmatch(part))
-            yield Sentence(section=block.section, text=part, rule=block.rule, normative=normative)
+            yield Sentence(section=block.section, text=part, normative=normative)
             if part.endswith(":"):
                 introductions.append((block.depth, is_normative(part)))
 
@@ -146,16 +156,13 @@ def _blocks(markdown: str, *, every_line: bool) -> Iterator[_Block]:
         if heading:
             section = plain(_ATTRIBUTES.sub("", heading["title"]))
         elif item:
-            number = int(item["number"]) if item["number"] else None
-            block = _Block(section=section, depth=len(item["indent"]) + 1, rule=number, text=item["text"])
+            block = _Block(section=section, depth=len(item["indent"]) + 1, text=item["text"])
         elif text.startswith("|"):
-            yield from (
-                _Block(section=section, depth=0, rule=None, text=cell) for cell in text.split("|") if cell.strip(" -")
-            )
+            yield from (_Block(section=section, depth=0, text=cell) for cell in text.split("|") if cell.strip(" -"))
         elif block:
             block.text += f" {text}"
         elif text and not _NOT_TEXT.fullmatch(text):
-            block = _Block(section=section, depth=0, rule=None, text=text)
+            block = _Block(section=section, depth=0, text=text)
     if block:
         yield block
 

@@ -55,7 +55,7 @@ def _result(
     return RequirementResult(
         requirement=requirement.id,
         level=requirement.level,
-        section=requirement.section,
+        section=requirement.passage,
         source=requirement.source,
         paraphrase=requirement.paraphrase,
         verdict=verdict,

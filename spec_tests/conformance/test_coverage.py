@@ -1,9 +1,13 @@
-"""conformance, "Requirements" and "Teeth": every requirement has a check and a bad subject that violates it, every
-check a requirement and a bad subject that it finds, every field bug a bad subject, every freedom a good one.
+"""Every requirement has a check and a bad subject that violates it, every check a requirement and a bad subject that
+it finds, every field bug a bad subject, every freedom a good one.
 
 There is no list of exceptions: what nothing can show says so in the catalogue, where reports show it."""
 
 from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +16,8 @@ from conformance.requirements.catalogue import Level, Requirement, load
 from conformance.results import Layer
 from spec_tests.conformance import kills
 
-FIELD_BUGS = tuple(f"FB{number:02}" for number in range(1, 49))
-"""The rows of field-bugs."""
+FIELD_BUGS_PAGE = Path(str(resources.files("conformance.requirements") / "FIELD_BUGS.md")).read_text("utf-8")
+FIELD_BUGS = tuple(sorted(anchor.upper() for anchor in re.findall(r'<a id="(fb\d\d)"></a>', FIELD_BUGS_PAGE)))
 
 BINDING = [each for each in load().requirements if each.level is not Level.MAY and not each.untestable]
 MUSTS = [each for each in BINDING if each.level is Level.MUST]
@@ -56,6 +60,16 @@ def test_a_bad_subject_has_the_shape_of_the_field_bug(bug: str) -> None:
 @pytest.mark.parametrize("freedom", [*FREEDOMS, *PERMISSIONS], ids=by_id)
 def test_a_good_subject_uses_the_freedom(freedom: Requirement) -> None:
     assert [each.id for each in kills.good() if freedom.id in each.freedoms], freedom.paraphrase
+
+
+@pytest.mark.parametrize("bug", FIELD_BUGS)
+def test_the_page_names_what_finds_the_field_bug(bug: str) -> None:
+    """If this fails after a change of the mutants, correct the two lines of the page."""
+    mutants = sorted((each for each in kills.bad() if bug in each.bugs), key=by_id)
+    part = FIELD_BUGS_PAGE.partition(f'<a id="{bug.lower()}"></a>')[2].partition("\n\n<a id")[0].partition("\n## ")[0]
+    requirements, _, names = part.partition("- Requirements: ")[2].partition("- Mutants: ")
+    assert set(requirements.replace(",", "").split()) == {each for mutant in mutants for each in mutant.violates}
+    assert re.findall(r"`(.+?)`", names) == [mutant.id for mutant in mutants]
 
 
 def test_no_bad_subject_has_the_shape_of_a_bug_that_nobody_had() -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from conformance.requirements import load
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -64,6 +66,12 @@ def test_the_example_and_the_page_come_out_of_the_wheel_and_the_example_can_be_t
     (tmp_path / "owner.py").write_text(source.stdout, "utf-8")
     done = kit(installed, tmp_path, "smoke", f"stdio:{sys.executable} owner.py")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_page_that_the_catalogue_cites_is_in_the_wheel(installed: Path) -> None:
+    pages = {document.page for document in load().documents if document.page}
+    assert pages
+    assert {page for page in pages if not (installed / page).is_file()} == set()
 
 
 def test_the_reference_is_a_subject_and_its_command_runs(installed: Path, tmp_path: Path) -> None:

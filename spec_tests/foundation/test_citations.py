@@ -1,0 +1,168 @@
+"""Whatever the code, the catalogue or a page cites can be read: in this repository, or behind a public link.
+
+Four forms, and no other (conformance/requirements/SOURCES.md):
+
+- `DELTA.md#overlap`: an anchor or a heading of a page of this repository;
+- `FB26`: a bug of FIELD_BUGS.md;
+- `managed-commits, "Commit Backfills"`: a section of a public document, by any part of its heading in SOURCES.md;
+- a relative link of a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("conformance",)
+SUFFIXES = (".py", ".toml", ".md", ".jinja")
+TEXTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [*sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*")), ROOT / "README.md"]
+    if path.suffix in SUFFIXES and path != Path(__file__)
+}
+PAGES = {
+    path.name: path
+    for package in ("refimpl", "conformance", "spec_tests")
+    for path in sorted((ROOT / package).rglob("*.md"))
+    if path.name != "README.md"
+}
+"""Their names are unique: a citation needs no path."""
+
+WRITTEN = {"summary.md", "step-summary.md"}
+"""Reports that the kit writes; no documents."""
+
+ANCHOR = re.compile(r'<a id="([a-z0-9-]+)"></a>')
+HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+URL = re.compile(r"https?://[^\s)>\"'`]+")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGE = re.compile(r"(?<![\w/-])(?:[\w./-]+/)?([A-Z][A-Z_]+\.md)(?:#([a-z0-9_-]+))?")
+NAMED = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*([a-z][a-z0-9_-]*\.md)\b")
+BUG = re.compile(r"\bFB\d\d\b")
+SECTIONS = r'"[^"]+"(?:(?:, | and |, and )"[^"]+")*'
+PUBLIC = {
+    "managed-commits": "managed-commits",
+    "catalog-managed": "catalog-managed",
+    "in-commit timestamps": "in-commit-timestamps",
+    "in-commit-timestamps": "in-commit-timestamps",
+    "DelayedCommitProtocol": "delayed-commit-protocol",
+    "delayed-commit-protocol": "delayed-commit-protocol",
+    "delta-commits-and-conflicts": "delta-commits-and-conflicts",
+    "Delta's protocol": "Delta's protocol",
+}
+"""How public documents are called in prose, and their headings in SOURCES.md."""
+NAME = "|".join(map(re.escape, PUBLIC))
+PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
+OTHER = re.compile(r'(?:"""|[:;.] )([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]')
+NUMBERED = re.compile(r"\b[a-z]+-[a-z]+ section \d")
+
+
+def folded(text: str) -> str:
+    """With its lines joined: a citation may go over the end of one."""
+    return re.sub(r"\s*\n\s*(?:#:? )?", " ", text)
+
+
+def slug(heading: str) -> str:
+    """As GitHub makes it."""
+    words = re.sub(r"\]\([^)]*\)|<[^>]*>", "", heading).replace("[", "")
+    return re.sub(r"[^\w\- ]", "", words.lower()).strip().replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    return {*ANCHOR.findall(text), *map(slug, HEADING.findall(text))}
+
+
+ANCHORS = {name: anchors(path) for name, path in PAGES.items()}
+
+
+def public_sections() -> dict[str, list[str]]:
+    """The sections of each public document that SOURCES.md links."""
+    found: dict[str, list[str]] = {}
+    document = ""
+    for line in PAGES["SOURCES.md"].read_text(encoding="utf-8").splitlines():
+        if line.startswith("### "):
+            document = line.removeprefix("### ")
+            found[document] = []
+        elif document and (item := re.fullmatch(r"- \[(.+)\]\(https://\S+\)", line)):
+            found[document].append(item[1].casefold())
+    return found
+
+
+LINKED = public_sections()
+
+
+def wrong(path: str, text: str) -> Iterator[str]:
+    """The citations of a file that lead nowhere."""
+    plain = folded(URL.sub("", text))
+    for name, anchor in PAGE.findall(plain):
+        if name not in ("README.md", "PROTOCOL.md") and (name not in PAGES or (anchor and anchor not in ANCHORS[name])):
+            yield f"{name}#{anchor}" if anchor else name
+    for named in NAMED.findall(plain):
+        if named not in WRITTEN and named.removesuffix(".md") not in LINKED:
+            yield named
+    yield from (bug for bug in BUG.findall(plain) if bug.lower() not in ANCHORS["FIELD_BUGS.md"])
+    for first, second, quoted in PASSAGE.findall(plain):
+        for section in re.findall(r'"([^"]+)"', quoted):
+            documents = [PUBLIC[name] for name in (first, second) if name]
+            if not all(any(section.casefold() in title for title in LINKED[document]) for document in documents):
+                yield f'{first}, "{section}"'
+    yield from (f'{other}, "..."' for other in OTHER.findall(plain) if other not in PUBLIC)
+    yield from NUMBERED.findall(plain)
+    if path.endswith(".md"):
+        yield from broken_links(ROOT / path, FENCE.sub("", text))
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    for target in LINK.findall(text):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in anchors(path)):
+            yield target
+
+
+def test_every_citation_leads_somewhere() -> None:
+    assert {path: found for path, text in TEXTS.items() if (found := sorted(set(wrong(path, text))))} == {}
+
+
+def test_page_names_are_unique() -> None:
+    """So that `DELTA.md` needs no path."""
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.md") if path.name != "README.md"]
+    assert len({path.name for path in paths}) == len(paths)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_anchors_of_a_page_are_unique(name: str) -> None:
+    found = ANCHOR.findall(PAGES[name].read_text(encoding="utf-8"))
+    assert sorted(found) == sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see DELTA.md#no-such-rule",
+        "see conformance/NOT_THERE.md",
+        "see design-notes.md",
+        "FB99",
+        'managed-commits, "Commit Dreams"',
+        'catalog-managed and managed-commits, "Commit Files"',
+        '"""architecture, "Layers": who may use whom."""',
+        "design-notes section 5",
+    ],
+)
+def test_a_citation_of_what_is_not_there_is_found(text: str) -> None:
+    assert list(wrong("example.py", text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["DELTA.md#overlap", "FB26", 'managed-commits and catalog-managed,\n    "Commit Protocol"', "FIELD_BUGS.md#fb26"],
+)
+def test_a_citation_of_what_is_there_is_not(text: str) -> None:
+    assert list(wrong("example.py", text)) == []
