@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from refimpl import actions, log_path
-from refimpl.actions import Action, CommitInfo, DeletionVector, Format, Metadata, Protocol, Remove, Txn
+from refimpl.actions import Action, CommitInfo, Format, Metadata, Protocol, Txn
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.properties import KNOWN
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
-from refimpl.client.transaction import Transaction, removal
+from refimpl.client.transaction import Transaction
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -134,66 +134,20 @@ def test_a_transaction_is_used_once(setting: Setting) -> None:
     assert table.snapshot().version == 1
 
 
-def test_removed_files_leave_a_tombstone_with_what_the_add_said(setting: Setting) -> None:
+@pytest.mark.parametrize("data_change", [True, False])
+def test_removed_files_leave_a_tombstone_with_what_the_add_said(setting: Setting, data_change: bool) -> None:
     table = setting.table()
     setting.append(table, "a", "b")
     transaction = table.transaction(operation="DELETE")
     kept, gone = sorted(transaction.read_whole_table(), key=lambda add: add.path)[::-1]
-    transaction.remove(gone)
+    transaction.remove(gone, data_change=data_change)
     transaction.commit()
     snapshot = table.snapshot()
     assert list(snapshot.files.values()) == [kept]
     tombstone = snapshot.tombstones[gone.key]
     assert (tombstone.deletion_timestamp, tombstone.size, tombstone.partition_values) == (START, 1, {"month": "01"})
-    assert tombstone.data_change
+    assert tombstone.data_change is data_change
     assert info_of(table, 2)["isBlindAppend"] is False
-
-
-@pytest.mark.parametrize(
-    ("read", "blind"),
-    [
-        (lambda transaction: None, True),
-        (lambda transaction: transaction.transaction_version("stream"), True),
-        (lambda transaction: transaction.read_whole_table(), False),
-        (lambda transaction: transaction.read_files("month = '01'"), False),
-        (lambda transaction: transaction.read_files("month = '99'"), False),
-    ],
-    ids=["nothing", "application", "table", "files", "no-file"],
-)
-def test_an_append_that_read_files_is_not_blind(
-    setting: Setting, read: Callable[[Transaction], object], blind: bool
-) -> None:
-    """delta-facts 2, "Blind append": others at WriteSerializable ignore a blind one."""
-    table = setting.table()
-    setting.append(table, "a")
-    transaction = table.transaction()
-    read(transaction)
-    transaction.add(adding("b"))
-    transaction.commit()
-    assert info_of(table, 2)["isBlindAppend"] is blind
-
-
-def test_a_removal_is_of_the_very_same_file() -> None:
-    """delta-facts 1, "Actions": path and deletion vector identify it, and the rest says what it was."""
-    vector = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
-    add = adding("a", tags={"t": "1"}, base_row_id=7, default_row_commit_version=3, deletion_vector=vector)
-    gone = removal(add, at=5)
-    assert gone.key == add.key
-    kept = ("partition_values", "size", "tags", "base_row_id", "default_row_commit_version")
-    assert [getattr(gone, name) for name in kept] == [getattr(add, name) for name in kept]
-    assert (gone.deletion_timestamp, gone.data_change) == (5, True)
-    assert not removal(add, at=5, data_change=False).data_change
-
-
-@pytest.mark.parametrize("data_change", [True, False])
-def test_a_removal_says_whether_rows_are_gone(setting: Setting, data_change: bool) -> None:
-    table = setting.table()
-    setting.append(table, "a")
-    transaction = table.transaction()
-    transaction.remove(adding("a"), data_change=data_change)
-    transaction.commit()
-    (gone,) = (action for action in commit_of(table, 2) if isinstance(action, Remove))
-    assert gone.data_change is data_change
 
 
 def test_a_file_that_is_not_active_cannot_be_removed(setting: Setting) -> None:
@@ -523,23 +477,6 @@ def test_a_batch_is_written_once(setting: Setting) -> None:
 
 
 # Metadata
-
-
-def test_edits_of_one_transaction_add_up(setting: Setting) -> None:
-    """Whatever edits the metadata or the protocol begins where the edit before it ended."""
-    table = setting.table(None)
-    transaction = table.transaction()
-    transaction.set_properties({"first": "1"})
-    transaction.set_properties({"second": "2", "delta.appendOnly": "true"})
-    transaction.set_domain("d", "{}")
-    transaction.enable_in_commit_timestamps()
-    transaction.set_properties({"third": "3"})
-    transaction.commit()
-    snapshot = setting.again(table).snapshot()
-    edited = {"first": "1", "second": "2", "third": "3", "delta.appendOnly": "true"}
-    assert edited.items() <= snapshot.metadata.configuration.items()
-    assert snapshot.in_commit_timestamp is not None
-    assert all(snapshot.protocol.writes(name) for name in ("appendOnly", "domainMetadata", "inCommitTimestamp"))
 
 
 def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
