@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 import refimpl
-from refimpl import actions
+from refimpl import actions, log_path
 from refimpl.actions import Add
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Ratified, Rejected, RejectionReason
 from refimpl.table_feature import TableFeature, Way
 from spec_tests.processes.judging import Answer, Try, violations
@@ -111,7 +111,8 @@ class Series:
                 self.tries[note.attempt].answer = Answer.REFUSED
                 summary.refused += 1
             case "unknown":
-                self.proposals[note.attempt] = note.text or note.attempt
+                if note.text:
+                    self.proposals[note.attempt] = note.text
                 count(summary.did, "outcome unknown")
             case "resolved":
                 if self.resolved.setdefault(note.attempt, note.landed) != note.landed:
@@ -134,6 +135,8 @@ class Series:
             if attempt in self.tries:
                 self.tries[attempt].resolved = landed
         contents = table.history()
+        if warehouse.owner.resolve(self.table_id).state is TableState.HANDED_BACK:  # clients go on without an owner
+            contents |= {v: table.log.read(log_path.commit(v)) for v in table.published() if v not in contents}
         found = list(self._identified(contents))
         history = self._remembered(min(contents)) | {v: digest_of(content) for v, content in contents.items()}
         published = [*range(min(contents)), *table.published()]

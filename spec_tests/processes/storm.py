@@ -33,7 +33,7 @@ import msgspec
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy, TableState
-from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected
+from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
 from refimpl.errors import DeltaError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner.repair import repair
@@ -299,7 +299,8 @@ class Run:
             if isinstance(outcome, Ratified):
                 series.tries[attempt] = Try(attempt, version, digest_of(content), Answer.RATIFIED)
                 series.without_files.add(attempt)
-            if isinstance(outcome, Ratified | Rejected):
+            owned_already = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.OWNERSHIP_CHANGE
+            if isinstance(outcome, Ratified) or owned_already:
                 return owned(warehouse, log.location)
             assert isinstance(outcome, Conflict), outcome  # an interrupted one was completed first
 

@@ -323,7 +323,7 @@ class Worker:
                 transaction.add(file_of(attempt, 0))
                 version = transaction.commit().version
             except OutcomeUnknown as error:
-                self.note("unknown", attempt=attempt, text=error.facts["attempt"])
+                self.note("unknown", attempt=attempt, text=error.facts.get("attempt") or "")
                 continue
             except CERTAINLY_NOT_COMMITTED as error:
                 self.note("refused", attempt=attempt)
