@@ -35,7 +35,7 @@ def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: 
 
 
 def test_checkpoints_are_of_published_versions_only(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    """delta-facts section 1: checkpoint v and compaction x..y only when `<v>.json` / `<y>.json` is published."""
+    """DELTA.md#checkpoint-published: checkpoint v and compaction x..y need a published `<v>.json` or `<y>.json`."""
     refused = cli("checkpoint", busy, "--version", "2")
     assert refused.code == ExitCode.REFUSED
     assert "backfill" in refused.err

@@ -1,4 +1,4 @@
-"""Checkpoints of every kind, ours to read only: delta-facts section 1, "File names" and "Log segment ..."."""
+"""Checkpoints of every kind, ours to read only: DELTA.md#file-names, DELTA.md#log-segment."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class TestCheckpointsThatCannotBeRead:
 
 
 def test_the_time_of_a_checkpointed_version_is_read_from_its_commit(tmp_path: Path) -> None:
-    """delta-facts section 1, rule 5: the checkpoint does not hold it."""
+    """DELTA.md#ict-commit-time: the checkpoint does not hold it."""
     from refimpl.table_feature import MANAGED_COMMIT
 
     log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))

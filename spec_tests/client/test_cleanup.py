@@ -191,7 +191,7 @@ def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
 
 
 def test_a_staged_file_that_the_owner_still_lists_is_spared(setting: Setting) -> None:
-    """requirements-notes, "cleanup": the owner may not know yet that a commit is published."""
+    """RULINGS.md#cleanup: the owner may not know yet that a commit is published."""
     table = setting.table(MANAGED_COMMIT, policy=GENEROUS)
     busy(setting, table, 3)
     assert table.table_id is not None

@@ -94,7 +94,7 @@ def test_no_time_is_made_up_where_that_of_the_commit_before_is_gone(setting: Set
 
 @every_owned_way
 def test_a_lost_race_is_won_with_a_new_attempt(setting: Setting, feature: TableFeature, way: Way) -> None:
-    """delta-facts 2, "Retry": a new staged file; catalog-managed: staged files are never used for another version."""
+    """DELTA.md#new-staged-file: a new staged file; catalog-managed: staged files are never used for another version."""
     table = setting.table(feature, way)
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
@@ -223,7 +223,7 @@ def test_a_time_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
 
 
 def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting: Setting) -> None:
-    """delta-facts 2, "Retry": with back-off and jitter."""
+    """DELTA.md#retry: with back-off and jitter."""
     table = setting.table(way=Way.INLINE)
     transaction = appending(table, "mine")
     compete(setting, table, 30)
@@ -479,7 +479,7 @@ def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
 
 
 def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
-    """delta-facts 1: a zero-byte or malformed published commit is an error that names the file."""
+    """DELTA.md#malformed-commit: a zero-byte or malformed published commit is an error that names the file."""
     table = setting.table(None)
     transaction = appending(table, "mine")
     table.log.put_if_absent(log_path.commit(1), b"")

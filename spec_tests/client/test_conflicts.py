@@ -1,4 +1,4 @@
-"""The checks between a transaction and the commits that landed first: delta-facts section 2."""
+"""The checks between a transaction and the commits that landed first: DELTA.md#transactions."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def outcome(row: Row, winner: Sequence[Action]) -> Basis:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.says)
 def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> None:
-    """delta-facts 2, "Order of checks" 1 to 7, "Isolation" and "Pruning"."""
+    """DELTA.md#order-of-checks, DELTA.md#isolation, DELTA.md#pruning."""
     with pytest.raises(row.kind) as caught:
         outcome(row, row.winner)
     assert type(caught.value) is row.kind
@@ -283,7 +283,7 @@ def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> Non
 
 
 def test_the_checks_run_in_their_order() -> None:
-    """delta-facts 2: a winner that offends several rules is reported by the first of them."""
+    """DELTA.md#conflict-order: a winner that offends several rules is reported by the first of them."""
     reads = Reads(whole_table=True, files=frozenset({("a", None)}), app_ids=frozenset({"stream"}))
     domain = DomainMetadata(domain="d", configuration="", removed=False)
     work = Work.of((EXTENDED, OTHER_COMMENT, domain, removing("a")), reads, SERIALIZABLE)
@@ -302,7 +302,7 @@ def test_the_checks_run_in_their_order() -> None:
 
 
 def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one() -> None:
-    """delta-facts 2: winners are checked oldest first, each against the state below it."""
+    """DELTA.md#conflict-order: winners are checked oldest first, each against the state below it."""
     work = Work.of((adding("new"),), NOTHING, SERIALIZABLE)
     basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
     basis = check(work, Winner(version=1, actions=[EXTENDED]), basis)
@@ -313,7 +313,7 @@ def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one
 
 
 def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
-    """delta-facts 1, "Actions": the identity of a file is its path with its deletion vector."""
+    """DELTA.md#file-identity: the identity of a file is its path with its deletion vector."""
     work = Work.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
     basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
     with pytest.raises(ConcurrentDeleteDeleteError):
@@ -335,7 +335,7 @@ def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
 def test_a_transaction_that_changes_no_data_is_downgraded(
     asked: IsolationLevel, actions: tuple[Action, ...], runs_at: IsolationLevel
 ) -> None:
-    """delta-facts 2, "Isolation"; delta-commits-and-conflicts on empty commits."""
+    """DELTA.md#downgrade, DELTA.md#empty-commits."""
     assert effective_isolation(asked, actions) is runs_at
 
 
@@ -351,7 +351,7 @@ def test_a_transaction_that_changes_no_data_is_downgraded(
     ],
 )
 def test_a_blind_append_only_adds_and_read_no_file(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
-    """delta-facts 2, "Blind append"."""
+    """DELTA.md#blind-append."""
     assert is_blind_append(reads, actions) is blind
 
 
@@ -406,7 +406,7 @@ def conflict_of(actions: list[Action], reads: Reads, level: IsolationLevel, winn
 def test_a_weaker_isolation_level_never_finds_more(
     actions: list[Action], reads: Reads, winner: list[Action], blind: bool
 ) -> None:
-    """delta-facts 2, "Isolation": the levels differ in step 5 only."""
+    """DELTA.md#isolation: the levels differ in step 5 only."""
     winner = [info(blind=blind), *winner]
     strict, middle, weak = (conflict_of(actions, reads, level, winner) for level in IsolationLevel)
     if strict is None:
@@ -428,7 +428,7 @@ def test_the_data_change_of_a_winners_files_decides_nothing(
 
 @given(winner=st.lists(FILES, max_size=6), new=st.lists(st.builds(adding, PATHS, MONTHS), max_size=3))
 def test_a_blind_append_never_conflicts_with_files(winner: list[Action], new: list[Action]) -> None:
-    """delta-facts 2, "Pruning": a blind append reads nothing."""
+    """DELTA.md#pruning: a blind append reads nothing."""
     assert conflict_of(new, NOTHING, SERIALIZABLE, winner) is None
 
 

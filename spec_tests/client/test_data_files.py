@@ -1,4 +1,4 @@
-"""Data files in their final place: delta-facts 3 (names, folders) and spark.md (groups, dictionaries)."""
+"""Data files in their final place: DELTA.md#data-files-of-a-distributed-write, DELTA_SPARK.md#writing-data-files."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
 
 
 def test_a_file_is_named_by_task_and_uuid() -> None:
-    """delta-facts 3; DelayedCommitProtocol, "File Name"."""
+    """DELTA.md#data-file-names; DelayedCommitProtocol, "File Name"."""
     assert d.file_name(7, "u") == "part-00007-u.snappy.parquet"
     assert d.file_name(123456, "u", ".c000.zstd.parquet") == "part-123456-u.c000.zstd.parquet"
     assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
 
 
 def test_change_data_go_to_their_own_folder_and_the_virtual_column_to_none() -> None:
-    """delta-facts 3; DelayedCommitProtocol, "New Task Temp File"."""
+    """DELTA.md#partition-folders; DelayedCommitProtocol, "New Task Temp File"."""
     assert d.file_folder([]) == ("", False)
     assert d.file_folder([("p", "1"), ("q", None)]) == ("p=1/q=__HIVE_DEFAULT_PARTITION__", False)
     assert d.file_folder([("__is_cdc", "false")]) == ("", False)
@@ -204,7 +204,7 @@ def test_any_batches_arrive_whole_and_in_order_in_their_partitions(
 
 
 def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
-    """spark.md: `write_batch` alone makes a row group of every batch."""
+    """DELTA_SPARK.md#row-groups: `write_batch` alone makes a row group of every batch."""
     writer = d.DataFileWriter(tmp_path, SCHEMA)
     for _ in range(300):
         writer.write(ROWS)
@@ -224,7 +224,7 @@ def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pyt
 
 
 def test_only_repetitive_columns_get_a_dictionary(tmp_path: Path) -> None:
-    """spark.md: a dictionary for every column costs two and a half times as much."""
+    """DELTA_SPARK.md#dictionaries: a dictionary for every column costs two and a half times as much."""
     count = 2000
     table = pa.table(
         {
@@ -424,7 +424,7 @@ def test_a_value_too_long_to_name_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_marked_as_changes_become_change_actions(tmp_path: Path) -> None:
-    """delta-facts 3; DelayedCommitProtocol, "buildActionFromAddedFile"."""
+    """DELTA.md#task-messages; DelayedCommitProtocol, "buildActionFromAddedFile"."""
     table = pa.table({"x": [1, 2], "p": ["a", "a"], "__is_cdc": ["true", "false"]})
     writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), ("__is_cdc", "p"), split=3)
     writer.write(table)

@@ -99,7 +99,7 @@ class TestConditions:
 
 class TestPlaces:
     def test_paths_are_url_encoded(self, log: WrittenLog) -> None:
-        """delta-facts section 1, "Actions"."""
+        """DELTA.md#paths."""
         write(log, "month=a%3Ab c/ä#.parquet", {"id": [5]})
         log.publish(2, add("month=a%253Ab%20c/%C3%A4%23.parquet", "a:b c"))
         assert (5, "a:b c") in rows(log)

@@ -74,7 +74,7 @@ def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
 
 
 def test_a_column_with_nan_gets_no_bounds(tmp_path: Path) -> None:
-    """spark.md: a footer by Arrow ignores NaN, which is greater than everything in Spark's order."""
+    """DELTA_SPARK.md#footer-statistics: a footer by Arrow ignores NaN, which Spark orders above everything."""
     table = pa.table({"x": [1.0, math.nan], "y": [1.0, 2.0]})
     found = _stats(tmp_path, table, with_nan={("x",)})
     assert found["maxValues"] == {"y": 2}

@@ -1,6 +1,6 @@
 """When versions were committed and what they say: time travel by timestamp, and history.
 
-delta-facts section 1, "In-commit timestamps", rules 5 to 7, with the effects under them.
+DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace, with the effects under them.
 """
 
 from __future__ import annotations

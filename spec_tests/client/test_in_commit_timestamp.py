@@ -1,4 +1,4 @@
-"""The rules of commit times, one by one: delta-facts section 1, "In-commit timestamps"."""
+"""The rules of commit times, one by one: DELTA.md#in-commit-timestamps."""
 
 from __future__ import annotations
 

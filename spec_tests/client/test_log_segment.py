@@ -1,4 +1,4 @@
-"""Which files make up a version: delta-facts section 1, "Log segment from owner commits + listing"."""
+"""Which files make up a version: DELTA.md#log-segment."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TestTheOwnersAnswer:
 
     @both_dialects
     def test_the_owner_may_list_commits_that_it_knows_to_be_published(self, feature: TableFeature) -> None:
-        """requirements-notes, "Freedoms": published commits listed."""
+        """RULINGS.md#free-commit-lists: published commits listed."""
         segment = build(published(0, 1), answer(direct(1), staged(2), latest=2), feature)
         assert [commit.version for commit in segment.commits] == [0, 1, 2]
 
@@ -156,7 +156,7 @@ class TestTheTarget:
         assert build(published(0, 1), answer(staged(2), latest=2), MANAGED_COMMIT).version == 2
 
     def test_managed_commit_without_a_ratified_version_is_the_published_table(self) -> None:
-        """FB14; requirements-notes: latest -1 is no claim, and never hides the table."""
+        """FB14; RULINGS.md#latest-minus-one is no claim, and never hides the table."""
         assert build(published(0, 1), answer(latest=None), MANAGED_COMMIT).version == 1
 
     def test_catalog_managed_without_a_ratified_version_is_no_table(self) -> None:
@@ -315,7 +315,7 @@ class TestGaps:
         assert caught.value.missing_version == 2
 
     def test_a_listing_that_shows_9_without_8_is_a_gap(self) -> None:
-        """requirements-notes, "Freedoms": one non-atomic listing may do so; the caller lists again."""
+        """RULINGS.md#free-listing: one non-atomic listing may do so; the caller lists again."""
         with pytest.raises(CorruptLogError) as caught:
             build(published(0, 1, 3))
         assert caught.value.missing_version == 2

@@ -1,6 +1,6 @@
 """Log segments against a brute-force reading of the rules, on small random logs.
 
-delta-facts section 1, "Log segment from owner commits + listing". The oracle looks at one version at a
+DELTA.md#log-segment. The oracle looks at one version at a
 time and knows nothing of how `build` goes about it.
 """
 
@@ -163,7 +163,7 @@ def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -
 @steady
 @given(worlds())
 def test_compactions_are_usable_and_a_narrower_one_never_displaces_a_wider_one(world: World) -> None:
-    """delta-facts section 1: usable only if checkpoint < x and y <= target; the widest is preferred."""
+    """DELTA.md#compaction-range: usable only if checkpoint < x and y <= target; the widest is preferred."""
     segment = built(world)
     if segment is None:
         return

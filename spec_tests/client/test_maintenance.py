@@ -131,7 +131,7 @@ def test_commits_that_are_gone_are_not_compacted(setting: Setting) -> None:
 
 @both
 def test_a_checksum_may_come_before_the_publication(setting: Setting, feature: TableFeature) -> None:
-    """catalog-managed, "Maintenance Operations"; delta-facts 1."""
+    """catalog-managed, "Maintenance Operations"; DELTA.md#checksum-any-version."""
     table = setting.table(feature)
     busy(setting, table, 3)
     assert not table.log.published(3)

@@ -23,7 +23,7 @@ from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 @pytest.mark.parametrize("feature", [None, MANAGED_COMMIT], ids=lambda f: f.name if f else "filesystem")
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_other_readers_see_the_same_rows(setting: Setting, feature: TableFeature | None, with_checkpoint: bool) -> None:
-    """delta-facts 6: plain and backfilled managedCommit tables, by delta-rs and by DuckDB."""
+    """DELTA.md#other-readers: plain and backfilled managedCommit tables, by delta-rs and by DuckDB."""
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
     rows = busy(setting, table, 6)
     if with_checkpoint:
@@ -53,7 +53,7 @@ def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, featur
 
 @pytest.mark.parametrize("backfilled", [0, 3])
 def test_duckdb_reads_a_catalog_managed_table_with_what_its_owner_says(setting: Setting, backfilled: int) -> None:
-    """delta-facts 6: staged commits given as the log's tail."""
+    """DELTA.md#duckdb: staged commits given as the log's tail."""
     table = setting.table(CATALOG_MANAGED, Way.STAGED, policy=ON_REQUEST)
     rows = busy(setting, table, 6)
     backfill(setting, table, backfilled)

@@ -1,4 +1,4 @@
-"""Partition values, folder names and action paths: delta-facts 1, "Actions"."""
+"""Partition values, folder names and action paths: DELTA.md#partition-values."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_nan_has_a_spelling() -> None:
 
 
 def test_null_and_the_empty_string_both_mean_null() -> None:
-    """delta-facts 1, "Actions"."""
+    """DELTA.md#partition-values."""
     assert p.to_text(None, _kind("string")) is None
     assert p.to_text("", _kind("string")) is None
     assert p.from_text("", _kind("long")) is None

@@ -92,7 +92,7 @@ class TestThreeValuedLogicOnPartitionValues:
         assert truth(text, q=None, p="a") is expected
 
     def test_the_empty_string_means_null(self) -> None:
-        """delta-facts section 1, "Actions"."""
+        """DELTA.md#partition-values."""
         assert truth("p IS NULL", p="") is True
         assert truth("p = ''", p="") is None
 
@@ -193,7 +193,7 @@ class TestStatistics:
         assert test_of("l > 500").may_match(stats("l", low=5))
 
     def test_the_upper_bound_of_a_long_string_may_be_a_prefix(self) -> None:
-        """delta-facts section 1: some writers cut bounds to 32 characters, without rounding up."""
+        """DELTA.md#truncated-statistics: some writers cut bounds to 32 characters, without rounding up."""
         prefix = "a" * 32
         assert test_of(f"s = '{prefix}b'").may_match(stats("s", prefix, prefix))
         assert not test_of("s = 'b'").may_match(stats("s", "a", "a" * 31))

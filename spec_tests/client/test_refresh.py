@@ -174,7 +174,7 @@ class TestWhenTheLogMovedMore:
 
 
 class TestTheHint:
-    """`_last_checkpoint`: delta-facts section 1; FB31. Nothing depends on it."""
+    """`_last_checkpoint`: DELTA.md#last-checkpoint; FB31. Nothing depends on it."""
 
     def plain(self, tmp_path: Path) -> WrittenLog:
         from deltalake import DeltaTable

@@ -167,7 +167,7 @@ def test_names_that_need_column_mapping_are_refused(name: str) -> None:
 
 
 def test_the_name_of_the_virtual_column_of_change_data_is_reserved() -> None:
-    """delta-facts 3: rows under that name would become change data, not rows of the table."""
+    """DELTA.md#partition-folders: rows under that name would become change data, not rows of the table."""
     with pytest.raises(InvalidRequestError):
         s.check_columns(_columns("id", "__is_cdc"), ["__is_cdc"])
     s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])

@@ -48,7 +48,7 @@ def plain(tmp_path: Path) -> WrittenLog:
 
 
 class TestReplay:
-    """delta-facts section 1, "Actions"."""
+    """DELTA.md#actions."""
 
     def test_added_files_are_active_and_removed_ones_are_tombstones(self, plain: WrittenLog) -> None:
         plain.publish(1, add("a"), add("b")).publish(2, remove("a"))
@@ -218,7 +218,7 @@ class TestThroughTheOwner:
     def test_a_commit_that_is_published_between_the_listing_and_the_reading_is_read(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
-        """delta-facts section 1: should the staged file be gone, the published one serves."""
+        """DELTA.md#overlap: should the staged file be gone, the published one serves."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
         files = WatchedFiles()
         files.after_listing.append(lambda: log.backfill(1).backfill(2))
@@ -237,7 +237,7 @@ class TestThroughTheOwner:
 
     @both_dialects
     def test_orphans_in_the_staging_folder_are_never_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB05; delta-facts section 1: never enumerate the staging folder to find commits."""
+        """FB05; DELTA.md#staging-is-not-listed: never enumerate the staging folder to find commits."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         for version in (1, 2):
             name = log_path.staged_commit(version, uuid(50 + version))
@@ -245,7 +245,7 @@ class TestThroughTheOwner:
         assert paths(log.table(log.owner())) == {"a"}
 
     def test_a_direct_publish_that_the_owner_has_not_noticed(self, tmp_path: Path) -> None:
-        """FB15; requirements-notes: truth against snapshot bound, the cap differs between the dialects."""
+        """FB15; RULINGS.md#truth-and-snapshot, the cap differs between the dialects."""
         for feature, expected in ((MANAGED_COMMIT, {"a", "b"}), (CATALOG_MANAGED, {"a"})):
             log = WrittenLog(tmp_path / feature.name, feature).create().publish(1, add("a")).publish(2, add("b"))
             owner = log.owner()
@@ -253,7 +253,7 @@ class TestThroughTheOwner:
             assert paths(log.table(owner)) == expected
 
     def test_a_managed_commit_table_whose_owner_makes_no_claim_is_read(self, tmp_path: Path) -> None:
-        """FB14; requirements-notes: latest -1."""
+        """FB14; RULINGS.md#latest-minus-one."""
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
         owner = log.owner()
         owner.latest = lambda: None
@@ -274,7 +274,7 @@ class TestThroughTheOwner:
         assert files.listings == 2
 
     def test_a_listing_that_shows_2_without_1_is_made_again(self, plain: WrittenLog) -> None:
-        """requirements-notes, "Freedoms": one non-atomic listing."""
+        """RULINGS.md#free-listing: one non-atomic listing."""
         plain.publish(1, add("a")).publish(2, add("b"))
         hidden = plain.contents[1]
         plain.delete(log_path.commit(1))
@@ -485,7 +485,7 @@ class TestTimeTravelByVersion:
 
 
 class TestChecksums:
-    """delta-facts section 1: corrupt is ignored, one that parses and disagrees is reported."""
+    """DELTA.md#checksum-disagrees: corrupt is ignored, one that parses and disagrees is reported."""
 
     def log(self, tmp_path: Path) -> WrittenLog:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"), Txn(app_id="x", version=1))

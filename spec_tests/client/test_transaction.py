@@ -101,7 +101,7 @@ def test_a_clock_that_went_back_does_not_take_the_history_back(setting: Setting,
 
 
 def test_an_empty_commit_is_written_and_an_unneeded_one_is_not(setting: Setting) -> None:
-    """delta-commits-and-conflicts, commit and commitIfNeeded; delta-facts 2, "Empty commits"."""
+    """DELTA.md#empty-commits."""
     table = setting.table()
     assert table.transaction().commit().version == 1
     assert table.transaction().commit_if_needed() is None
@@ -405,7 +405,7 @@ Step = Callable[[Transaction], None]
 def test_a_conflict_ends_the_transaction_and_lands_nothing(
     setting: Setting, mine: Step, winners: Step, kind: type[ConcurrentModificationError]
 ) -> None:
-    """delta-facts 2; FB34: two overwrites do not double the rows."""
+    """DELTA.md#conflict-append; FB34: two overwrites do not double the rows."""
     table = setting.table()
     setting.append(table, "a")
     first = table.transaction()
@@ -460,7 +460,7 @@ def test_a_batch_is_a_number_of_a_name(setting: Setting, batch: tuple[Any, Any])
 
 
 def test_a_batch_is_written_once(setting: Setting) -> None:
-    """delta-facts 2, "Idempotent writers"."""
+    """DELTA.md#idempotent-writers."""
     table = setting.table()
     first = table.transaction()
     assert first.transaction_version("stream") is None
@@ -535,7 +535,7 @@ def test_every_property_that_may_be_set_has_its_values_checked() -> None:
     ],
 )
 def test_properties_of_the_machinery_are_not_edited_by_hand(setting: Setting, feature: TableFeature, key: str) -> None:
-    """FB21, FB22; delta-facts 1, "In-commit timestamps", rule 7."""
+    """FB21, FB22; DELTA.md#ict-replace."""
     table = setting.table(feature)
     transaction = table.transaction()
     with pytest.raises(InvalidRequestError):
@@ -616,7 +616,7 @@ def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> Non
 
 
 def test_a_table_with_a_feature_that_is_not_written_is_refused_by_name(setting: Setting) -> None:
-    """delta-facts 2 and README: unknown features are refused before anything is touched."""
+    """DELTA.md#conflict-protocol: unknown features are refused before anything is touched."""
     table = setting.table(None)
     alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))
     table.log.put_if_absent(log_path.commit(1), actions.encode([alien]))

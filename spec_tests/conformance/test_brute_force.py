@@ -28,7 +28,7 @@ SEED = 1
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_the_checkers_agree_with_brute_force(part: int) -> None:
-    """conformance, "The log checker": proven on simulated histories, perturbed or not."""
+    """LOG_CHECKER.md#brute-force: proven on simulated histories, perturbed or not."""
     figures = prove.compare(SEED, range(part * SLICE, (part + 1) * SLICE))
     assert figures.disagreements == []
     assert figures.histories == SLICE

@@ -140,8 +140,8 @@ def test_a_requirement_is_found_by_its_id() -> None:
 
 # Damage to a small catalogue
 
-DOCUMENT = Document(name="rules.md", prefixes=("R",), coverage=Coverage.KEYWORDS)
-FLAT = Document(name="flat.md", prefixes=("F",), coverage=Coverage.KEYWORDS, flattened=True)
+DOCUMENT = Document(name="rules", prefixes=("R",), coverage=Coverage.KEYWORDS)
+FLAT = Document(name="flat", prefixes=("F",), coverage=Coverage.KEYWORDS, flattened=True)
 
 TEXT = """# First
 
@@ -158,7 +158,7 @@ PATIENT, WRITING, AGAIN, FLYING = (sentence.fingerprint for sentence in sentence
 
 ONE = Requirement(
     id="R-PATIENCE-01",
-    source="rules.md",
+    source="rules",
     section="First",
     level=Level.MUST,
     side=Side.OWNER,
@@ -167,7 +167,7 @@ ONE = Requirement(
 )
 TWO = Requirement(
     id="R-02",
-    source="rules.md",
+    source="rules",
     section="First",
     level=Level.SHOULD,
     side=Side.WRITER,
@@ -177,15 +177,15 @@ TWO = Requirement(
 )
 FREE = Freedom(
     id="FREE-01",
-    source="rules.md",
+    source="rules",
     section="First",
     side=Side.WRITER,
     paraphrase="A writer takes a break whenever it likes.",
     fingerprint=WRITING,
     shared=True,
 )
-SAID_AGAIN = Restatement(source="rules.md", section="Second", fingerprint=AGAIN, of=("R-PATIENCE-01",))
-ASIDE = Aside(source="rules.md", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="Nobody asked it to.")
+SAID_AGAIN = Restatement(source="rules", section="Second", fingerprint=AGAIN, of=("R-PATIENCE-01",))
+ASIDE = Aside(source="rules", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="Nobody asked it to.")
 
 
 def small_catalogue(
@@ -257,11 +257,11 @@ DAMAGE = {
     "an aside for no reason": (small_catalogue(asides=(msgspec.structs.replace(ASIDE, about=""),)), "the aside of"),
     "no section where there are headings": (small_catalogue(changed(ONE, section="")), "R-PATIENCE-01 has the section"),
     "a rule of a page that is not there": (
-        small_catalogue(changed(ONE, rule="lost.md#patience", section="", fingerprint="")),
-        "R-PATIENCE-01 cites lost.md",
+        small_catalogue(changed(ONE, rule="lost#patience", section="", fingerprint="")),
+        "R-PATIENCE-01 cites lost",
     ),
     "both a sentence and a rule": (
-        small_catalogue(changed(ONE, rule="rules.md#patience", section="")),
+        small_catalogue(changed(ONE, rule="rules#patience", section="")),
         "R-PATIENCE-01 cites a sentence by its fingerprint, or a rule",
     ),
 }
@@ -303,13 +303,11 @@ def test_a_sentence_that_moved_is_unfounded_in_its_old_section() -> None:
     assert finding.startswith("R-PATIENCE-01 stands in the section")
 
 
-PAGE = Document(
-    name="page.md", page="kit/page.md", prefixes=("D",), coverage=Coverage.EVERY_RULE, sections=("Patience",)
-)
+PAGE = Document(name="page", page="kit/page", prefixes=("D",), coverage=Coverage.EVERY_RULE, sections=("Patience",))
 
 
 def cites_the_page(anchor: str) -> Catalogue:
-    return small_catalogue(changed(ONE, rule=f"page.md#{anchor}", section="", fingerprint=""))
+    return small_catalogue(changed(ONE, rule=f"page#{anchor}", section="", fingerprint=""))
 
 
 def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
@@ -318,8 +316,8 @@ def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
     assert list(uncovered(cites_the_page("owner"), PAGE, text)) == []
     (lost,) = unfounded(cites_the_page("writer"), PAGE, text)
     (open_rule,) = uncovered(cites_the_page("writer"), PAGE, text)
-    assert lost.startswith("R-PATIENCE-01 cites page.md#writer, which has no anchor")
-    assert open_rule.startswith("no entry cites page.md#owner")
+    assert lost.startswith("R-PATIENCE-01 cites page#writer, which has no anchor")
+    assert open_rule.startswith("no entry cites page#owner")
 
 
 def test_a_paraphrase_may_share_names_with_its_document_but_no_phrase() -> None:
@@ -332,7 +330,7 @@ def test_a_paraphrase_may_share_names_with_its_document_but_no_phrase() -> None:
 
 FILE = """
 [document]
-name = "rules.md"
+name = "rules"
 prefixes = ["R"]
 coverage = "keywords"
 
@@ -348,7 +346,7 @@ fingerprint = "0123456789ab"
 
 def test_a_file_is_read_into_typed_values() -> None:
     (requirement,) = read_document(FILE).requirement
-    assert (requirement.source, requirement.level, requirement.profile) == ("rules.md", Level.MUST, Profile.CORE)
+    assert (requirement.source, requirement.level, requirement.profile) == ("rules", Level.MUST, Profile.CORE)
 
 
 @pytest.mark.parametrize(

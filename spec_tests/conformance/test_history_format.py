@@ -1,4 +1,4 @@
-"""conformance, "Five layers of checks, one history format": what is a history, and what is none."""
+"""LOG_CHECKER.md#history: what is a history, and what is none."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_requests_come_with_their_answers_and_those_without_any_at_the_end() -> 
 
 
 def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
-    """conformance, "one history format": a missing footer is an invalid history, never a pass."""
+    """LOG_CHECKER.md#history: a missing footer is an invalid history, never a pass."""
     content = as_bytes(small().events())
     assert judged(content)
     for length in range(len(content)):

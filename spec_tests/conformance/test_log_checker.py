@@ -1,4 +1,4 @@
-"""conformance, "The log checker": each line of its table, with a history that it forbids and the nearest one it allows.
+"""LOG_CHECKER.md: each of its constraints, with a history that it forbids and the nearest one it allows.
 
 Every verdict here is held against brute force as well.
 """
@@ -164,7 +164,7 @@ def test_a_conflict_at_a_version_that_never_was_is_false() -> None:
 
 
 def test_a_replay_of_what_landed_may_be_told_of_a_conflict_unless_the_profile_promises_otherwise() -> None:
-    """FB09, FB10. The replay row of the table."""
+    """FB09, FB10. LOG_CHECKER.md#conflict."""
     draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), commit("a", 0, 2, 3, Conflict())])
     assert rules(draft) == []
     draft.profiles = {"idempotent-retry"}
@@ -254,7 +254,7 @@ def test_two_reads_that_go_back_contradict_each_other() -> None:
 
 
 def test_a_read_that_may_be_stale_claims_less() -> None:
-    """requirements-notes, "Freshness": pinned, by path, or told as stale."""
+    """RULINGS.md#stale: pinned, by path, or told as stale."""
     for request, answer in (
         (events.Snapshot(version=0), events.SnapshotRead(version=0)),
         (events.Snapshot(timestamp=5), events.SnapshotRead(version=0)),
@@ -287,7 +287,7 @@ def test_a_stale_read_tells_of_no_version_before_it_is_ratified() -> None:
 
 
 def test_a_latest_of_minus_one_is_no_claim_of_a_managed_commit_owner() -> None:
-    """requirements-notes: FB14 is about the other dialect."""
+    """RULINGS.md#latest-minus-one: FB14 is about the other dialect."""
     for latest in (-1, None):
         draft = race()
         draft.asked[3] = read(7, 8, latest)
@@ -336,7 +336,7 @@ def test_an_attempt_that_was_resolved_as_landed_is_there() -> None:
 
 
 def test_an_attempt_that_was_resolved_as_not_landed_never_lands() -> None:
-    """FB12; the tombstone row of the table."""
+    """FB12; LOG_CHECKER.md#outcome-not-landed."""
     draft = Draft(log=log("a"), asked=[commit("a", 0, 0, None), outcome("a", 1, events.NotLanded())])
     assert rules(draft) == [Rule.OUTCOME_WRONG]
     draft.log = []

@@ -1,4 +1,4 @@
-"""conformance, "Teeth": the kit finds every known-bad subject, by a requirement that it violates, and accuses no good
+"""The kit finds every known-bad subject, by a requirement that it violates, and accuses no good
 one. The whole proof, with ten thousand clean scenarios, is `python -m spec_tests.conformance.teeth --figures`."""
 
 from __future__ import annotations

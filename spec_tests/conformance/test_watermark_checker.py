@@ -1,4 +1,4 @@
-"""conformance, "The log checker", backfill: published is a prefix of ratified, and a list leaves out nothing else.
+"""LOG_CHECKER.md#watermark: published is a prefix of ratified, and a list leaves out nothing else.
 
 managed-commits, "Commit Backfills"; catalog-managed, "Publishing Commits". Held against brute force as well.
 """
@@ -58,7 +58,7 @@ def test_an_earlier_version_is_published_first() -> None:
 
 
 def test_one_look_that_shows_1_without_0_is_no_violation() -> None:
-    """requirements-notes, freedoms: a listing is not one moment."""
+    """RULINGS.md#free-listing: a listing is not one moment."""
     assert rules(two_commits(seen(9, 1, absent=(0,), since=5))) == []
     assert rules(two_commits(seen(5, 1, since=4), seen(9, absent=(0,), since=5))) == []
 

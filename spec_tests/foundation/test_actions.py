@@ -1,4 +1,4 @@
-"""Actions and their lines: delta-facts 1, "Actions"; managed-commits, "Delta Log Entries"."""
+"""Actions and their lines: DELTA.md#actions; managed-commits, "Delta Log Entries"."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_line_holds_one_action_and_an_action_one_line(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n"])
 def test_no_action_at_all_is_a_corrupt_log(content: bytes) -> None:
-    """delta-facts 1: a zero-byte published commit is an error that names the file."""
+    """DELTA.md#malformed-commit: a zero-byte published commit is an error that names the file."""
     with pytest.raises(CorruptLogError) as caught:
         actions.decode(content, source="0.json")
     assert caught.value.path == "0.json"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("conformance",)
+PACKAGES = ("conformance", "spec_tests")
 SUFFIXES = (".py", ".toml", ".md", ".jinja")
 TEXTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ PUBLIC = {
 """How public documents are called in prose, and their headings in SOURCES.md."""
 NAME = "|".join(map(re.escape, PUBLIC))
 PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
-OTHER = re.compile(r'(?:"""|[:;.] )([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]')
+OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]')
 NUMBERED = re.compile(r"\b[a-z]+-[a-z]+ section \d")
 
 

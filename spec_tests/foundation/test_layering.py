@@ -1,4 +1,4 @@
-"""architecture, "Must not import", "Layers": who may use whom, and who may touch a log. Read from the source.
+"""Who may use whom, and who may touch a log. Read from the source.
 
 Imports inside functions count; those for type checkers only do not.
 """
@@ -117,7 +117,7 @@ def test_spark_is_imported_where_spark_is_used() -> None:
 
 
 def test_tasks_on_executors_never_see_the_owner() -> None:
-    """architecture, 6: the driver owns the transaction."""
+    """The driver owns the transaction."""
     found = violations(modules_in("refimpl.spark"), "refimpl.owner")
     assert found == []
 
@@ -235,7 +235,7 @@ OF_THE_LOG = [
 
 @pytest.mark.parametrize("module", OF_THE_LOG)
 def test_every_byte_of_a_log_goes_through_files(module: str) -> None:
-    """architecture, 2: nothing else may call `open`, `os.*` or `pathlib` I/O on a log."""
+    """Nothing else may call `open`, `os.*` or `pathlib` I/O on a log."""
     found = [f"{module}:{line} {what}" for what, line in file_effects(module) if (module, what) not in ALLOWED]
     assert found == []
 
@@ -297,7 +297,7 @@ def test_nobody_calls_a_module_utils_or_a_class_a_manager() -> None:
 
 
 def test_nobody_branches_on_which_dialect_it_is() -> None:
-    """architecture, "Words": every difference is a field of `TableFeature`."""
+    """Every difference is a field of `TableFeature`."""
     found = []
     for module in MODULES:
         for node in walk(tree_of(module)):

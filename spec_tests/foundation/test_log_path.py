@@ -1,4 +1,4 @@
-"""File names of a log: delta-facts 1; managed-commits, "Commit Files"; catalog-managed, "Staged commit"."""
+"""File names of a log: DELTA.md#file-names; managed-commits, "Commit Files"; catalog-managed, "Staged commit"."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_parsing_any_text_never_fails_and_means_nothing_but_what_it_can_spell(na
 def test_a_staged_name_means_nothing_in_the_log_and_a_published_one_nothing_in_the_staging_folder(
     version: int, uuid: str
 ) -> None:
-    """delta-facts 1, "Log segment": a listing must not take staged files for commits."""
+    """DELTA.md#recursive-listing: a listing must not take staged files for commits."""
     assert log_path.parse(log_path.staged_commit(version, uuid)) is None
     assert log_path.parse_staged(log_path.commit(version)) is None
 

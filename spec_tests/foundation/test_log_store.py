@@ -105,7 +105,7 @@ def test_a_published_name_appears_after_its_bytes_are_durable(log: LogStore, fau
 
 
 def test_a_name_that_is_taken_stays_as_it_was_and_is_made_durable(log: LogStore, faults: Faults) -> None:
-    """field-bugs FB28: never rename over a commit."""
+    """FB28: never rename over a commit."""
     assert log.put_if_absent(log_path.commit(3), b"first")
     faults.seen.clear()
     assert not log.put_if_absent(log_path.commit(3), b"second")
@@ -164,7 +164,7 @@ def test_equal_bytes_may_be_published_twice_and_others_not(log: LogStore, faults
 
 
 def test_a_name_in_doubt_is_written_as_a_new_file(log: LogStore, faults: Faults) -> None:
-    """performance, "File traps": after a failed fsync a second one may lie."""
+    """STORAGE.md#failed-fsync: after a failed fsync a second one may lie."""
     log.publish(3, b"x")
     before = (log.folder / log_path.commit(3)).stat().st_ino
     faults.seen.clear()
@@ -189,7 +189,7 @@ def test_a_replaced_file_is_old_or_new_and_never_half(log: LogStore, faults: Fau
 
 
 def test_a_listing_shows_what_has_a_meaning_in_the_log_and_nothing_staged(log: LogStore) -> None:
-    """field-bugs FB05."""
+    """FB05."""
     log.stage(FOLDER, 1, new_attempt(), b"staged")
     for name in (log_path.commit(1), log_path.commit(0), log_path.checksum(1), log_path.classic_checkpoint(0)):
         log.put_if_absent(name, b"xy")

@@ -101,7 +101,7 @@ def test_in_commit_timestamps_are_supported_and_active(feature: TableFeature) ->
 
 
 def test_the_plural_name_of_in_commit_timestamps_is_read_too() -> None:
-    """requirements-notes: one sentence of the document spells it so."""
+    """RULINGS.md#feature-name: one sentence of the document spells it so."""
     for name, enabled in ((IN_COMMIT_TIMESTAMP_FEATURE, True), (IN_COMMIT_TIMESTAMP_SYNONYM, True), ("other", False)):
         protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=(name,))
         assert in_commit_timestamps_enabled(protocol, metadata_of(None)) is enabled
@@ -134,7 +134,7 @@ def test_only_catalog_managed_demands_a_transaction_id() -> None:
 
 
 def test_the_dialects_differ_where_the_documents_do() -> None:
-    """requirements-notes, "Where the documents disagree"."""
+    """RULINGS.md#disagreements."""
     assert Way.INLINE not in MANAGED_COMMIT.ways
     assert CATALOG_MANAGED.ways == frozenset(Way)
     assert (MANAGED_COMMIT.staging_folder, CATALOG_MANAGED.staging_folder) == ("_commits", "_staged_commits")

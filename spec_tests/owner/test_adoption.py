@@ -1,4 +1,4 @@
-"""delta-facts section 4: tables that an engine creates or converts by itself, after it has told their owner."""
+"""DELTA_SPARK.md#registering: tables that an engine creates or converts by itself, after it has told their owner."""
 
 from __future__ import annotations
 

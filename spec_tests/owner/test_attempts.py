@@ -1,4 +1,4 @@
-"""Attempts: a landed one is answered for ever, an unresolved one is resolved for ever. field-bugs FB07-FB10, FB27."""
+"""Attempts: a landed one is answered for ever, an unresolved one is resolved for ever. FB07 to FB10, FB27."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def without_place(outcome: Ratified) -> object:
 
 
 def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
-    """field-bugs FB12: after publication nobody needs the staged file."""
+    """FB12: after publication nobody needs the staged file."""
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
     proposal = table.propose(1, append(START + 1))
     table.owner.commit(table.table_id, 1, proposal)

@@ -122,7 +122,7 @@ def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(wa
 
 @pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])
 def test_a_foreign_file_in_the_way_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
-    """field-bugs FB45: "file already exists" is no success without a look at its content."""
+    """FB45: "file already exists" is no success without a look at its content."""
     delayed.land(3)
     delayed.backfill(1)
     answer = delayed.owner.get_commits(delayed.table_id)
@@ -200,7 +200,7 @@ def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl
 def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage(
     warehouse: refimpl.Warehouse,
 ) -> None:
-    """field-bugs FB12."""
+    """FB12."""
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
     truth = table.history()
     first = table.owner.get_commits(table.table_id).commits[0]
@@ -212,7 +212,7 @@ def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage
 
 @pytest.mark.parametrize("after", range(13))
 def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.Warehouse, after: int) -> None:
-    """At every effect; field-bugs FB11: the owner forgets nothing that is not published."""
+    """At every effect; FB11: the owner forgets nothing that is not published."""
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
     truth = table.history()
     faults = Faults(crash_after=after)
@@ -244,7 +244,7 @@ def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, 
 
 
 def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse) -> None:
-    """performance, "File traps": after a failed fsync stop; a retried fsync lies."""
+    """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment())
@@ -286,7 +286,7 @@ def test_a_name_that_may_vanish_halts_the_table(warehouse: refimpl.Warehouse, lo
 def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
     warehouse: refimpl.Warehouse, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """field-bugs FB43."""
+    """FB43."""
     policy = MaintenancePolicy(backfill_every=1)
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=policy)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_broken)

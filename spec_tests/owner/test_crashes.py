@@ -403,7 +403,7 @@ def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", [Way.STAGED, Way.INLINE, Way.DIRECT])
 def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, way: Way) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table"; field-bugs FB38."""
+    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38."""
     feature = CATALOG_MANAGED if way is Way.INLINE else MANAGED_COMMIT
     sent: dict[str, Sent] = {}
 

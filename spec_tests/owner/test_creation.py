@@ -97,7 +97,7 @@ def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Ware
 
 
 def test_a_registration_that_landed_is_answered_again_for_ever(warehouse: refimpl.Warehouse) -> None:
-    """field-bugs FB25: a creation's retry meets its own version 0."""
+    """FB25: a creation's retry meets its own version 0."""
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE)
     proposal = proposal_of(CATALOG_MANAGED)
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)

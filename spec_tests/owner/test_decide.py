@@ -371,7 +371,7 @@ def test_a_commit_cannot_take_the_feature_away(table: OwnedTable) -> None:
 
 @pytest.mark.parametrize("owner", [None, "another-owner", ""])
 def test_a_commit_cannot_change_the_owner(warehouse: refimpl.Warehouse, owner: str | None) -> None:
-    """managed-commits, "Managed Commit Enablement"; field-bugs FB22."""
+    """managed-commits, "Managed Commit Enablement"; FB22."""
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, owner=owner))
     refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
@@ -455,7 +455,7 @@ def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehou
 
 
 def test_a_full_backlog_refuses_until_somebody_backfills(delayed: OwnedTable) -> None:
-    """field-bugs FB46: a refusal that says to backfill, and takes the same proposal afterwards."""
+    """FB46: a refusal that says to backfill, and takes the same proposal afterwards."""
     delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None, backlog_limit=3))
     delayed.land(3)
     proposal = delayed.propose(4, append(START + 4))

@@ -26,7 +26,7 @@ def versions(table: OwnedTable, start: int | None = None, end: int | None = None
 
 
 def test_a_fresh_table_has_version_0(table: OwnedTable) -> None:
-    """field-bugs FB14."""
+    """FB14."""
     assert table.latest == 0
     assert versions(table) == []
 

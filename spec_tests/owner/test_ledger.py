@@ -320,7 +320,7 @@ def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.
 
 
 def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """field-bugs FB43: what fails after the commit point must not be told as a failed commit."""
+    """FB43: what fails after the commit point must not be told as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
     faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)

@@ -1,7 +1,7 @@
 """What the owner rejects in a `metaData` action: what no reader could read, and what would make it another table.
 
-Delta's protocol, "Change Metadata"; in-commit timestamps, "Enablement". requirements-notes: what an owner validates is
-its own promise.
+Delta's protocol, "Change Metadata"; in-commit timestamps, "Enablement". RULINGS.md#validation: what an owner validates
+is its own promise.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_what_makes_the_table_another_one_is_refused(warehouse: refimpl.Warehous
 
 
 def test_the_enablement_of_timestamps_stays(warehouse: refimpl.Warehouse) -> None:
-    """in-commit timestamps, "Enablement"; field-bugs FB22: nobody would know the time of the commits before it."""
+    """in-commit timestamps, "Enablement"; FB22: nobody would know the time of the commits before it."""
     log = filesystem_table(warehouse.directory / "plain", versions=1, environment=warehouse.environment)
     enabled = {ENABLEMENT_VERSION: "1", ENABLEMENT_TIMESTAMP: str(START + 1)}
     enabling = metadata_of(MANAGED_COMMIT, configuration=enabled)

@@ -312,7 +312,7 @@ def hand_back(table: OwnedTable, version: int, content: bytes | None = None) -> 
 
 
 def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> None:
-    """field-bugs FB38."""
+    """FB38."""
     table.land(3)
     truth = table.history()
     content = hand_back_commit(START + 4)
@@ -387,7 +387,7 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
 def test_an_owner_may_leave_before_its_feature_where_the_dialect_says_so(
     warehouse: refimpl.Warehouse,
 ) -> None:
-    """delta-facts section 4: Delta Spark removes the properties through the owner, and then the feature without it."""
+    """DELTA_SPARK.md#dropping-the-feature: first the properties through the owner, then the feature without it."""
     table = create(warehouse, COORDINATED_COMMITS, Way.STAGED)
     still_named = actions.encode([info(START + 1), metadata_of(COORDINATED_COMMITS)])
     refused(hand_back(table, 1, still_named), RejectionReason.INCONSISTENT_TABLE)

@@ -90,7 +90,7 @@ answer(warehouse.tables())
 
 @pytest.mark.processes
 def test_two_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
-    """performance, "SQLite traps": processes that set the journal mode at once used to fail."""
+    """STORAGE.md#journal-mode: processes that set the journal mode at once used to fail."""
     place = tmp_path / "deep" / "warehouse"
     assert race(place, FIRST_START) == [[]] * COUNT
     with refimpl.open(place) as warehouse:

@@ -1,4 +1,4 @@
-"""delta-facts section 5: committing over HTTP, in the order in which a request is judged."""
+"""UNITY_CATALOG.md#order-of-judging: committing over HTTP, in the order in which a request is judged."""
 
 from __future__ import annotations
 

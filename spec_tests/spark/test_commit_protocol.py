@@ -1,4 +1,4 @@
-"""The delayed commit protocol: delta-facts 3 and the document "DelayedCommitProtocol"."""
+"""The delayed commit protocol: DELTA.md#data-files-of-a-distributed-write."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_a_write_computes_its_rows_exactly_once(
 
 
 def test_writes_side_by_side_do_not_disturb_each_other(frame: DataFrame, tmp_path: Path) -> None:
-    """spark.md: jobs of Spark's own writer share `_temporary` in one folder, and the first to finish deletes it."""
+    """DELTA_SPARK.md#shared-temporary: the first of Spark's own jobs to finish deletes what all share."""
     from concurrent.futures import ThreadPoolExecutor
 
     schema = frames.schema_of(frame)

@@ -1,4 +1,4 @@
-"""Which Java a session runs on: interop.md, "No Java on the machine"."""
+"""Which Java a session runs on: DELTA_SPARK.md#java-from-a-wheel."""
 
 from __future__ import annotations
 

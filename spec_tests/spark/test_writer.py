@@ -474,7 +474,7 @@ def test_options_of_a_creation_are_refused_for_a_table_that_exists(
 
 
 def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows: DataFrame) -> None:
-    """delta-facts 2, "Idempotent writers"."""
+    """DELTA.md#idempotent-writers."""
 
     def write(batch: int) -> object:
         options = {"txnAppId": "stream", "txnVersion": batch}
@@ -494,7 +494,7 @@ def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnect
     assert delta.write(rows).mode("append").saveAsTable("t") is not None
 
 
-# Conflicts: delta-facts 2
+# Conflicts, as in DELTA.md#transactions
 
 
 def test_an_append_lands_after_whatever_landed_first(
@@ -537,7 +537,7 @@ def test_an_overwrite_conflicts_with_an_append_that_landed_first_and_deletes_its
 def test_two_overwrites_conflict(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """field-bugs FB34: two overwrites that both land double the rows."""
+    """FB34: two overwrites that both land double the rows."""
     _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
     with pytest.raises(ConcurrentModificationError):
         delta.write(rows).mode("overwrite").saveAsTable(flights)
@@ -569,7 +569,7 @@ def test_replacements_of_one_partition_conflict(
 def test_files_stay_when_nobody_knows_whether_the_commit_landed(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """field-bugs FB40: deleting after an unknown outcome deletes what is live."""
+    """FB40: deleting after an unknown outcome deletes what is live."""
     plain = Transaction.commit
 
     def lost_answer(transaction: Transaction) -> Any:

@@ -218,7 +218,7 @@ def test_properties_features_and_domains_are_changed(s: Serving) -> None:
 
 
 def test_what_belongs_to_the_owner_and_to_timestamps_stays(managed: Serving) -> None:
-    """field-bugs FB21, FB22."""
+    """FB21, FB22."""
     s = managed
     before = s.read().properties
     s.land(1, s.adds("old"))
@@ -243,7 +243,7 @@ def creation(s: Serving, name: str = "created") -> m.CreateTable:
 
 @every_way
 def test_a_creator_whose_answer_was_lost_knows_its_table(tmp_path: Path, feature: str, way: str) -> None:
-    """field-bugs FB24, FB25."""
+    """FB24, FB25."""
     s = Serving(tmp_path / "tables", feature, way)
     s.owner.on(m.CreateTable, lose_answer=True)
     made = s.expect(m.Ratified, creation(s))
@@ -325,7 +325,7 @@ def test_a_table_is_dropped_and_published_through_the_client(s: Serving) -> None
 
 
 def test_only_what_is_published_is_checkpointed_and_compacted(s: Serving) -> None:
-    """field-bugs FB16."""
+    """FB16."""
     s.land(1, s.adds("a"))
     s.land(2, s.adds("b"))
     jobs = [m.Checkpoint(table=TABLE, version=2), m.Compact(table=TABLE, start=0, end=2)]
@@ -359,7 +359,7 @@ def test_cleanup_keeps_what_is_younger_than_the_given_time(s: Serving) -> None:
 
 
 def test_maintenance_that_the_owner_forbids_is_not_done(s: Serving) -> None:
-    """field-bugs FB06."""
+    """FB06."""
     s.backfill(0)
     s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint",)), times=1000)
     s.expect(m.Done, m.Checkpoint(table=TABLE, version=0))

@@ -57,7 +57,7 @@ def test_a_process_that_dies_before_the_power_goes_loses_nothing_either() -> Non
 
 
 def test_a_sync_that_failed_is_not_believed_when_it_is_asked_for_again() -> None:
-    """performance, "File traps": after a failed fsync stop; a retried fsync lies."""
+    """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
     whole = cut(SCOPES["commit/catalogManaged/inline"], SimulatedReference(), 2)
     result = cut(SCOPES["commit/catalogManaged/inline"], SimulatedReference(), 2, failing_syncs=True)
     assert result.violations == []

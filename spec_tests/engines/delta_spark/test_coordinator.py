@@ -1,4 +1,4 @@
-"""Delta Spark 4.4 with our owner as its commit coordinator: delta-facts section 4, interop.md."""
+"""Delta Spark 4.4 with our owner as its commit coordinator: DELTA_SPARK.md#coordinated-commits."""
 
 from __future__ import annotations
 

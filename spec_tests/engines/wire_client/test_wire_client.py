@@ -130,7 +130,7 @@ def test_a_staged_file_of_another_version_is_refused(table: Table) -> None:
 
 
 def test_a_full_backlog_is_told_and_goes_away_with_a_publication(table: Table) -> None:
-    """field-bugs FB46: Delta 4.4 has an exception for this, `CommitLimitReachedException`, and this client does not
+    """FB46: Delta 4.4 has an exception for this, `CommitLimitReachedException`, and this client does not
     raise it: a full backlog looks to it like a server that is down."""
     staged = [table.land(version) for version in range(1, LIMIT + 1)]
     kind, exception = refusal(table, LIMIT + 1)
