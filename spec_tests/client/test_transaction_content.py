@@ -26,7 +26,7 @@ from spec_tests.client.test_transaction import info_of
 def test_an_append_that_read_files_is_not_blind(
     setting: Setting, read: Callable[[Transaction], object], blind: bool
 ) -> None:
-    """delta-facts 2, "Blind append": others at WriteSerializable ignore a blind one."""
+    """DELTA.md#blind-append: others at WriteSerializable ignore a blind one."""
     table = setting.table()
     setting.append(table, "a")
     transaction = table.transaction()
@@ -37,7 +37,7 @@ def test_an_append_that_read_files_is_not_blind(
 
 
 def test_a_removal_is_of_the_very_same_file() -> None:
-    """delta-facts 1, "Actions": path and deletion vector identify it, and the rest says what it was."""
+    """DELTA.md#file-identity: path and deletion vector identify it, and the rest says what it was."""
     vector = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
     add = adding("a", tags={"t": "1"}, base_row_id=7, default_row_commit_version=3, deletion_vector=vector)
     gone = removal(add, at=5)

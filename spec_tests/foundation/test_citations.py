@@ -58,7 +58,7 @@ PUBLIC = {
 NAME = "|".join(map(re.escape, PUBLIC))
 PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
 OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]')
-NUMBERED = re.compile(r"\b[a-z]+-[a-z]+ section \d")
+NUMBERED = re.compile(r'\b[a-z]+-[a-z]+ (?:section \d|\d(?=, "|[:;] |\.?"""))')
 
 
 def folded(text: str) -> str:
@@ -154,6 +154,7 @@ def test_anchors_of_a_page_are_unique(name: str) -> None:
         'catalog-managed and managed-commits, "Commit Files"',
         '"""architecture, "Layers": who may use whom."""',
         "design-notes section 5",
+        'design-notes 5, "Layers"',
     ],
 )
 def test_a_citation_of_what_is_not_there_is_found(text: str) -> None:
