@@ -59,7 +59,7 @@ def exit_code(error: Exception) -> ExitCode:
     for kinds, code in _KINDS:
         if isinstance(error, kinds):
             return code
-    if _is_of_spark(error):
+    if is_of_spark(error):
         return ExitCode.REFUSED
     return ExitCode.DEFECT
 
@@ -72,7 +72,7 @@ def message(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError):
         return _message_of_system(error)
-    if _is_of_spark(error):
+    if is_of_spark(error):
         return f"Spark could not do it: {_first_line(error)}"
     return (
         f"this is a defect of commit-owner: {type(error).__name__}: {_first_line(error)}\n"
@@ -97,10 +97,18 @@ def _message_of_system(error: OSError) -> str:
     return f"the system refused{place}: {what}; {step}"
 
 
-def _is_of_spark(error: Exception) -> bool:
+def is_of_spark(error: Exception) -> bool:
+    """Whether PySpark, or the bridge to its JVM, raised it."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def _first_line(error: Exception) -> str:
+    """Of an exception in Java, that of its first cause: what Spark wraps around it names calls, not reasons."""
+    cause = getattr(error, "java_exception", None)
+    while cause is not None:
+        inner = cause.getCause()
+        if inner is None:
+            return str(cause.getMessage() or cause.toString()).strip().partition("\n")[0]
+        cause = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
+import gzip
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from refimpl.cli import output
+from refimpl.cli.exit_codes import is_of_spark
 from refimpl.cli.file_formats import PARQUET, format_of
 from refimpl.cli.options import JsonOption, WarehouseOption, feature_named, names_of, opened, way_named
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from refimpl.client.schema import Struct
     from refimpl.client.table import Table
@@ -58,31 +62,47 @@ def ingest(
     way: Annotated[str | None, typer.Option("--way", metavar="WAY", help="Of a table that is created.")] = None,
     null: Annotated[str, typer.Option("--null", metavar="TEXT", help="A missing value in a CSV file.")] = "",
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHARACTER", help="Of a CSV file.")] = ",",
+    multi_line: Annotated[
+        bool, typer.Option("--multi-line", help="Quoted values of a CSV file may hold line breaks (slower).")
+    ] = False,
+    fill_missing: Annotated[
+        bool, typer.Option("--fill-missing", help="Write null to columns of the table that the files lack.")
+    ] = False,
     cores: Annotated[int | None, typer.Option("--cores", min=1, metavar="N", help="Without it: all.")] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add files of rows to a table, through Spark.
 
-    One commit, whatever the number of files: it lands whole or not at all. Columns are matched by name.
+    One commit, whatever the number of files: it lands whole or not at all. Columns are matched by name. An append
+    without a row commits nothing.
     """
     if mode not in ("append", "overwrite"):
         raise InvalidRequestError(f"{mode!r} is not a mode; choose append or overwrite")
     if not create and (partition_by or feature or way):
         raise InvalidRequestError("--partition-by, --feature and --way are for a table that is created: add --create")
     options, kind = _options(replace_where, feature, way), _kind(files)
+    csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
+    names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
     with opened(warehouse) as place:
         found = _table(place, table, create=create)
         schema = None if found is None else found.snapshot().schema
-        with _connected(place, cores) as delta:
-            rows = _rows(delta.spark, kind, files, _csv(null, delimiter), schema)
+        if schema is not None and not fill_missing:
+            _check_complete(schema, names, table)
+        with _connected(place, cores) as delta, _explained(delta.spark, kind, files, names, csv_options, schema):
+            rows = _rows(delta.spark, kind, files, names, csv_options, schema)
+            empty = rows.isEmpty()
+            if empty and schema is None and kind != PARQUET:
+                raise InvalidRequestError(
+                    f"no row in {_listed(files)}: the types of a new table are taken from the rows; create it first: "
+                    f"commit-owner create {table}"
+                )
             writer = delta.write(rows).mode(mode)
             for option, value in options:
                 writer.option(option, value)
             if found is None and partition_by:
                 writer.partitionBy(*names_of(partition_by))
-            written = writer.saveAsTable(table)
-    assert written is not None, "neither mode leaves a write undone"
+            written = None if empty and schema is not None and mode == "append" else writer.saveAsTable(table)
     _show(table, written, json=json)
 
 
@@ -158,34 +178,173 @@ def _quietly_started(cores: int | None) -> SparkSession:
 
 
 def _csv(null: str, delimiter: str) -> dict[str, str]:
-    return {"header": "true", "mode": "FAILFAST", "nullValue": null, "sep": delimiter}
+    """Spark's options for a CSV file. Raises `InvalidRequestError` for a delimiter that is not one character."""
+    separator = "\t" if delimiter == "\\t" else delimiter
+    if len(separator) != 1:
+        raise InvalidRequestError(f"the delimiter {delimiter!r} is not one character")
+    return {"header": "true", "mode": "FAILFAST", "nullValue": null, "sep": separator}
+
+
+def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
+    """The columns' names, which all files must have in one order; an empty name is replaced as Spark does it.
+
+    Raises `InvalidRequestError` for a file without a header, for one that differs, and for a name that is there twice.
+    """
+    first: list[str] = []
+    for path in files:
+        form: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
+        with gzip.open(path, "rt", **form) if path.suffix.lower() == ".gz" else path.open(**form) as lines:
+            try:
+                header = next((line for line in csv.reader(lines, delimiter=delimiter) if line), None)
+            except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
+                raise InvalidRequestError(f"{path} is not a CSV file in UTF-8: {error}") from None
+        if header is None:
+            raise InvalidRequestError(f"{path} is empty; expected a header with the names of the columns")
+        first = first or header
+        if header != first:
+            raise InvalidRequestError(
+                f"{path} has the columns {', '.join(header)}, and {files[0]} has {', '.join(first)}; ingest them one "
+                "after the other"
+            )
+    names = tuple(name or f"_c{number}" for number, name in enumerate(first))
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise InvalidRequestError(f"{files[0]} has the column {name!r} twice; rename one of them")
+        seen.add(name.lower())
+    return names
+
+
+def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
+    """The names of the columns of the first file. Raises `InvalidRequestError` for a file that is no Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names: list[tuple[str, ...]] = []
+    for path in files:
+        inside = sorted(path.rglob(f"*{PARQUET}")) if path.is_dir() else [path]
+        if not inside:
+            raise InvalidRequestError(f"there is no Parquet file in the folder {path}")
+        try:
+            names.append(tuple(pq.read_schema(inside[0]).names))
+        except pa.ArrowException as error:
+            what = "is empty" if inside[0].stat().st_size == 0 else f"cannot be read as Parquet: {error}"
+            raise InvalidRequestError(f"{inside[0]} {what}; expected a Parquet file") from None
+        if not names[-1]:
+            raise InvalidRequestError(f"{inside[0]} has no columns")
+    return names[0]
+
+
+def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:
+    given = {name.lower() for name in names}
+    missing = [name for name in schema.names if name.lower() not in given]
+    if missing:
+        raise InvalidRequestError(
+            f"the files lack the columns {', '.join(map(repr, missing))} of {table}; add them, or write null there: "
+            "--fill-missing"
+        )
 
 
 def _rows(
-    spark: SparkSession, kind: str, files: list[Path], options: dict[str, str], schema: Struct | None
+    spark: SparkSession,
+    kind: str,
+    files: list[Path],
+    names: Sequence[str],
+    options: dict[str, str],
+    schema: Struct | None,
 ) -> DataFrame:
     """The files' rows. Those of a CSV file get the types of the table's columns, or guessed ones."""
     paths = [str(path.absolute()) for path in files]
     if kind == PARQUET:
         return spark.read.parquet(*paths)
     if schema is None:
-        return spark.read.options(**options, inferSchema="true").csv(paths)
+        return spark.read.options(**options, inferSchema="true").csv(paths).toDF(*names)
+    return spark.read.options(**options).schema(_typed(names, schema)).csv(paths)
+
+
+def _typed(names: Sequence[str], schema: Struct | None) -> StructType:
+    """These columns with the types of the table's; those that it does not have are text."""
     from refimpl.client.schema import Field, Primitive, Struct
     from refimpl.spark.frames import spark_schema
 
-    header = spark.read.options(**options).csv(paths).columns
-    known = {column.name.lower(): column for column in schema.fields}
-    columns = tuple(known.get(name.lower(), Field(name=name, type=Primitive(name="string"))) for name in header)
-    given = spark_schema(Struct(fields=columns))
-    return spark.read.options(**options, enforceSchema="false").schema(given).csv(paths)
+    known = {} if schema is None else {column.name.lower(): column.type for column in schema.fields}
+    text = Primitive(name="string")
+    return spark_schema(Struct(fields=tuple(Field(name=name, type=known.get(name.lower(), text)) for name in names)))
 
 
-def _show(table: str, written: Written, *, json: bool) -> None:
+_MALFORMED: Final = "__malformed"
+_FILE: Final = "__file"
+
+
+@contextlib.contextmanager
+def _explained(
+    spark: SparkSession,
+    kind: str,
+    files: list[Path],
+    names: Sequence[str],
+    options: dict[str, str],
+    schema: Struct | None,
+) -> Iterator[None]:
+    """Where Spark fails because of a CSV file: `InvalidRequestError` with the value and the column. Spark names
+    neither, so the first line that does not fit is looked for anew."""
+    try:
+        yield
+    except Exception as error:
+        if kind == PARQUET or not is_of_spark(error):
+            raise
+        problem = _first_misfit(spark, files, names, options, schema)
+        if problem is None:
+            raise
+        raise InvalidRequestError(problem) from None
+
+
+def _first_misfit(
+    spark: SparkSession, files: list[Path], names: Sequence[str], options: dict[str, str], schema: Struct | None
+) -> str | None:
+    from pyspark.sql import functions
+
+    typed = _typed(names, schema)
+    permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
+    frame = spark.read.options(**permissive).schema(_typed(names, schema).add(_MALFORMED, "string"))
+    lines = frame.csv([str(path.absolute()) for path in files]).withColumn(_FILE, functions.input_file_name())
+    row = lines.where(functions.col(_MALFORMED).isNotNull()).first()
+    if row is None:
+        return None
+    *values, line, uri = row
+    place = next((str(path) for path in files if uri.endswith(f"/{path.name}")), uri)
+    texts = next(csv.reader([line], delimiter=options["sep"]))
+    if len(texts) != len(names):
+        hint = "; if a quoted value goes on in the next line: --multi-line" if line.count('"') % 2 else ""
+        return f"{place}: a line has {len(texts)} values instead of {len(names)}: {line!r}{hint}"
+    for field, value, text in zip(typed.fields, values, texts, strict=False):
+        if value is None and text not in ("", options["nullValue"]):
+            kind = field.dataType.simpleString()
+            return (
+                f"{place}: the value {text!r} of the column {field.name!r} is not a {kind}, in the line {line!r}; "
+                f"correct it, or if it means a missing value: --null {text}"
+            )
+    return f"{place}: a line does not fit the columns {', '.join(names)}: {line!r}"
+
+
+def _listed(files: list[Path]) -> str:
+    return ", ".join(map(str, files))
+
+
+def _show(table: str, written: Written | None, *, json: bool) -> None:
     if json:
-        output.show_json({"table": table, **dataclasses.asdict(written)})
+        output.show_json({"table": table, **(_NOTHING if written is None else dataclasses.asdict(written))})
+        return
+    if written is None:
+        output.show_line(f"no rows: nothing was committed to {table}")
         return
     removed = f", removed {output.counted(written.removed, 'file')}" if written.removed else ""
     races = f", after {output.counted(written.tries - 1, 'lost race')}" if written.tries > 1 else ""
     rows, files = output.counted(written.rows, "row"), output.counted(written.files, "file")
     made = f"{rows} in {files} ({output.size(written.bytes)})"
     output.show_line(f"committed version {written.version} of {table}: {made}{removed}{races}")
+
+
+_NOTHING: Final[dict[str, Any]] = {
+    "version": None, "files": 0, "rows": 0, "bytes": 0, "removed": 0, "tries": 0, "rebased_over": 0,
+}  # fmt: skip
+"""What `--json` says of an append without a row."""

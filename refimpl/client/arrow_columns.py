@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,11 @@ SAMPLE_ROWS: Final = 10_000
 REPETITIVE: Final = 0.1
 """A column is dictionary-encoded where a sample has at most this share of distinct values. For others the
 dictionary is built in vain and written twice: unconditionally, it costs two and a half times as much."""
+
+_GREGORIAN: Final = datetime.date(1582, 10, 15)
+"""The first day of today's calendar."""
+_UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit, in UTC
+"""From here on, time zones are what they are today."""
 
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
@@ -187,7 +193,8 @@ def _family(kind: pa.DataType) -> str:
         "text": (is_.is_string, is_.is_large_string, is_.is_string_view),
         "bytes": (is_.is_binary, is_.is_large_binary, is_.is_binary_view, is_.is_fixed_size_binary),
         "decimal": (is_.is_decimal,),
-        "timestamp": (is_.is_timestamp,),
+        "timestamp without a time zone": (lambda kind: is_.is_timestamp(kind) and kind.tz is None,),
+        "timestamp with a time zone": (is_.is_timestamp,),
         "date": (is_.is_date,),
     }
     return next((name for name, tests in families.items() if any(test(kind) for test in tests)), str(kind))
@@ -248,7 +255,19 @@ def _group_codes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
 
 
 def _values(rows: pa.RecordBatch, columns: Sequence[str], row: int) -> tuple[Any, ...]:
-    return tuple(rows.column(name)[row].as_py() for name in columns)
+    return tuple(_value(rows, name, row) for name in columns)
+
+
+def _value(rows: pa.RecordBatch, name: str, row: int) -> Any:
+    value = rows.column(name)[row]
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        raise InvalidRequestError(
+            f"the column {name!r} holds a {value.type} outside the years 1 to 9999, and partition values do not go "
+            "beyond; partition by something else",
+            column=name,
+        ) from None
 
 
 def check_nulls(rows: pa.RecordBatch, schema: Struct) -> None:
@@ -299,6 +318,25 @@ def _entries_type(kind: Any) -> pa.DataType:
     import pyarrow as pa
 
     return pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
+
+
+def is_ancient(values: Any) -> bool:
+    """Whether an array holds, at any depth, a date before 1582-10-15 or a time before 1900: there calendars differ."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_ = pa.types
+    kind = values.type
+    if isinstance(values, pa.ChunkedArray):
+        return any(is_ancient(chunk) for chunk in values.chunks)
+    if is_.is_date(kind) or is_.is_timestamp(kind):
+        first = pa.scalar(_GREGORIAN if is_.is_date(kind) else _UNIFORM).cast(kind)
+        return bool(pc.any(pc.less(values, first)).as_py())
+    if is_.is_struct(kind):
+        return any(is_ancient(member) for member in values.flatten())
+    if is_.is_map(kind):
+        return is_ancient(values.keys) or is_ancient(values.items)
+    return is_.is_list(kind) and is_ancient(values.flatten())
 
 
 def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:

@@ -165,8 +165,7 @@ class DataFileWriter:
         arrow_columns.check_nulls(rows, self._schema)
         for values, part in arrow_columns.split(rows, self._partition_columns):
             key = tuple(
-                partition_values.to_text(value, self._schema[name].type)
-                for name, value in zip(self._partition_columns, values, strict=True)
+                self._partition_value(name, value) for name, value in zip(self._partition_columns, values, strict=True)
             )
             waiting = self._waiting.setdefault(key, [])
             waiting.append(part)
@@ -176,6 +175,16 @@ class DataFileWriter:
         if self._waiting_bytes >= self._buffer_bytes:
             for key in list(self._waiting):
                 self._write_group(key)
+
+    def _partition_value(self, name: str, value: Any) -> str | None:
+        column = self._schema[name]
+        text = partition_values.to_text(value, column.type)
+        if text is None and not column.nullable:
+            raise InvalidRequestError(
+                f"the column {name!r} must not be null, and {value!r} is null as a partition value; give another value",
+                column=name,
+            )
+        return text
 
     def _write_group(self, key: PartitionKey) -> None:
         import pyarrow as pa

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.actions import Add
 from refimpl.client import arrow_columns
 from refimpl.client import schema as delta_schema
 from refimpl.client.partition_values import from_text, local_path
 from refimpl.client.schema import Field, Struct
-from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
+from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from refimpl.client.predicate import Predicate
     from refimpl.client.snapshot import Snapshot
+
+
+_LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+"""In the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
 
 
 def read_rows(
@@ -72,10 +76,17 @@ def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[
             }
             stored = file.read(columns=[name for name in names.values() if name is not None])
             count = file.metadata.num_rows
+            described = file.metadata.metadata or {}
     except FileNotFoundError:
         raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
         raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
+    if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(column) for column in stored.columns):
+        raise UnsupportedFeatureError(
+            f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
+            "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
+            path=str(path),
+        )
     target = delta_schema.to_arrow(needed)
     arrays: list[Any] = []
     for column, field in zip(needed.fields, target, strict=True):

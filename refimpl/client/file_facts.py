@@ -160,7 +160,10 @@ def _upper(value: Any, kind: DataType) -> Any:
     if isinstance(bound, str) and len(bound) >= PREFIX_CHARACTERS:
         return None
     if isinstance(bound, datetime.datetime):
-        return bound + _ALMOST_A_MILLISECOND
+        try:
+            return bound + _ALMOST_A_MILLISECOND
+        except OverflowError:  # nothing later can be said
+            return None
     return bound
 
 

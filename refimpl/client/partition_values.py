@@ -78,7 +78,10 @@ def from_text(text: str | None, kind: DataType) -> Any:
     try:
         return _from_text(text, kind)
     except (ValueError, KeyError, ArithmeticError) as error:
-        raise CorruptLogError(f"the partition value {text!r} is not a {kind}", value=text, type=str(kind)) from error
+        years = " of the years 1 to 9999" if str(kind) in _TEMPORAL else ""
+        raise CorruptLogError(
+            f"the partition value {text!r} is not a {kind}{years}", value=text, type=str(kind)
+        ) from error
 
 
 def _from_text(text: str, kind: DataType) -> Any:
@@ -106,6 +109,7 @@ def _from_text(text: str, kind: DataType) -> Any:
             raise ValueError(text)
 
 
+_TEMPORAL: Final = ("date", "timestamp", "timestamp_ntz")
 _BOOLEANS: Final = {"true": True, "false": False}
 _WIDE: Final = decimal.Context(prec=76, traps=[decimal.InvalidOperation])
 

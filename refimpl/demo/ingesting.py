@@ -35,16 +35,12 @@ def session(name: str) -> SparkSession:
     )
 
 
-def quoted(column: str) -> str:
-    """A column's name as Spark reads it, whatever is in it."""
-    return "`" + column.replace("`", "``") + "`"
-
-
 def ingest(task: Ingest, tell: Callable[..., None], wait: Callable[[], str]) -> None:
     """Append each part as one commit. `proposing`, `lost` and `holding` are told by the owner that is observed."""
     from pyspark.sql.functions import col
 
     import refimpl.spark
+    from refimpl.spark.frames import quoted
 
     spark = session("ingest")
     environment = Environment()

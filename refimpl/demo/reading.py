@@ -80,7 +80,8 @@ def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], str]
     from pyspark.sql import functions
 
     import refimpl.spark
-    from refimpl.demo.ingesting import quoted, session
+    from refimpl.demo.ingesting import session
+    from refimpl.spark.frames import quoted
 
     spark = session("read back")
     with refimpl.open(task.warehouse, create=False) as warehouse:
@@ -103,7 +104,7 @@ def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], str]
 def _aggregates(task: ReadBack) -> list[Column]:
     from pyspark.sql import functions
 
-    from refimpl.demo.ingesting import quoted
+    from refimpl.spark.frames import quoted
 
     found = [functions.count(functions.lit(1)).alias("rows")]
     for name, function, columns in (("counts", functions.count, task.counted), ("sums", functions.sum, task.summed)):

@@ -64,7 +64,8 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        yield self.run(batches, split=split, attempt=attempt)
+        names = list(parse(self.schema_string).names)
+        yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
         """The same for attempt `attempt` of task `split`, wherever it runs."""
@@ -160,7 +161,8 @@ def write(
 ) -> JobFiles:
     """Run one write job of the protocol; its files, durable and in no log.
 
-    `frame` has the columns of `schema`. The job runs once: its messages are collected here and nowhere else.
+    `frame` has the columns of `schema`, in its order. The job runs once: its messages are collected here and nowhere
+    else. The tasks get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
     task = WriteTask(
         location=str(location),
@@ -168,4 +170,5 @@ def write(
         partition_columns=partition_columns,
         indexed=indexed,
     )
-    return gather(frame.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow())
+    by_position = frame.toDF(*(f"c{number}" for number in range(len(schema.fields))))
+    return gather(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow())

@@ -93,6 +93,11 @@ def spark_schema(schema: Struct) -> StructType:
     return StructType.fromJson(json.loads(schema.to_json()))
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions read it: a dot in it is no step into a struct."""
+    return f"`{name.replace('`', '``')}`"
+
+
 def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> DataFrame:
     """The frame with exactly the columns of the table, in its order and types.
 
@@ -137,7 +142,7 @@ def _column(wanted: Field, found: Field | None, faults: list[str]) -> Column:
         if not wanted.nullable:
             faults.append(f"the column {wanted.name!r} must not be null, and the rows do not have it")
         return functions.lit(None).cast(kind).alias(wanted.name)
-    column = functions.col(f"`{found.name.replace('`', '``')}`")
+    column = functions.col(quoted(found.name))
     if _same(found.type, wanted.type):
         return column.alias(wanted.name)
     if not _widens(found.type, wanted.type):

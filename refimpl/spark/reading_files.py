@@ -21,7 +21,7 @@ from refimpl.client import partition_values
 from refimpl.client.schema import DataType, Primitive, Struct, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.errors import CorruptionError, CorruptLogError
-from refimpl.spark.frames import spark_schema
+from refimpl.spark.frames import quoted, spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, file
             path=str(location),
             version=snapshot.version,
         ) from error
-    return frame.select(*(f"`{name}`" for name in snapshot.schema.names)) if snapshot.partition_columns else frame
+    return frame.select(*(quoted(name) for name in snapshot.schema.names)) if snapshot.partition_columns else frame
 
 
 def _escaped(path: Path) -> str:

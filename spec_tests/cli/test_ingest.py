@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from refimpl.cli.exit_codes import ExitCode
+from refimpl.spark import connect
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 
@@ -61,9 +64,6 @@ def test_a_table_is_created_from_rows_only_where_that_is_wanted(
 def test_overwrite_replaces_all_or_the_named_partitions(
     cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path, spark: SparkSession, marked: None
 ) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     cli("ingest", sales, day, "--null", "NA")
     parquet.write_table(
         pa.table({"id": pa.array([7], pa.int64()), "month": pa.array([1], pa.int32())}), tmp_path / "r.parquet"
@@ -86,13 +86,98 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     unknown = cli("ingest", sales, tmp_path / "more.csv")
     assert unknown.code == ExitCode.USAGE
     assert "colour" in unknown.err
-    assert cli("ingest", sales, tmp_path / "text.csv").code == ExitCode.REFUSED
+    text = cli("ingest", sales, tmp_path / "text.csv")
+    assert text.code == ExitCode.USAGE
+    assert all(word in text.err for word in ("text.csv", "'ten'", "'id'", "bigint", "--null ten"))
+    (tmp_path / "ragged.csv").write_text("id,month\n1,1\n2,2,2\n")
+    ragged = cli("ingest", sales, tmp_path / "ragged.csv")
+    assert ragged.code == ExitCode.USAGE
+    assert "3 values instead of 2: '2,2,2'" in " ".join(ragged.err.split())
+    (tmp_path / "lines.csv").write_text('id,note\n1,"two\nlines"\n')
+    assert "--multi-line" in cli("ingest", "notes", tmp_path / "lines.csv", "--create").err
+    assert warehouse.tables() == [sales]
+    assert cli("ingest", "notes", tmp_path / "lines.csv", "--create", "--multi-line").code == ExitCode.OK
+    assert warehouse.table("notes").snapshot().to_arrow().to_pylist() == [{"id": 1, "note": "two\nlines"}]
+    assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_any_names_are_quoted_for_spark(
+    cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession, marked: None
+) -> None:
+    """A dot in a name is no member of a struct, a backtick no quotation; a column without a name gets one."""
+    path = tmp_path / "air.csv"
+    path.write_text('"",Solar.R,`a`.b,age.65,Month.x\n1,190,0.5,x,5\n2,NA,1.5,NA,6\n')
+    assert cli("ingest", "air", path, "--create", "-p", "Month.x", "--null", "NA").code == ExitCode.OK
+    again = cli("ingest", "air", path, "--null", "NA")
+    assert again.code == ExitCode.OK, again.err
+    first = {"_c0": 1, "Solar.R": 190, "`a`.b": 0.5, "age.65": "x", "Month.x": 5}
+    second = {"_c0": 2, "Solar.R": None, "`a`.b": 1.5, "age.65": None, "Month.x": 6}
+    table = warehouse.table("air")
+    found = table.snapshot().to_arrow().to_pylist()
+    assert sorted(found, key=lambda row: row["_c0"]) == [first, first, second, second]
+    assert connect(spark, warehouse).read.where("`Month.x` = 6").table("air").toArrow().to_pylist() == [second, second]
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_an_append_without_rows_commits_nothing(
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+) -> None:
+    Path("header.csv").write_text("id,month\n")
+    parquet.write_table(pa.table({"id": pa.array([], pa.int64()), "month": pa.array([], pa.int32())}), "none.parquet")
+    for path in ("header.csv", "none.parquet"):
+        answer = cli("ingest", sales, path, "--json")
+        assert (answer.code, answer.json["version"], answer.json["rows"]) == (ExitCode.OK, None, 0)
+    assert cli("ingest", "other", "header.csv", "--create").code == ExitCode.USAGE
+    assert warehouse.tables() == [sales]
+    assert cli("ingest", "other", "none.parquet", "--create").code == ExitCode.OK
+    assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_missing_columns_become_null_only_where_that_is_wanted(
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+) -> None:
+    Path("ids.csv").write_text("ID\n1\n")
+    parquet.write_table(pa.table({"id": pa.array([2], pa.int64())}), "ids.parquet")
+    for path in ("ids.csv", "ids.parquet"):
+        refused = cli("ingest", sales, path)
+        assert refused.code == ExitCode.USAGE
+        assert "'month'" in refused.err
+        assert "--fill-missing" in refused.err
+        assert cli("ingest", sales, path, "--fill-missing").code == ExitCode.OK
+    assert sorted(warehouse.table(sales).snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"a.csv": ""}, "a.csv is empty"),
+        ({"a.csv": "\n\n"}, "a.csv is empty"),
+        ({"a.csv": "id,month\n1,1\n", "b.csv": "month,id\n1,1\n"}, "b.csv has the columns month, id"),
+        ({"a.csv": "id,ID\n1,1\n"}, "twice"),
+        ({"a.csv.gz": "no gzip"}, "a.csv.gz is not a CSV file"),
+        ({"a.parquet": ""}, "a.parquet is empty"),
+        ({"a.parquet": "no parquet"}, "a.parquet cannot be read as Parquet"),
+        ({"a.csv": "id\n1\n"}, "lack the columns 'month'"),
+    ],
+    ids=["empty", "blank", "another order", "twice", "no gzip", "empty parquet", "no parquet", "missing column"],
+)
+def test_files_that_cannot_be_ingested_are_refused_before_spark_is_started(
+    cli: CommandLine, warehouse: Warehouse, sales: str, content: dict[str, str], says: str
+) -> None:
+    for name, text in content.items():
+        Path(name).write_text(text)
+    answer = cli("ingest", sales, *content)
+    assert answer.code == ExitCode.USAGE
+    assert says in " ".join(answer.err.split())
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
 @pytest.mark.parametrize(
     "words",
     [
+        ["rows.csv", "--delimiter", "::"],
         ["nowhere.csv"],
         ["rows.json"],
         ["rows.csv", "rows.parquet"],

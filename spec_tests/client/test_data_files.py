@@ -19,6 +19,7 @@ from refimpl.actions import Add, Cdc
 from refimpl.client import arrow_columns, partition_values
 from refimpl.client import data_files as d
 from refimpl.client import schema as s
+from refimpl.client.data_reading import read_file
 from refimpl.errors import InvalidRequestError
 
 
@@ -143,6 +144,49 @@ def test_every_type_is_read_back_row_for_row(tmp_path: Path) -> None:
     stamp = footer.schema.column(footer.schema.names.index("timestamp"))
     assert "microseconds" in str(stamp.logical_type)
     assert "isAdjustedToUTC=true" in str(stamp.logical_type)
+
+
+DAYS, MICROSECONDS = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+EXTREMES = pa.table(
+    {
+        "date": pa.array([*DAYS, -141_428], pa.int32()).cast(pa.date32()),
+        "timestamp": pa.array([*MICROSECONDS, 253_402_300_799_999_999]).cast(pa.timestamp("us", tz="UTC")),
+        "timestamp_ntz": pa.array([*MICROSECONDS, -62_135_596_800_000_000]).cast(pa.timestamp("us")),
+        "long": pa.array([*MICROSECONDS, 0]),
+    }
+)
+"""The lowest and the highest value, and one at the edge of what Python has."""
+
+
+def test_values_that_python_does_not_have_are_read_back(tmp_path: Path) -> None:
+    """Years below 1 and above 9999 have no bounds, which JSON readers could not read either."""
+    [add] = _write(tmp_path, EXTREMES)
+    schema = s.from_arrow(EXTREMES.schema)
+    assert read_file(tmp_path / add.path, add, schema, ()).equals(EXTREMES)
+    found = json.loads(add.stats or "")
+    assert found["minValues"] == {"long": -(2**63)}
+    assert found["maxValues"] == {"long": 2**63 - 1}
+
+
+@pytest.mark.parametrize("column", ["date", "timestamp", "timestamp_ntz"])
+def test_a_partition_value_lies_in_the_years_1_to_9999(column: str, tmp_path: Path) -> None:
+    table = EXTREMES.select([column]).append_column("row", pa.array([0, 1, 2]))
+    for number in (0, 1):
+        with pytest.raises(InvalidRequestError) as refused:
+            _write(tmp_path, table.slice(number, 1), (column,))
+        assert refused.value.column == column
+    [add] = _write(tmp_path, table.slice(2), (column,))
+    schema = s.from_arrow(table.schema)
+    assert read_file(partition_values.local_path(tmp_path, add.path), add, schema, (column,)).equals(table.slice(2))
+
+
+def test_an_empty_string_is_no_value_of_a_required_partition_column(tmp_path: Path) -> None:
+    schema = s.from_arrow(pa.schema([("id", pa.int64()), pa.field("month", pa.string(), nullable=False)]))
+    with pytest.raises(InvalidRequestError) as refused:
+        d.write(tmp_path, schema, ("month",), pa.table({"id": [1, 2], "month": ["01", ""]}))
+    assert refused.value.column == "month"
+    assert _on_disk(tmp_path) == set()
+    assert len(d.write(tmp_path, schema, ("month",), pa.table({"id": [1], "month": ["01"]}))) == 1
 
 
 PRIMITIVE_COLUMNS = [
@@ -338,6 +382,8 @@ I64 = pa.int64()
         (pa.bool_(), pa.array([2]), pa.array([True])),
         (pa.date32(), pa.array([1], pa.timestamp("us")), pa.array([86_400_000], pa.date64())),
         (pa.timestamp("us"), pa.array([1]), pa.array([1], pa.timestamp("ms"))),
+        (pa.timestamp("us"), pa.array([1], pa.timestamp("us", "Asia/Tokyo")), pa.nulls(1, pa.timestamp("ns"))),
+        (pa.timestamp("us", "UTC"), pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("s", "Asia/Tokyo"))),
         (I64, pa.array(["12"]), pa.array([12], pa.uint8())),
         (pa.string(), pa.array([12]), pa.array(["12"], pa.large_string()).dictionary_encode()),
         (pa.struct([("a", I64)]), pa.array([{"a": 1, "b": 2}]), pa.array([{"a": 1}], pa.struct([("a", pa.int8())]))),

@@ -253,6 +253,35 @@ class TestTypes:
         log.publish(1, with_values(add("x.parquet"), {}))
         assert log.table().snapshot().to_arrow()["t"].to_pylist() == [moment]
 
+    @pytest.mark.parametrize(
+        ("kind", "modern", "ancient"),
+        [
+            (pa.date32(), datetime.date(1582, 10, 15), datetime.date(1582, 10, 4)),
+            (pa.timestamp("us", tz="UTC"), datetime.datetime(1900, 1, 1), datetime.datetime(1899, 12, 31)),  # noqa: DTZ001
+        ],
+        ids=str,
+    )
+    def test_ancient_dates_in_sparks_legacy_calendar_are_refused(
+        self, tmp_path: Path, kind: pa.DataType, modern: Any, ancient: Any
+    ) -> None:
+        """Spark marks such files in their footers; what they hold is another day."""
+        member = pa.struct([("d", kind)])
+        schema = pa.schema([("d", kind), ("s", member), ("l", pa.list_(member)), ("m", pa.map_(pa.string(), kind))])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
+        log.publish(1, with_values(add("x.parquet"), {}))
+
+        def read(row: dict[str, Any], **footer: str) -> pa.Table:
+            write(log, "x.parquet", pa.Table.from_pylist([row], schema=schema.with_metadata(footer)))
+            return log.table().snapshot().to_arrow()
+
+        legacy = {"org.apache.spark.legacyDateTime": ""}
+        for name, value in (("d", ancient), ("s", {"d": ancient}), ("l", [{"d": ancient}]), ("m", [("k", ancient)])):
+            with pytest.raises(UnsupportedFeatureError) as caught:
+                read({name: value}, **legacy)
+            assert caught.value.path == str(log.location / "x.parquet")
+        assert read({"d": ancient}).num_rows == 1
+        assert read({"d": modern, "s": {"d": modern}, "l": [], "m": [("k", None)]}, **legacy).num_rows == 1
+
     def test_a_file_that_does_not_fit_the_schema_is_named(self, log: WrittenLog) -> None:
         write(log, "x.parquet", {"id": ["text"]})
         log.publish(2, add("x.parquet"))

@@ -85,7 +85,18 @@ def test_null_and_the_empty_string_both_mean_null() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [("x", "long"), ("2024-13-01", "date"), ("maybe", "boolean"), ("1.x", "decimal"), ("x", "float")]
+    ("text", "kind"),
+    [
+        ("x", "long"),
+        ("2024-13-01", "date"),
+        ("maybe", "boolean"),
+        ("1.x", "decimal"),
+        ("x", "float"),
+        ("+10000-01-01", "date"),
+        ("0000-01-01", "date"),
+        ("-0001-12-31", "date"),
+        ("+10000-01-01 00:00:00", "timestamp"),
+    ],
 )
 def test_text_that_is_no_such_value_is_a_corrupt_log(text: str, kind: str) -> None:
     with pytest.raises(CorruptLogError):

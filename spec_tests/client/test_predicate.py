@@ -214,6 +214,11 @@ class TestStatistics:
         assert test_of("t = '2020-01-01 00:00:00.123999'").may_match(file)
         assert not test_of("t = '2020-01-01 00:00:00.124'").may_match(file)
 
+    def test_the_last_microsecond_of_year_9999_is_a_bound(self) -> None:
+        file = stats("t", "9999-12-31T23:59:59.000000Z", "9999-12-31T23:59:59.999999Z")
+        assert test_of("t = '9999-12-31 23:59:59.999999'").may_match(file)
+        assert not test_of("t < '9999-01-01 00:00:00'").may_match(file)
+
     @pytest.mark.parametrize("column", ["f", "g"])
     def test_a_column_of_floats_may_hold_nan_whatever_its_bounds(self, column: str) -> None:
         """performance and field notes: footers leave NaN out; in Spark it is greater than every number."""

@@ -9,6 +9,8 @@ import pytest
 
 from refimpl import log_path
 from refimpl.actions import Add, DeletionVector, DomainMetadata, Protocol, Txn
+from refimpl.client.checkpoint import write_checkpoint
+from refimpl.client.compaction import compact
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
 from refimpl.errors import (
@@ -70,6 +72,22 @@ class TestReplay:
         snapshot = plain.table().snapshot()
         assert set(snapshot.files) == {("b", None)}
         assert set(snapshot.tombstones) == {("a", None), ("a", "uab@4")}
+
+    def test_the_later_of_two_actions_on_one_file_wins_in_a_commit_too(self, plain: WrittenLog) -> None:
+        """No writer may write such a commit; all readers must agree on it, from whichever files they replay."""
+        plain.publish(1, add("twice", size=1), add("twice", size=2), add("gone"), remove("gone"))
+        plain.publish(2, remove("back"), add("back", size=3))
+        table = plain.table()
+        first = table.snapshot()
+        assert {path: file.size for (path, _), file in first.files.items()} == {"twice": 2, "back": 3}
+        assert (set(first.tombstones), first.size_in_bytes) == ({("gone", None)}, 5)
+        compact(table, 1, 2)
+        again = plain.table().snapshot()
+        write_checkpoint(table, 2)
+        for version in (1, 2):
+            (plain.folder / log_path.commit(version)).unlink()
+        for snapshot in (again, plain.table().snapshot()):
+            assert {path: file.size for (path, _), file in snapshot.files.items()} == {"twice": 2, "back": 3}
 
     def test_the_latest_protocol_and_metadata_win(self, plain: WrittenLog) -> None:
         newer = Protocol(min_reader_version=1, min_writer_version=3)

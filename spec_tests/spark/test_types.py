@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from refimpl.errors import UnsupportedFeatureError
 from refimpl.spark import DeltaConnection, connect, writing_files
 
 if TYPE_CHECKING:
@@ -193,3 +196,47 @@ def test_timestamps_mean_the_same_moment_in_every_time_zone(
     assert {add.partition_values["p"] for add in delta.table("t").snapshot().files.values()} == {
         "2024-01-01T00:30:00.000000Z"
     }
+
+
+@pytest.fixture
+def rebase_modes(spark: SparkSession) -> Iterator[None]:
+    """Whatever modes a test sets, the next one finds Spark's own."""
+    yield
+    for direction in ("Read", "Write"):
+        spark.conf.unset(f"spark.sql.parquet.datetimeRebaseModeIn{direction}")
+
+
+@pytest.mark.parametrize("mode", ["CORRECTED", "LEGACY"])
+def test_ancient_dates_are_the_same_in_both_rebase_modes(
+    mode: str, delta: DeltaConnection, spark: SparkSession, rebase_modes: None, tmp_path: Path
+) -> None:
+    """Files of this package mean today's calendar whatever the session says. Those that Spark itself wrote in the old
+    calendar are read by Spark; without Spark they are refused, because their days would be other ones."""
+    for direction in ("Read", "Write"):
+        spark.conf.set(f"spark.sql.parquet.datetimeRebaseModeIn{direction}", mode)
+    texts = ["0001-01-01", "1582-10-04", "1582-10-15", "1899-12-31", "9999-12-31"]
+    values = ", ".join(f"({row}, date'{text}', timestamp'{text} 12:00:00Z')" for row, text in enumerate(texts))
+    rows = spark.sql(f"select * from values {values} as t(row, day, moment)")
+    expected = _rows(rows.toArrow())
+    assert [str(row["day"]) for row in expected] == texts
+    delta.write(rows).saveAsTable("flat")
+    delta.write(rows).partitionBy("day").saveAsTable("parted")
+    for name in ("flat", "parted"):
+        assert _rows(delta.read.table(name).toArrow()) == expected
+        assert _rows(delta.table(name).snapshot().to_arrow()) == expected
+        assert delta.read.where("day < date'1582-10-10'").table(name).count() == 2
+    table = delta.table("flat")
+    add, *_ = table.snapshot().files.values()
+    rows.coalesce(1).write.parquet(str(tmp_path / "sparks"))
+    (sparks,) = (tmp_path / "sparks").glob("*.parquet")
+    sparks.rename(table.location / sparks.name)
+    replaced = table.transaction()
+    replaced.remove(*replaced.read_whole_table())
+    replaced.add(msgspec.structs.replace(add, path=sparks.name))
+    replaced.commit()
+    assert _rows(delta.read.table("flat").toArrow()) == expected
+    if mode == "CORRECTED":
+        assert _rows(delta.table("flat").snapshot().to_arrow()) == expected
+    else:
+        with pytest.raises(UnsupportedFeatureError):
+            delta.table("flat").snapshot().to_arrow()
