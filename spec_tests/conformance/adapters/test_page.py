@@ -119,7 +119,7 @@ def test_the_commands_on_the_page_exist() -> None:
 
 def test_what_else_is_named_exists() -> None:
     assert DIRECTORY_VARIABLE in TEXT
-    for name in re.findall(r"conformance\.examples (\S+)", TEXT):
+    for name in re.findall(r"conformance\.examples ([\w.]+)", TEXT):
         assert name in FILES
     for form in ("stdio:COMMAND WITH ARGUMENTS", "http:URL", "python:MODULE:CLASS"):
         assert form in TEXT
