@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from refimpl.errors import OwnerUnavailableError
 from refimpl.files import Files, PosixFiles
@@ -22,46 +23,108 @@ from refimpl.host_queue import HostQueue, host_queue
 HostLock = Callable[[], AbstractContextManager[object]]
 """Takes the lock for the length of a `with`; blocks until it is free, or raises `OwnerUnavailableError`."""
 
-LOCK_POLL_SECONDS = 0.002
-"""filelock waits so long, on average, between two looks at a taken lock. Its default of 50 ms starves:
+LOCK_POLL_SECONDS: Final = 0.001
+"""Between two looks at a taken lock, on average. Looking costs a system call; filelock's default of 50 ms starves:
 `spec_tests.benchmarks.contention` has the figures."""
+
+_held: Final[set[int]] = set()
+"""Descriptors through which threads of this process hold locks, or look whether they are free."""
+
+
+def _forget_copies() -> None:
+    """In a forked child: its copies of these descriptors would keep a lock taken whose holder died."""
+    for fd in _held:
+        os.close(fd)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_copies)
 
 
 def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> HostLock:
     """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
 
     Deleting the file would let two processes lock two different inodes. Not for network file systems.
-    Usable on both sides of a fork: a child locks through a descriptor of its own. Raises
-    `OwnerUnavailableError` if it is held for longer than `timeout()` seconds, or cannot be made.
+    A thread that holds it may take it again. Usable on both sides of a fork: a child locks through a descriptor of
+    its own. Raises `OwnerUnavailableError` if it is held for longer than `timeout()` seconds, or cannot be made; its
+    folder is not made anew.
+
+    A descriptor is opened for each hold, by filelock's descriptor lock: its path lock costs ten times as much.
     """
-    from filelock import FileLock, Timeout
+    from filelock import unlock_descriptor
 
-    locks: dict[int, FileLock] = {}
-
-    def lock() -> FileLock:
-        found = locks.get(os.getpid())
-        if found is None:  # two threads may come here at once: both must get the same one
-            fresh = FileLock(path, poll_interval=LOCK_POLL_SECONDS, fallback_to_soft=False)
-            found = locks.setdefault(os.getpid(), fresh)
-        return found
+    name = str(path)
+    mine = _ThreadsHold()
 
     class Held:
         def __enter__(self) -> None:
-            seconds = timeout()
-            try:
-                lock().acquire(timeout=seconds)
-            except Timeout:
-                raise OwnerUnavailableError(
-                    f"the owner's lock {path} was held by another process for {seconds:g} s; try again",
-                    path=str(path),
-                ) from None
-            except OSError as error:
-                raise OwnerUnavailableError(f"cannot take the owner's lock {path}: {error}", path=str(path)) from error
+            if mine.process != os.getpid():
+                mine.process, mine.depth = os.getpid(), 0
+            if not mine.depth:
+                mine.fd = _locked(name, timeout())
+            mine.depth += 1
 
         def __exit__(self, *error: object) -> None:
-            lock().release()
+            if mine.process != os.getpid():  # a child that was forked meanwhile: the lock is its parent's
+                return
+            mine.depth -= 1
+            if not mine.depth:
+                try:
+                    unlock_descriptor(mine.fd)
+                finally:
+                    _close(mine.fd)
 
     return Held
+
+
+class _ThreadsHold(threading.local):
+    """How often this thread took the lock, and through which descriptor."""
+
+    process = 0
+    depth = 0
+    fd = -1
+
+
+def _locked(name: str, seconds: float) -> int:
+    """A descriptor that holds the lock on the file that has this name now."""
+    try:
+        while True:
+            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            _held.add(fd)
+            try:
+                _lock(fd, name, seconds)
+                if _is_named(fd, name):
+                    return fd
+            except BaseException:
+                _close(fd)
+                raise
+            _close(fd)  # the file was removed or replaced meanwhile: others lock the one that is there now
+    except OSError as error:
+        raise OwnerUnavailableError(f"cannot take the owner's lock {name}: {error}", path=name) from error
+
+
+def _is_named(fd: int, name: str) -> bool:
+    try:
+        return os.path.samestat(Path(name).stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _lock(fd: int, name: str, seconds: float) -> None:
+    from filelock import lock_descriptor
+
+    start = time.monotonic()
+    while not lock_descriptor(fd, blocking=False):
+        if time.monotonic() - start >= seconds:
+            raise OwnerUnavailableError(
+                f"the owner's lock {name} was held by another process for {seconds:g} s; try again", path=name
+            )
+        time.sleep(LOCK_POLL_SECONDS * 2 * random.random())
+
+
+def _close(fd: int) -> None:
+    _held.discard(fd)
+    os.close(fd)
 
 
 def clock_ms() -> int:

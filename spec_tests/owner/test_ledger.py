@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -414,6 +415,59 @@ def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OwnerUnavailableError), host_lock(tmp_path / "file" / "lock")():
         pytest.fail("locked nothing")
+
+
+def test_a_removed_lock_file_is_made_anew_and_locks(tmp_path: Path) -> None:
+    one, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
+    with one(), one():
+        (tmp_path / "lock").unlink()
+    with one(), pytest.raises(OwnerUnavailableError), other():
+        pytest.fail("two hold the lock")
+    with other():
+        pass
+
+
+def test_a_lock_whose_folder_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    lock = host_lock(tmp_path / "owner" / "lock")
+    (tmp_path / "owner").mkdir()
+    with lock():
+        (tmp_path / "owner").rename(tmp_path / "moved")
+    with pytest.raises(OwnerUnavailableError), lock():
+        pytest.fail("locked nothing")
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
+
+
+def test_a_lock_does_not_live_on_in_a_forked_child(tmp_path: Path) -> None:
+    """Its holder dies, and a child that was forked meanwhile goes on."""
+    stop_out, stop_in = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        with host_lock(tmp_path / "lock")():
+            if os.fork() == 0:
+                os.close(stop_in)
+                os.read(stop_out, 1)
+            os._exit(0)
+    os.close(stop_out)
+    os.waitpid(holder, 0)
+    with host_lock(tmp_path / "lock", timeout=lambda: 20.0)():
+        os.close(stop_in)
+
+
+def test_a_child_forked_under_the_lock_does_not_release_it(tmp_path: Path) -> None:
+    one, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
+    with one():
+        child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            with pytest.raises(OwnerUnavailableError), other():
+                pytest.fail("two hold the lock")
+    if not child:
+        try:
+            with pytest.raises(OwnerUnavailableError), other():
+                os._exit(1)
+            os._exit(0)
+        finally:
+            os._exit(2)
 
 
 FORK = """
