@@ -98,11 +98,13 @@ LINKED = public_sections()
 
 def wrong(path: str, text: str) -> Iterator[str]:
     """The citations of a file that lead nowhere."""
-    plain = folded(URL.sub("", text))
-    for name, anchor in PAGE.findall(plain):
+    without_urls = URL.sub("", text)
+    plain = folded(without_urls)
+    names = "\n".join(line for line in without_urls.splitlines() if ".md" in line)
+    for name, anchor in PAGE.findall(names):
         if name not in ("README.md", "PROTOCOL.md") and (name not in PAGES or (anchor and anchor not in ANCHORS[name])):
             yield f"{name}#{anchor}" if anchor else name
-    for named in NAMED.findall(plain):
+    for named in NAMED.findall(names):
         if named not in WRITTEN and named.removesuffix(".md") not in LINKED:
             yield named
     yield from (bug for bug in BUG.findall(plain) if bug.lower() not in ANCHORS["FIELD_BUGS.md"])
