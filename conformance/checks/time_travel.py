@@ -8,6 +8,7 @@ from conformance.checks.reading import APPLIED
 from conformance.checks.registry import Family, check
 from conformance.checks.stale_reads_of_clients import FRESH
 from conformance.interface import messages as m
+from conformance.requirements.catalogue import Profile
 from conformance.scenario import proposals
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
@@ -184,6 +185,32 @@ def a_table_that_has_no_in_commit_timestamps_any_more_goes_by_its_files(s: Clien
             expected=f"the latest version has in-commit timestamps disabled: at {time} the newest file was that of "
             f"version {version}",
         )  # fmt: skip
+        read = must_read(
+            log, version, "ICT-22", may_refuse=True, version=version, path=log.location, expected=f"version {version}"
+        )
+        has_time(
+            log, read, time, "ICT-22",
+            expected=f"the latest version has in-commit timestamps disabled: version {version} was committed when "
+            f"its file was, at {time}",
+        )  # fmt: skip
+
+
+@check(
+    Family.READING, "CM-ACCESS-01", side="client", dialects=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
+)  # fmt: skip
+def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) -> None:
+    """A table that its catalog took over with version 3: whoever has nothing but its path refuses versions 0 to 2
+    too, for the table is catalog-managed, and they may be anything but the newest."""
+    log = enabled_later(s)
+    must_read(log, 1, *APPLIED, version=1, expected="through its catalog every version is read")
+    for version in (2, 0):
+        told, since = ask(log, path=log.location, version=version)
+        if isinstance(told.answer, m.SnapshotRead):
+            s.require(
+                bool(s.owner.heard[since:]), "CM-ACCESS-01", told=(told,), table=log.table, version=version,
+                expected="a reader that was given only a path refuses a catalog-managed table, or asks its catalog",
+                observed=f"a snapshot of version {told.answer.version}, and the catalog was not asked",
+            )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", ways=("direct",))

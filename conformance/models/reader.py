@@ -186,7 +186,18 @@ class ModelReader:
         listed = self._gather(client, table)
         if timestamp is not None:
             version = self._at(table, listed, timestamp)
-        return self._replay(table, listed, self._target(table, listed, version))
+        state = self._replay(table, listed, self._target(table, listed, version))
+        if version is not None:
+            state.timestamp = self._time(table, listed, self._decisive(table, listed, state), state.version)
+        return state
+
+    def _decisive(self, table: Resolved, listed: Listing, state: State) -> State:
+        """in-commit timestamps: the newest version says how the times of all count. If it cannot be read, the version
+        itself does."""
+        try:
+            return self._replay(table, listed, self._target(table, listed, None))
+        except (Refused, Unreadable, FileNotFoundError):
+            return state
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         """The newest checkpoint that serves, then every commit after it. Nothing above the target is looked at."""

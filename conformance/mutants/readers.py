@@ -191,6 +191,24 @@ class ReadsStagedFilesByPath(ModelClient):
 
 
 @mutant("CM-ACCESS-01", side="client")
+class JudgesAnOldVersionByItself(ModelClient):
+    """Reads by path the versions that a catalog-managed table had before its catalog took it over."""
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        self.pinned = request.version
+        return super().snapshot(client, request)
+
+    def _by_path(self, path: str) -> Resolved:
+        if self.pinned is None:
+            return super()._by_path(path)
+        table = Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
+        state = self._replay(table, self._list(table), self.pinned)
+        if "catalogManaged" in state.protocol.get("readerFeatures", ()):
+            raise Refused("a catalog-managed table is read through its catalog")
+        return table
+
+
+@mutant("CM-ACCESS-01", side="client")
 class ReadsCatalogTablesByPath(ModelClient):
     """Reads a catalog-managed table from its path, without its catalog."""
 

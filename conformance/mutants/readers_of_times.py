@@ -116,3 +116,12 @@ class TrustsTimestampsThatWereDisabled(ModelClient):
         infos = [a["commitInfo"] for a in self._commit(table, listed, table.owned, version) if "commitInfo" in a]
         inside = infos[0].get("inCommitTimestamp") if infos else None
         return inside if isinstance(inside, int) else super()._time(table, listed, state, version)
+
+
+@mutant("ICT-22", side="client")
+class LetsEachVersionDecideAboutItsTime(ModelClient):
+    """Asks the version that it reads, not the newest one, whether in-commit timestamps are enabled: an old snapshot has
+    another time than time travel finds it by."""
+
+    def _decisive(self, table: Resolved, listed: Listing, state: State) -> State:
+        return state

@@ -24,11 +24,9 @@ def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | N
     Raises `MaintenanceRefusedError` (fact `job`) where the owner does not allow the job, or was not asked.
     """
     if table.owner is None or table.table_id is None:
-        if snapshot.feature is not None:
+        if snapshot.staleness is not None:
             raise MaintenanceRefusedError(
-                f"{table.location} is a {snapshot.feature.name} table: its owner decides about {job.value}; open it by "
-                f"name there",
-                job=job,
+                f"{job.value} is refused: {snapshot.staleness}; open the table by its name, if it has an owner", job=job
             )
         return None
     found = table.owner.resolve(table.table_id)

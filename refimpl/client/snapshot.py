@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import loading
+from refimpl.client.in_commit_timestamp import enablement
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
 class Snapshot:
     """An immutable version. Made by `Table.snapshot`; `refresh` makes the newest one of the same table."""
 
-    __slots__ = ("_loaded", "_schema", "_timestamp", "metadata", "protocol", "reader", "staleness")
+    __slots__ = ("_loaded", "_newest", "_schema", "_timestamp", "metadata", "protocol", "reader", "staleness")
 
-    def __init__(self, reader: LogReader, loaded: Loaded) -> None:
-        """Raises `UnsupportedFeatureError`, `PathAccessError`, `InvalidTableError` for what must not be read so."""
+    def __init__(self, reader: LogReader, loaded: Loaded, newest: Callable[[], Loaded] | None = None) -> None:
+        """`newest`: the table's newest version, which says who owns the table and how commit times count; None if it
+        is this one. Raises `UnsupportedFeatureError`, `PathAccessError`, `InvalidTableError` for what must not be
+        read so."""
         protocol, metadata = loaded.state.protocol, loaded.state.metadata
         assert protocol is not None
         assert metadata is not None
@@ -37,8 +40,9 @@ class Snapshot:
         self.metadata: Metadata = metadata
         check_readable(protocol, metadata)
         check_files(protocol, loaded.state.files_with_deletion_vectors)
-        self.staleness: str | None = _staleness(reader, protocol, loaded.segment.version)
-        """Why this may not be the newest version, or None: a table with an owner, read without asking it."""
+        self._newest = newest or (lambda: loaded)
+        self.staleness: str | None = None if reader.owner is not None else _staleness(reader, self._newest)
+        """Why newer versions may be there, or None: a table with an owner, read without asking it."""
         self.reader = reader
         """How its log is read, and through which owner."""
         self._loaded = loaded
@@ -118,28 +122,32 @@ class Snapshot:
 
     @property
     def timestamp(self) -> int:
-        """When this version was committed, in ms since the epoch. delta-facts section 1, rule 5.
+        """When this version was committed, in ms since the epoch. delta-facts section 1, rules 5 and 7.
 
-        The in-commit timestamp where the table has them enabled, else the commit file's modification time (which
-        costs a listing, once). Raises `CorruptLogError` where neither is to be had.
+        The in-commit timestamp where the newest version has them enabled, from the enablement on; else the commit
+        file's modification time (which costs a listing, once). Raises `CorruptLogError` where neither is to be had.
         """
         if self._timestamp is None:
             self._timestamp = self._commit_time()
         return self._timestamp
 
     def _commit_time(self) -> int:
-        if not in_commit_timestamps_enabled(self.protocol, self.metadata):
-            from refimpl.client.time_travel import commit_times
+        newest = self._newest().state
+        assert newest.protocol is not None
+        assert newest.metadata is not None
+        enabled = enablement(newest.protocol, newest.metadata)
+        if enabled is None or self.version < enabled.version:
+            from refimpl.client.time_travel import commits_up_to, times_of
 
-            return commit_times(self).of(self.version)
-        if self.in_commit_timestamp is None:
+            return times_of(self.reader, commits_up_to(self.reader, self.version), None).of(self.version)
+        if self._loaded.in_commit_timestamp is None:
             raise CorruptLogError(
                 f"version {self.version} of {self.location} has no in-commit timestamp, although the "
                 "table has them enabled",
                 path=str(self.reader.log.folder),
                 version=self.version,
             )
-        return self.in_commit_timestamp
+        return self._loaded.in_commit_timestamp
 
     def refresh(self) -> Snapshot:
         """The newest version; itself if there is nothing new. Only new commits are asked for and read."""
@@ -179,14 +187,9 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     The table may have changed its owner since `reader` was made: then the snapshot has another `reader`.
     Raises `InvalidTableError` for a dialect that is not the owner's.
     """
-    loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+    reader, loaded = _newest(reader, known)
     if known is not None and loaded is known._loaded:
         return known
-    for _ in range(_OWNER_CHANGES):
-        now = _reader_now(reader, loaded)
-        if now is reader:
-            break
-        reader, loaded = now, loading.load(now)
     newest = Snapshot(reader, loaded)
     if reader.feature is not None and newest.feature is not reader.feature:
         raise InvalidTableError(
@@ -197,6 +200,37 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     if known is not None and newest.metadata.schema_string == known.metadata.schema_string:
         newest._schema = known._schema
     return newest
+
+
+def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Snapshot:
+    """A version, judged by the newest one, of which `known` is an older one.
+
+    Without an owner the newest one is looked at first: it tells whether the table may be read so. Through an owner
+    time travel costs nothing that lies beyond its version.
+    """
+    if reader.owner is not None:
+        return Snapshot(reader, loading.load(reader, version), lambda: _newest(reader, known)[1])
+    try:
+        reader, newest = _newest(reader, known)
+    except CorruptLogError as error:
+        old, failure = loading.load(reader, version), error
+
+        def unreadable() -> Loaded:
+            raise failure
+
+        return Snapshot(reader, old, unreadable)
+    return Snapshot(reader, loading.load(reader, version), lambda: newest)
+
+
+def _newest(reader: LogReader, known: Snapshot | None) -> tuple[LogReader, Loaded]:
+    """The newest version, and how it was read: through the table's owner of now."""
+    loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+    for _ in range(_OWNER_CHANGES):
+        now = _reader_now(reader, loaded)
+        if now is reader:
+            break
+        reader, loaded = now, loading.load(now)
+    return reader, loaded
 
 
 _OWNER_CHANGES: Final = 4
@@ -222,10 +256,15 @@ def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     return reader
 
 
-def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str | None:
+def _staleness(reader: LogReader, newest: Callable[[], Loaded]) -> str | None:
     """managed-commits, "Reading managed-commit tables", first choice; catalog-managed, "Reader Requirements"."""
-    feature = feature_of(protocol)
-    if feature is None or reader.feature is not None:
+    try:
+        loaded = newest()
+    except CorruptLogError as error:
+        return f"the newest version of {reader.log.location} cannot be read: {error}"
+    assert loaded.state.protocol is not None
+    feature = feature_of(loaded.state.protocol)
+    if feature is None:
         return None
     if not feature.path_access:
         raise PathAccessError(
@@ -234,6 +273,6 @@ def _staleness(reader: LogReader, protocol: Protocol, version: Version) -> str |
             location=str(reader.log.location),
         )
     return (
-        f"version {version} was read by the path of a {feature.name} table; its owner was not asked, and may have "
-        "ratified newer ones that are not backfilled"
+        f"{reader.log.location} is a {feature.name} table that was read by its path; its owner was not asked, and may "
+        f"have ratified versions after {loaded.segment.version} that are not backfilled"
     )

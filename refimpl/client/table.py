@@ -11,9 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.client import loading
 from refimpl.client.log_reading import LogReader
-from refimpl.client.snapshot import Snapshot, latest
+from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
@@ -135,11 +134,11 @@ class Table:
     def _at(self, version: Version) -> Snapshot:
         asked = self._reader
         try:
-            return Snapshot(asked, loading.load(asked, version))
+            return at(asked, version, self._newest)
         except NotFoundInHistoryError:
             if asked.catalog is None or self._latest().reader is asked:
                 raise
-            return Snapshot(self._reader, loading.load(self._reader, version))  # it has another owner now
+            return at(self._reader, version, self._newest)  # it has another owner now
 
     def _version_at(self, timestamp: int) -> Version:
         from refimpl.client.time_travel import commit_times

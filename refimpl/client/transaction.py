@@ -340,13 +340,12 @@ def _check_owner(table: Table, snapshot: Snapshot) -> None:
             f"the snapshot is of the table at {snapshot.location}, the transaction on {table.label}",
             location=str(snapshot.location),
         )
-    feature = feature_of(snapshot.protocol)
-    if feature is not None and table.owner is None:
+    if table.owner is None and snapshot.staleness is not None:
         raise PathAccessError(
-            f"{table.location} is a {feature.name} table: commits go through its commit owner; open it by name there",
+            f"commits are refused: {snapshot.staleness}; open the table by its name, if it has an owner",
             path=str(table.location),
         )
-    if feature is None and table.owner is not None:
+    if feature_of(snapshot.protocol) is None and table.owner is not None:
         raise InvalidRequestError(
             f"version {snapshot.version} of {table.label} has no owner; begin on the newest version, or, if it was "
             f"handed back, open it by path",

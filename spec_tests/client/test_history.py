@@ -127,6 +127,20 @@ class TestEnabledInTheMiddle:
         ]  # fmt: skip
         assert table.snapshot(timestamp=at(39)).version == 4
 
+    @pytest.mark.parametrize("last", range(1, 10))
+    def test_history_and_snapshots_tell_the_same_times(self, log: WrittenLog, last: int) -> None:
+        """Rules 5 and 7: the newest version decides for all, whatever was enabled at the version itself."""
+        later = [(TIMED, metadata()), (add("c"),), (on(7, START + 7000),), (add("d"),), (metadata(),)]
+        for version, actions in enumerate(later, start=5):
+            log.publish(version, *actions).modified(version, at(version))
+        for version in range(last + 1, 10):
+            log.delete(log_path.commit(version))
+        table = log.table()
+        told = {entry.version: entry.timestamp for entry in table.history()}
+        assert {version: table.snapshot(version=version).timestamp for version in told} == told
+        assert table.snapshot().timestamp == told[last]
+        assert len(told) == last + 1
+
     def test_exactly_one_enablement_property_is_an_error(self, log: WrittenLog) -> None:
         log.publish(5, metadata(**{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: "2"}))
         with pytest.raises(InvalidTableError):

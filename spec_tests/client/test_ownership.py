@@ -9,6 +9,8 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
+from refimpl.client.checkpoint import write_checkpoint
+from refimpl.client.checksum import write_checksum
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.patience import MAX_LOOKS
 from refimpl.client.table import Table
@@ -16,7 +18,9 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import DirectProposal, RejectionReason
 from refimpl.errors import (
     CommitRejectedError,
+    CorruptLogError,
     InvalidRequestError,
+    MaintenanceRefusedError,
     OutcomeUnknown,
     OwnerUnavailableError,
     PathAccessError,
@@ -34,6 +38,7 @@ from refimpl.table_feature import (
     Way,
 )
 from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
+from spec_tests.support.busy_table import names
 from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
@@ -369,3 +374,50 @@ def test_following_costs_nothing_while_the_owner_stays(setting: Setting, feature
         setting.owner.calls["resolve"] = 0
         assert handle.snapshot().version == version
         assert setting.owner.calls["resolve"] == 0
+
+
+@both
+def test_by_path_every_version_is_judged_by_the_newest(setting: Setting, feature: TableFeature) -> None:
+    """Before the take-over there was no owner; who reads that version now must go to the owner all the same."""
+    table = setting.table(None)
+    setting.append(table, "a")
+    by_path = setting.again(table)
+    assert (by_path.snapshot(version=0).stale, by_path.snapshot(version=1).stale) == (False, False)
+    owned = taken(setting, table, feature)
+    before = names(table)
+    for handle in (by_path, setting.again(table)):
+        for job in (write_checkpoint, write_checksum):
+            with pytest.raises((PathAccessError, MaintenanceRefusedError)):
+                job(handle, 1)
+        if feature.path_access:
+            assert handle.snapshot(version=1).stale
+            with pytest.raises(PathAccessError):
+                handle.transaction(snapshot=handle.snapshot(version=1))
+        else:
+            with pytest.raises(PathAccessError):
+                handle.snapshot(version=1)
+    assert names(table) == before
+    assert not owned.snapshot(version=1).stale
+
+
+@both
+def test_after_a_hand_back_every_version_is_read_by_path(setting: Setting, feature: TableFeature) -> None:
+    table = setting.table(feature)
+    setting.append(table, "a")
+    hand_back(table)
+    by_path = Table.by_path(table.location, setting.environment)
+    for handle in (by_path, setting.again(table)):
+        assert [handle.snapshot(version=version).stale for version in range(3)] == [False] * 3
+    write_checksum(by_path, 1)
+    assert write_checkpoint(by_path, 1).version == 1
+
+
+def test_an_unreadable_newest_version_leaves_old_ones_readable_and_stale(setting: Setting) -> None:
+    """Whether the table has an owner by now cannot be known."""
+    table = setting.table(None)
+    setting.append(table, "a")
+    table.log.overwrite(log_path.commit(1), b"{")
+    old = setting.again(table).snapshot(version=0)
+    assert old.stale
+    with pytest.raises(CorruptLogError):
+        setting.again(table).snapshot()
