@@ -5,6 +5,7 @@ Outcomes are values: losing a race is ordinary. Only an unknown outcome is an ex
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final
 
@@ -157,8 +158,7 @@ class CommitsAnswer(_Value, frozen=True, kw_only=True):
 
 def is_attempt_id(text: str) -> bool:
     """Whether `text` is a lower-case uuid of any version, as staged file names carry it."""
-    if len(text) != 36 or text != text.lower():
-        return False
-    head = (text[8], text[13], text[18], text[23])
-    digits = text.replace("-", "")
-    return head == ("-", "-", "-", "-") and len(digits) == 32 and all(c in "0123456789abcdef" for c in digits)
+    return _UUID.fullmatch(text) is not None
+
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -105,7 +105,7 @@ def _locked(name: str, seconds: float) -> int:
 
 def _is_named(fd: int, name: str) -> bool:
     try:
-        return os.path.samestat(Path(name).stat(), os.fstat(fd))
+        return os.path.samestat(os.lstat(name), os.fstat(fd))
     except FileNotFoundError:
         return False
 
