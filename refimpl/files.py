@@ -7,6 +7,7 @@ None of these calls is durable by itself; the two `fsync` calls are what makes t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Files(Protocol):
         """Make the entries of a directory durable."""
         ...
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
         """Create one directory; `FileExistsError` if the name is taken, by anything."""
         ...
 
@@ -131,8 +132,8 @@ class PosixFiles:
         finally:
             os.close(fd)
 
-    def make_directory(self, path: Path) -> None:
-        path.mkdir()
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
+        path.mkdir(mode)
 
     def link(self, source: Path, target: Path) -> None:
         os.link(source, target)
@@ -176,6 +177,12 @@ class PosixFiles:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+
+def reserve_private(path: Path) -> None:
+    """An empty file that only its user may read, unless something has this name."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _status(name: str, found: os.stat_result) -> FileStatus:

@@ -129,11 +129,12 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
 
 
 def _make_folders(folder: Path, environment: Environment) -> None:
-    """Order: each directory, then fsync its parent."""
+    """Order: each directory, then fsync its parent. The owner's is for its user alone: it holds inline commits and
+    tokens."""
     missing = [path for path in (folder, *folder.parents) if environment.files.stat(path) is None]
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
-            environment.files.make_directory(path)
+            environment.files.make_directory(path, 0o700 if path == folder else 0o777)
         environment.files.fsync_directory(path.parent)
 
 

@@ -15,6 +15,7 @@ from refimpl.cli.options import (
     JsonOption,
     WarehouseOption,
     backfill_number,
+    duration_ms,
     names_of,
     opened,
 )
@@ -101,6 +102,9 @@ def token_add(
     scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, or write, which may read too.")] = (
         "read"
     ),
+    expires_in: Annotated[
+        str | None, typer.Option("--expires-in", metavar="AGE", help="Lifetime, for example 30d (default: no limit).")
+    ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -108,13 +112,14 @@ def token_add(
 
     As soon as a warehouse has a token, its servers answer nobody without one.
     """
+    valid_ms = None if expires_in is None else duration_ms(expires_in)
     with _tokens(warehouse) as tokens:
         from refimpl.server.access import Scope
 
         known = {each.value: each for each in Scope}
         if scope not in known:
             raise InvalidRequestError(f"{scope!r} is not a scope; choose {' or '.join(known)}")
-        secret = tokens.add(name, known[scope])
+        secret = tokens.add(name, known[scope], valid_ms=valid_ms)
     if json:
         output.show_json({"name": name, "scope": scope, "token": secret})
         return
@@ -129,13 +134,26 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
     with _tokens(warehouse) as tokens:
         found = tokens.all()
     if json:
-        output.show_json([{"name": t.name, "scope": t.scope.value, "added_at": t.added_at} for t in found])
+        output.show_json(
+            [
+                {"name": t.name, "scope": t.scope.value, "added_at": t.added_at, "expires_at": t.expires_at}
+                for t in found
+            ]
+        )
         return
     if not found:
         output.show_line("no tokens: whoever reaches a server of this warehouse may use it")
         return
-    rows = [(token.name, token.scope.value, output.moment(token.added_at)) for token in found]
-    output.show_table(("name", "scope", "added"), rows)
+    rows = [
+        (
+            token.name,
+            token.scope.value,
+            output.moment(token.added_at),
+            "never" if token.expires_at is None else output.moment(token.expires_at),
+        )
+        for token in found
+    ]
+    output.show_table(("name", "scope", "added", "expires"), rows)
 
 
 _TOKEN_REMOVE = "Example:  commit-owner token remove pipeline"

@@ -20,7 +20,7 @@ import hashlib
 from dataclasses import dataclass
 
 from refimpl import actions, log_path
-from refimpl.actions import CommitInfo, Metadata, Protocol
+from refimpl.actions import CommitInfo, DomainMetadata, Metadata, Protocol
 from refimpl.commit_owner import TableState
 from refimpl.commits import (
     WAY_OF,
@@ -133,6 +133,7 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
         in_commit_timestamp=(infos[0].in_commit_timestamp or 0) if infos else 0,
         protocol=protocols[0] if protocols else None,
         metadata=metadata[0] if metadata else None,
+        domains=tuple(action for action in found if isinstance(action, DomainMetadata)),
         flaw=problem,
     )
 

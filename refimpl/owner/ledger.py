@@ -22,6 +22,7 @@ import apsw
 
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.files import reserve_private
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.owner.statements import View, Writer
 
@@ -33,7 +34,9 @@ FOLD_PAGES: Final = 2000
 
 
 def connect(path: Path) -> apsw.Connection:
-    """A connection to an existing or new database, on this host."""
+    """A connection to an existing or new database, on this host. Nobody else may read a new one, nor what SQLite puts
+    beside it; one that exists is not opened here, because closing it would drop SQLite's locks."""
+    reserve_private(path)
     return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from refimpl.actions import Metadata, Protocol
+from refimpl.actions import DomainMetadata, Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import AttemptId, Proposal, RatifiedCommit, Rejected
 from refimpl.log_path import Version
@@ -73,6 +73,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     in_commit_timestamp: int = 0
     protocol: Protocol | None = None
     metadata: Metadata | None = None
+    domains: tuple[DomainMetadata, ...] = ()
     flaw: Rejected | None = None
     """What is wrong with the content by itself, if anything."""
 

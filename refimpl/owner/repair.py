@@ -5,7 +5,8 @@
 - if told to believe the files: adopt versions that are published above the ledger's latest, which
   happens when an older ledger was restored. `<v>.json` proves that version v is ratified. Commits that
   were ratified after the backup and never published are not recoverable from anything;
-- remove staged files of decided versions, and temporary files, that are older than an age.
+- remove staged files of decided versions, and temporary files, that are older than an age;
+- forget tables that were staged before that age and have no version, and remove their empty folders.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.errors import CorruptionError, DeltaError
-from refimpl.log_path import Version
+from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.owner import promises
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
@@ -43,8 +44,12 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
     """Repair every table; what was done. Run `verify` before and after."""
     context = owner.context
     with context.ledger.read() as view:
-        tables = [t for t in view.tables() if t.promised or t.state is TableState.ACTIVE]
+        known = view.tables()
+    tables = [t for t in known if t.promised or t.state is TableState.ACTIVE]
     found: list[Action] = []
+    for table in known:
+        if table.state is TableState.STAGING and not table.promised:
+            found += _forget_abandoned(context, table.table_id, orphan_age_ms)
     for table in tables:
         found += _repair_table(context, table, orphan_age_ms, adopt_published)
     return found
@@ -72,6 +77,26 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
     if removed:
         found.append(Action(table=label, code="remove-leftovers", message=f"removed {removed} old files"))
     return found
+
+
+def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Action]:
+    """Forget a table that was staged long ago and has no version: its creator gave up. Folders that are not empty
+    stay, because what is in them is not the owner's.
+
+    Order: the transaction comes first; a folder that a crash leaves is named by nothing, and is empty.
+    """
+    with context.lock(), context.changing(table_id) as (writer, table):
+        log = context.log(table)
+        if table.state is not TableState.STAGING or context.now - table.created_at < age_ms or log.published_versions():
+            return []
+        writer.set_state(table, TableState.DROPPED)
+    files, folder = context.environment.files, table.location / LOG_FOLDER
+    for path in (folder / table.feature.staging_folder, folder, table.location):
+        with contextlib.suppress(OSError):
+            files.remove_directory(path)
+    left = f"; what is in {table.location} stays" if files.stat(table.location) is not None else ""
+    message = f"forgot a table that was staged and never registered{left}"
+    return [Action(table=table.name or table_id, code="forget-abandoned", message=message)]
 
 
 def _settle_promise(context: Context, table_id: str) -> str | None:

@@ -8,7 +8,7 @@ lost race are answered before any of this is looked at, because a loser's report
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from refimpl import log_path
-from refimpl.actions import Metadata, Protocol
+from refimpl.actions import DomainMetadata, Metadata, Protocol
 from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.commits import AttemptId, Conflict, Outcome, Ratified, RatifiedCommit, Rejected, VersionGap
 from refimpl.errors import InvalidRequestError
@@ -33,7 +33,12 @@ _LOOKS: Final = 10
 """How often a table is read again that changes while it is described."""
 
 
-def _agrees(_protocol: Protocol, _metadata: Metadata) -> str | None:
+Contradiction = Callable[[Protocol, Metadata, Sequence[DomainMetadata]], str | None]
+"""What a request says of a table that its log does not say. Takes the protocol and metadata that are in force once
+the request's commit is in the log, and the domain metadata in that commit."""
+
+
+def _agrees(_protocol: Protocol, _metadata: Metadata, _domains: Sequence[DomainMetadata]) -> str | None:
     return None
 
 
@@ -51,8 +56,7 @@ class Terms:
     """What the request says of the staged file's time, in ms since the epoch."""
     size: int | None = None
     """What it says of the staged file's length, in bytes."""
-    contradiction: Callable[[Protocol, Metadata], str | None] = _agrees
-    """What the request says of the table that the log does not say, once the commit is in it."""
+    contradiction: Contradiction = _agrees
 
 
 class Requirement(Enum):
@@ -193,7 +197,8 @@ def refusal(
         )
     protocol = (examined and examined.protocol) or current[0]
     metadata = (examined and examined.metadata) or current[1]
-    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata)
+    domains = () if examined is None else examined.domains
+    flaw = _claim_flaw(terms, examined) or terms.contradiction(protocol, metadata, domains)
     flaw = flaw or property_flaw(terms, metadata, extra)
     return None if flaw is None else TermsRefused(requirement=Requirement.METADATA, detail=flaw)
 

@@ -67,16 +67,27 @@ def verify(owner: LocalOwner) -> list[Finding]:
     for table in tables:
         found.extend(_Check(context, table.table_id).findings())
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
-    found.extend(_unknown_tables(context, {table.location for table in tables if table.state not in gone}))
+    dropped = {table.location: table for table in tables if table.state is TableState.DROPPED}
+    found.extend(_other_folders(context, {table.location for table in tables if table.state not in gone}, dropped))
     return found
 
 
-def _unknown_tables(context: Context, known: set[Path]) -> Iterator[Finding]:
-    """Tables with an owner below the warehouse of which the ledger knows nothing: was an older one restored?"""
+def _other_folders(context: Context, known: set[Path], dropped: dict[Path, TableRecord]) -> Iterator[Finding]:
+    """What is left of dropped tables, and tables with an owner of which the ledger knows nothing: was an older one
+    restored?"""
     pending = [context.warehouse]
     while pending:
         directory = pending.pop()
         if directory in known:
+            continue
+        if directory in dropped:
+            table = dropped[directory]
+            yield Finding(
+                table=table.name or table.table_id,
+                severity=Severity.NOTE,
+                code="dropped-files",
+                message=f"was dropped, or never registered; its files are in {directory}: delete them by hand",
+            )
             continue
         entries = context.environment.files.list_directory(directory)
         if any(entry.name == LOG_FOLDER and entry.is_directory for entry in entries):
@@ -135,7 +146,13 @@ class _Check:
             )
         if table.state is TableState.STAGING:
             if self._context.now - table.created_at > STAGING_AGE_MS:
-                yield self._finding(Severity.NOTE, "never-registered", "was staged but never registered")
+                kept = "; it holds versions, and stays" if self._published else ""
+                yield self._finding(
+                    Severity.NOTE,
+                    "never-registered",
+                    f"was staged at {table.location} but never registered{kept}",
+                    repairable=not self._published,
+                )
             return
         if self._context.environment.files.stat(table.location) is None:
             yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")

@@ -42,12 +42,13 @@ class Scope(Enum):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a token. `added_at` in ms since the epoch."""
+    """What is kept of a token. Times in ms since the epoch; `expires_at` None: never."""
 
     name: str
     sha256: str
     scope: Scope
     added_at: int
+    expires_at: int | None = None
 
 
 class Tokens:
@@ -68,19 +69,20 @@ class Tokens:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise OwnerUnavailableError(f"the tokens cannot be read: {error}; nobody gets in without them") from error
+            message = f"{FILE_NAME} cannot be read ({error.strerror}); without it no request is answered"
+            raise OwnerUnavailableError(message) from error
         known = self._known
         if content == known[0]:
             return known[1]
         try:
             found = msgspec.json.decode(content, type=tuple[Token, ...])
         except msgspec.DecodeError as error:
-            raise OwnerUnavailableError(f"{self.path} does not hold tokens; restore or remove it") from error
+            raise OwnerUnavailableError(f"{FILE_NAME} does not hold tokens; restore or remove it") from error
         self._known = (content, found)
         return found
 
-    def add(self, name: str, scope: Scope) -> str:
-        """A new token of this name, which is returned and stored nowhere.
+    def add(self, name: str, scope: Scope, *, valid_ms: int | None = None) -> str:
+        """A new token of this name, which is returned and stored nowhere. `valid_ms`: it expires so long from now.
 
         Raises `InvalidRequestError` for a name that is taken, or no name.
         """
@@ -93,7 +95,9 @@ class Tokens:
             if any(token.name == name for token in known):
                 raise InvalidRequestError(f"a token {name!r} exists; remove it first, or choose another name")
             secret = PREFIX + secrets.token_urlsafe(32)
-            added = Token(name=name, sha256=_digest(secret), scope=scope, added_at=self._environment.now())
+            now = self._environment.now()
+            expires_at = None if valid_ms is None else now + valid_ms
+            added = Token(name=name, sha256=_digest(secret), scope=scope, added_at=now, expires_at=expires_at)
             self._store((*known, added))
         return secret
 
@@ -121,6 +125,9 @@ class Tokens:
         except OSError as error:
             raise OwnerUnavailableError(f"cannot store tokens in {self.path}: {error}; nothing was changed") from error
 
+    def has_expired(self, token: Token) -> bool:
+        return token.expires_at is not None and token.expires_at <= self._environment.now()
+
     def holder(self, presented: str) -> Token | None:
         """Whose token this is. Takes as long for a wrong one as for a right one."""
         digest = _digest(presented)
@@ -135,7 +142,7 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
     """The name of the caller's token; None where the warehouse has none and everybody may call.
 
     `always`: a token is needed even then, because other machines reach the server.
-    Raises `ApiError`: 401 for no token or an unknown one, 403 for one that does not allow this.
+    Raises `ApiError`: 401 for no token, an unknown or an expired one, 403 for one that does not allow this.
     """
     if not always and not tokens.all():
         return None
@@ -143,6 +150,9 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
     token = tokens.holder(presented.strip()) if scheme.lower() == "bearer" else None
     if token is None:
         raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "a valid bearer token is needed")
+    if tokens.has_expired(token):
+        message = f"the token {token.name!r} has expired; make another one"
+        raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", message)
     if not token.scope.allows(wanted):
         raise ApiError(
             HTTPStatus.FORBIDDEN,

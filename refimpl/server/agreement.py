@@ -6,10 +6,12 @@ says, and is then true by the commit alone. Only properties that the log does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refimpl.actions import Metadata, Protocol
+import msgspec
+
+from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
 from refimpl.owner.terms import Terms
 from refimpl.server import answers, messages
 
@@ -32,10 +34,10 @@ def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Term
     report = asked.get(messages.SetLatestBackfilledVersion)
     added = asked.get(messages.AddCommit)
 
-    def contradiction(protocol: Protocol, metadata: Metadata) -> str | None:
+    def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
         if told_id != table_id:
             return f"{answers.TABLE_ID} is {told_id!r} in the request; the table is {table_id}, and stays it"
-        return _contradiction(asked, protocol, metadata)
+        return _contradiction(asked, protocol, metadata) or _domain_flaw(asked, domains)
 
     return Terms(
         etag=etag,
@@ -55,7 +57,9 @@ def properties_beside(metadata: Metadata, told: Mapping[str, str]) -> Terms:
     )
 
 
-def with_creation(request: messages.CreateTable, table_id: str, protocol: Protocol, metadata: Metadata) -> str | None:
+def with_creation(
+    request: messages.CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
+) -> str | None:
     """How a creation contradicts its version 0, if it does."""
     told_id = (request.properties or {}).get(answers.TABLE_ID, table_id)
     if told_id != table_id:
@@ -64,16 +68,60 @@ def with_creation(request: messages.CreateTable, table_id: str, protocol: Protoc
     if logged_id != table_id:
         return f"{answers.TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
     for key, value in (request.properties or {}).items():
-        found = metadata.configuration.get(key)
-        if found is not None and found != value and not answers.is_derived(key):
-            return f"the property {key} is {value!r} in the request and {found!r} in version 0"
+        logged = metadata.configuration.get(key)
+        if logged is not None and logged != value and not answers.is_derived(key):
+            return f"the property {key} is {value!r} in the request and {logged!r} in version 0"
+    time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(found)
+    if time is not None and time != logged_time:
+        return f"last-commit-timestamp-ms is {time}, the inCommitTimestamp of version 0 {logged_time}"
     said: dict[type, Any] = {
         messages.SetColumns: messages.SetColumns(columns=request.columns),
         messages.SetProtocol: messages.SetProtocol(protocol=request.protocol),
     }
     if request.partition_columns is not None:
         said[messages.SetPartitionColumns] = messages.SetPartitionColumns(partition_columns=request.partition_columns)
-    return _contradiction(said, protocol, metadata)
+    if request.comment is not None:
+        said[messages.SetTableComment] = messages.SetTableComment(comment=request.comment)
+    if request.domain_metadata is not None:
+        said[messages.SetDomainMetadata] = messages.SetDomainMetadata(updates=request.domain_metadata)
+    if request.properties is not None:
+        said[messages.SetProperties] = messages.SetProperties(updates=request.properties)
+    domains = [action for action in found if isinstance(action, DomainMetadata)]
+    return _contradiction(said, protocol, metadata) or _domain_flaw(said, domains)
+
+
+def _in_commit_timestamp(found: Sequence[Action]) -> int | None:
+    return next((action.in_commit_timestamp for action in found if isinstance(action, CommitInfo)), None)
+
+
+def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) -> str | None:
+    """What is said of domain metadata that the commit does not say."""
+    logged = {action.domain: action for action in domains}
+    wanted = said.get(messages.SetDomainMetadata)
+    for name, configuration in () if wanted is None else wanted.updates.items():
+        action = logged.get(name)
+        if action is None or action.removed:
+            return f"the request sets the domain metadata {name!r}, which the commit does not"
+        if not _is_said_by(configuration, action.configuration):
+            return f"the domain metadata {name!r} is {configuration!r} in the request, {action.configuration!r} there"
+    removed = said.get(messages.RemoveDomainMetadata)
+    for name in () if removed is None else removed.domains:
+        action = logged.get(name)
+        if action is None or not action.removed:
+            return f"the request removes the domain metadata {name!r}, which the commit does not"
+    return None
+
+
+def _is_said_by(wanted: Any, configuration: str) -> bool:
+    """Whether a domain's configuration, which is JSON as a rule, has all that is `wanted`. It may have more: Delta
+    repeats the domain's name in it."""
+    try:
+        logged = msgspec.json.decode(configuration)
+    except (msgspec.DecodeError, RecursionError):
+        return bool(wanted == configuration)
+    if isinstance(wanted, dict) and isinstance(logged, dict):
+        return all(key in logged and logged[key] == value for key, value in wanted.items())
+    return bool(wanted == logged)
 
 
 def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
@@ -93,6 +141,11 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
             f"the request's partition columns are {list(partitions.partition_columns)}, the log's "
             f"{list(metadata.partition_columns)}"
         )
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    changed = said.get(messages.SetProperties)
+    for feature in () if changed is None else answers.features_in(changed.updates):
+        if feature not in features:
+            return f"the request says that the table has the feature {feature}, the log does not"
     comment = said.get(messages.SetTableComment)
     if comment is not None and (comment.comment or "") != (metadata.description or ""):
         return f"the request's comment is {comment.comment!r}, the log's {metadata.description!r}"

@@ -6,7 +6,7 @@ own protocol and metadata is derived here, from the read state that the answer i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +58,11 @@ ModificationTime = Callable[[Path, str], int | None]
 def is_derived(key: str) -> bool:
     """Whether a property only repeats what the answer is made of: clients send these back."""
     return key in _DERIVED or key.startswith(_FEATURE_PREFIX)
+
+
+def features_in(told: Iterable[str]) -> list[str]:
+    """The table features that these properties name."""
+    return [key.removeprefix(_FEATURE_PREFIX) for key in told if key.startswith(_FEATURE_PREFIX)]
 
 
 def url_of(location: Path) -> str:

@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from refimpl import actions, log_path
-from refimpl.actions import Metadata, Protocol
+from refimpl.actions import Action, Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import (
     AttemptId,
@@ -94,7 +94,7 @@ class DeltaApi:
         """The owner's names of the tables that the API shows. Asks the ledger alone: a log that cannot be looked into
         is no reason to hide the other tables, and there may be many."""
         with self.owner.ledger.read() as view:
-            return [table.name for table in view.tables() if table.name is not None and _is_served(table)]
+            return [table.name for table in view.tables() if table.name is not None and is_served(table)]
 
     def check_schema(self, catalog: str, schema: str) -> None:
         self.names.check_schema(catalog, schema, self.live_names() if schema not in self.names.declared else ())
@@ -111,7 +111,7 @@ class DeltaApi:
         name = self.names.owner_name(catalog, schema, table)
         try:
             found = self.owner.describe(name)
-            if not _is_served(found.table):
+            if not is_served(found.table):
                 full += f" (a {found.table.feature_name} table; this API serves catalog-managed ones)"
                 raise no_such_table(full)
             return self._without_inline_commits(found)
@@ -202,9 +202,9 @@ class DeltaApi:
                 f"the location {request.location} was not staged for {name!r}; ask for a staging table first"
             )
         content = self._first_version(staged)
-        protocol, metadata = _table_actions(content)
+        found, protocol, metadata = _table_actions(content)
         extra = agreement.properties_beside(metadata, request.properties or {})
-        flaw = agreement.with_creation(request, staged.table_id, protocol, metadata)
+        flaw = agreement.with_creation(request, staged.table_id, found, protocol, metadata)
         flaw = flaw or property_flaw(extra, metadata, {})
         if flaw is not None:
             raise bad_request(flaw)
@@ -248,7 +248,7 @@ class DeltaApi:
             found = self.owner.resolve(place)
         except InvalidRequestError:
             return None
-        if found.name != name or found.location != place or not _is_served(found, live=False):
+        if found.name != name or found.location != place or not is_served(found, live=False):
             return None
         return found
 
@@ -368,7 +368,7 @@ def _attempt_of(commit: messages.WireCommit) -> AttemptId:
     return name.uuid
 
 
-def _is_served(table: ResolvedTable | TableRecord, *, live: bool = True) -> bool:
+def is_served(table: ResolvedTable | TableRecord, *, live: bool = True) -> bool:
     """Whether the API can express the table: it is found by its catalog only, and not by its path."""
     return not table.feature.path_access and (not live or table.state is TableState.ACTIVE)
 
@@ -403,7 +403,7 @@ def _refuse_strange_reports(table: TableRecord, terms: Terms) -> None:
         _refuse_all_but_files(table.location / LOG_FOLDER / log_path.commit(version))
 
 
-def _table_actions(content: bytes) -> tuple[Protocol, Metadata]:
+def _table_actions(content: bytes) -> tuple[list[Action], Protocol, Metadata]:
     try:
         found = actions.decode(content, source="version 0")
     except CorruptLogError as error:
@@ -412,7 +412,7 @@ def _table_actions(content: bytes) -> tuple[Protocol, Metadata]:
     metadata = next((action for action in found if isinstance(action, Metadata)), None)
     if protocol is None or metadata is None:
         raise bad_request("version 0 needs a protocol and a metaData action")
-    return protocol, metadata
+    return found, protocol, metadata
 
 
 __all__ = ["ApiError", "DeltaApi"]

@@ -9,10 +9,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
-from refimpl.errors import CorruptionError
+from refimpl.errors import CorruptionError, TableNotFoundError
 from refimpl.server import answers
-from refimpl.server.delta_api import DeltaApi
+from refimpl.server.delta_api import DeltaApi, is_served
 from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
+
+_NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
+"""Of catalogs and schemas. Clients (polars 2.1) refuse an answer without these names."""
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
@@ -37,7 +40,13 @@ class LegacyApi:
 
     def _catalog(self) -> dict[str, Any]:
         name, place = self._api.names.catalog, self._api.owner.context.warehouse
-        return {"name": name, "comment": None, "properties": {}, "id": str(uuid.uuid5(_NAMESPACE, f"{place}/{name}"))}
+        return {
+            "name": name,
+            "comment": None,
+            "properties": {},
+            "id": str(uuid.uuid5(_NAMESPACE, f"{place}/{name}")),
+            **_NOT_KEPT,
+        }
 
     def schemas(self, catalog: str, max_results: int | None, page_token: str) -> dict[str, Any]:
         self._api.names.check_catalog(catalog)
@@ -61,6 +70,7 @@ class LegacyApi:
             "comment": None,
             "properties": {},
             "schema_id": str(uuid.uuid5(_NAMESPACE, f"{place}/{catalog}.{name}")),
+            **_NOT_KEPT,
         }
 
     def tables(self, catalog: str, schema: str, max_results: int | None, page_token: str) -> dict[str, Any]:
@@ -78,6 +88,15 @@ class LegacyApi:
 
     def table(self, full_name: str) -> dict[str, Any]:
         return self._table(*_three_parts(full_name))
+
+    def check_table_id(self, table_id: str) -> None:
+        """404 unless a table that is served has this id."""
+        try:
+            found = self._api.owner.resolve(str(uuid.UUID(table_id)))
+        except (ValueError, TableNotFoundError):
+            raise no_such_table(table_id) from None
+        if not is_served(found):
+            raise no_such_table(table_id)
 
     def drop(self, full_name: str) -> None:
         self._api.drop(*_three_parts(full_name))

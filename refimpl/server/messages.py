@@ -6,7 +6,7 @@ as a shape and nothing behind it has to think of it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -161,6 +161,13 @@ class UpdateTable(_Wire, frozen=True, kw_only=True):
 
     updates: tuple[Update, ...]
     requirements: tuple[Requirement, ...] | None = None
+
+
+class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the older API, whose names are not hyphenated."""
+
+    table_id: Text
+    operation: Literal["READ", "READ_WRITE"]
 
 
 class ReportMetrics(_Wire, frozen=True, kw_only=True):

@@ -124,6 +124,11 @@ def _staging_credentials(call: Call) -> Any:
     return call.delta.staging_credentials(call.path["table_id"])
 
 
+def _legacy_credentials(call: Call) -> Any:
+    call.legacy.check_table_id(call.body.table_id)
+    return {}
+
+
 def _legacy_drop(call: Call) -> Any:
     call.legacy.drop(call.path["full_name"])
     return {}
@@ -189,6 +194,9 @@ LEGACY_ROUTES: Final = (
              required=("catalog_name", "schema_name"), refusals=(404,)),
     ApiRoute(name="table", method="GET", path="/tables/{full_name}", scope=Scope.READ,
              handle=lambda call: call.legacy.table(call.path["full_name"]), summary="One table", refusals=(404,)),
+    ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", scope=Scope.READ,
+             handle=_legacy_credentials, body=messages.TableCredentials, summary="Local files need none",
+             refusals=(404,)),
     ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}", scope=Scope.WRITE, handle=_legacy_drop,
              summary="Forget the table's name; its files stay", refusals=(404,)),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.errors import InvalidRequestError
-from refimpl.spark.coordinator_client import CoordinatorClient, Served
+from refimpl.spark.coordinator_client import CoordinatorClient, Served, is_same
 from refimpl.table_feature import COORDINATED_COMMITS
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class CoordinatorBuilder:
         return self.client
 
     def equals(self, other: Any) -> bool:
-        return other is self
+        return is_same(self, other)
 
     def hashCode(self) -> int:  # noqa: N802
         return hash(self.name) % 2**31

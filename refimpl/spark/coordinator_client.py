@@ -157,7 +157,7 @@ class CoordinatorClient:
         return self.equals(other)
 
     def equals(self, other: Any) -> bool:
-        return other is self
+        return is_same(self, other)
 
     def hashCode(self) -> int:  # noqa: N802
         return hash(self.name) % 2**31
@@ -327,6 +327,13 @@ class _Java:
                 self.fail(error.message)
 
         return self.answered(certain)
+
+
+def is_same(mine: Any, other: Any) -> bool:
+    """Whether `other` stands for the Python object `mine`. An object of ours comes back from the JVM as a proxy, and as
+    another one with every call, so they are compared by what they call themselves: class and coordinator's name, which
+    is registered once in a JVM."""
+    return other is mine or (hasattr(other, "toString") and bool(other.toString() == mine.toString()))
 
 
 def location_of(log_folder: Any) -> Path:

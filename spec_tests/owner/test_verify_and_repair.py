@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -26,12 +27,13 @@ from refimpl.commits import (
     RejectionReason,
     StagedProposal,
 )
+from refimpl.environment import clock_ms
 from refimpl.errors import CorruptionError
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
 from refimpl.owner.repair import repair
-from refimpl.owner.verify import Severity, verify
+from refimpl.owner.verify import STAGING_AGE_MS, Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, Way
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
@@ -391,3 +393,37 @@ def test_what_lost_the_newest_version_is_left_over_and_what_won_it_is_not(settin
     (left_over,) = [finding for finding in verify(setting.owner) if finding.code == "orphaned-staged-files"]
     assert left_over.message.startswith("1 staged files")
     assert len(setting.log.staged_listing(FOLDER)) == 3
+
+
+def test_the_folder_of_a_dropped_table_is_named(setting: Setting) -> None:
+    setting.owner.drop_table(setting.table.table_id)
+    (found,) = verify(setting.owner)
+    assert (found.code, found.severity) == ("dropped-files", Severity.NOTE)
+    assert str(setting.table.location) in found.message
+    shutil.rmtree(setting.table.location)
+    assert verify(setting.owner) == []
+
+
+@pytest.mark.parametrize("left", ["nothing", "a file", "version 0"])
+def test_an_abandoned_staging_is_named_and_can_be_cleaned_up(setting: Setting, left: str) -> None:
+    """Unless a version is there, which a late creator may still register; and no file is deleted."""
+    staged = setting.owner.stage_table("late", CATALOG_MANAGED)
+    assert setting.codes() == set()
+    assert repair(setting.owner, orphan_age_ms=STAGING_AGE_MS) == []
+    late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * STAGING_AGE_MS)
+    owner = refimpl.open(setting.directory, environment=late).owner
+    if left == "a file":
+        (staged.location / "part-0.parquet").write_bytes(b"x")
+    elif left == "version 0":
+        (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(made.version_0())
+    (found,) = verify(owner)
+    assert found.code == "never-registered"
+    assert str(staged.location) in found.message
+    done = [action.code for action in repair(owner, orphan_age_ms=STAGING_AGE_MS)]
+    assert done == ([] if left == "version 0" else ["forget-abandoned"])
+    assert staged.location.exists() is (left != "nothing")
+    assert {each.code for each in verify(owner)} == {
+        "nothing": set(), "a file": {"dropped-files"}, "version 0": {"never-registered"},
+    }[left]  # fmt: skip
+    state = owner.resolve(staged.table_id).state if left == "version 0" else None
+    assert state is (TableState.STAGING if left == "version 0" else None)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import refimpl
 from refimpl.cli.application import application
+from refimpl.environment import Environment, clock_ms
 from refimpl.errors import InvalidRequestError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.serving import Serving, is_loopback, serve
@@ -140,6 +143,36 @@ def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None
     assert tokens.add("another", Scope.READ) != secret
 
 
+def test_a_token_expires(http: TestClient, tokens: Tokens) -> None:
+    """And is still a token: the server is not open to everybody then."""
+    now = clock_ms()
+    past = Tokens(tokens.path.parent, tokens._lock, Environment(now=lambda: now - 60_000))
+    expired, valid = past.add("old", Scope.WRITE, valid_ms=60_000), past.add("new", Scope.WRITE, valid_ms=3_600_000)
+    answer = http.get(f"{LEGACY}/catalogs", headers=bearer(expired))
+    assert refusal(answer) == UNAUTHORIZED
+    assert "expired" in answer.json()["error"]["message"]
+    assert http.get(f"{LEGACY}/catalogs", headers=bearer(valid)).status_code == 200
+    tokens.remove("new")
+    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
+
+
+def test_only_its_user_reads_the_owners_folder_and_ledger(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with refimpl.open(tmp_path / "warehouse") as warehouse:
+            warehouse.create_table("t", pa.schema([("id", pa.int64())]))
+            warehouse.owner.ledger.back_up(tmp_path / "copy")
+            folder = warehouse.owner.ledger.path.parent
+            ledger = [path for path in folder.iterdir() if path.name.startswith("ledger")]
+            assert len(ledger) == 3
+            for path in (*ledger, tmp_path / "copy"):
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            assert stat.S_IMODE(warehouse.directory.stat().st_mode) == 0o777
+    finally:
+        os.umask(before)
+
+
 def test_names_of_tokens_are_unique_and_plain(tokens: Tokens) -> None:
     tokens.add("pipeline", Scope.WRITE)
     for name in ("pipeline", "", "a b", "x" * 65, "a\nb"):
@@ -206,6 +239,10 @@ def test_tokens_are_made_listed_and_removed_by_commands(directory: Path, warehou
         ("dashboard", "read"),
     ]
     assert secret.strip() not in told
+    assert call("add", "brief", "--expires-in", "1h")[0] == 0
+    brief = json.loads(call("list", "--json")[1])[-1]
+    assert brief["expires_at"] - brief["added_at"] == 3_600_000
+    assert call("add", "never", "--expires-in", "soon")[0] == 2
     assert call("remove", "pipeline")[0] == 0
     assert "pipeline" not in call("list")[1]
     assert call("remove", "pipeline")[0] == 2

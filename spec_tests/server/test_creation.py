@@ -98,7 +98,11 @@ def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
         {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
         {"properties": {"delta.enableInCommitTimestamps": "false"}},
         {"properties": {"fs.s3a.secret.key": "x"}},
+        {"properties": {"delta.feature.rowTracking": "supported"}},
         {"protocol": {"min-reader-version": 1, "min-writer-version": 2}},
+        {"comment": "something"},
+        {"domain-metadata": {"delta.clustering": {"clusteringColumns": []}}},
+        {"last-commit-timestamp-ms": START + 1},
     ],
     ids="-".join,
 )
@@ -286,6 +290,20 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
     staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"
     assert http.get(f"{staging}/{table.table_id}/credentials").status_code == 200
     assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NotFoundException")
+
+
+def test_other_engines_clients_find_what_they_ask_for(table: WireTable, http: TestClient) -> None:
+    """polars 2.1 refuses catalogs and schemas without `created_at`; daft 0.7 and delta-rs 1.6 ask for credentials."""
+    for kind in ("catalogs", "schemas"):
+        (told,) = http.get(f"{LEGACY}/{kind}", params={"catalog_name": "unity"}).json()[kind]
+        assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(told)
+    path = f"{LEGACY}/temporary-table-credentials"
+    for operation in ("READ", "READ_WRITE"):
+        asked = http.post(path, json={"table_id": table.table_id, "operation": operation})
+        assert (asked.status_code, asked.json()) == (200, {})
+    assert refusal(http.post(path, json={"table_id": table.table_id, "operation": "OWN"})) == BAD
+    for unknown in (str(uuid.uuid4()), "orders", ""):
+        assert refusal(http.post(path, json={"table_id": unknown, "operation": "READ"})) == NO_TABLE
 
 
 def test_the_server_says_what_it_can_do(http: TestClient) -> None:

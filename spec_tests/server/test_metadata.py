@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.owner.policy import MAX_CATALOG_PROPERTIES_BYTES
-from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, added, refusal
+from spec_tests.server.wire import BAD, REQUIREMENT, WIRE_COLUMNS, WireTable, refusal
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
 
@@ -45,6 +45,31 @@ def test_what_the_request_says_beside_its_commit_must_be_what_the_commit_says(ta
     assert table.state() == (0, [], etag)
     same = {"action": "set-columns", "columns": {"type": "struct", "fields": WIRE_COLUMNS}}
     assert table.propose(staged, same, {"action": "set-table-comment"}).status_code == 200
+
+
+def domain(name: str, configuration: str, *, removed: bool = False) -> dict[str, Any]:
+    return {"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}}
+
+
+def test_domain_metadata_of_a_request_must_be_in_its_commit(table: WireTable) -> None:
+    staged = table.write_staged(1, domain("d", '{"mark": 7, "domainName": "d"}'), domain("gone", "{}", removed=True))
+    for said in (
+        {"action": "set-domain-metadata", "updates": {"d": {"mark": 8}}},
+        {"action": "set-domain-metadata", "updates": {"d": {"mark": 7, "more": None}}},
+        {"action": "set-domain-metadata", "updates": {"d": {"mark": 7}, "other": {}}},
+        {"action": "set-domain-metadata", "updates": {"gone": {}}},
+        {"action": "remove-domain-metadata", "domains": ["d"]},
+        {"action": "remove-domain-metadata", "domains": ["gone", "other"]},
+        {"action": "set-properties", "updates": {"delta.feature.rowTracking": "supported"}},
+    ):
+        assert refusal(table.propose(staged, said)) == BAD, said
+        assert refusal(table.propose(table.write_staged(1), said)) == BAD, said
+        assert refusal(table.update(said)) == BAD, said
+    assert table.state()[0] == 0
+    same = {"action": "set-domain-metadata", "updates": {"d": {"mark": 7}}}
+    removed = {"action": "remove-domain-metadata", "domains": ["gone"]}
+    feature = {"action": "set-properties", "updates": {"delta.feature.catalogManaged": "supported"}}
+    assert table.propose(staged, same, removed, feature).status_code == 200
 
 
 def test_properties_that_the_log_does_not_have_are_the_catalogs_and_change_the_etag(
@@ -119,19 +144,6 @@ def test_a_creation_has_the_same_limit(http: TestClient) -> None:
     large = {**ENABLED, "k": "x" * MAX_CATALOG_PROPERTIES_BYTES}
     assert refusal(created.register(properties=large)) == BAD
     assert created.register(properties={**ENABLED, "k": "x"}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "update",
-    [
-        {"action": "set-domain-metadata", "updates": {"delta.rowTracking": {"rowIdHighWaterMark": 1}}},
-        {"action": "remove-domain-metadata", "domains": ["delta.clustering"]},
-    ],
-)
-def test_domains_come_with_the_commit_that_has_them(table: WireTable, update: dict[str, Any]) -> None:
-    assert refusal(table.update(update)) == BAD
-    domain = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}", "removed": False}}
-    assert table.update(added(table.write_staged(1, domain)), update).status_code == 200
 
 
 def test_what_a_reader_of_the_log_finds_is_what_the_server_tells(

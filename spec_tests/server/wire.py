@@ -93,7 +93,7 @@ class WireTable:
             "schemaString": json.dumps({"type": "struct", "fields": COLUMNS}),
             "format": {"provider": "parquet", "options": {}},
             "partitionColumns": [],
-            "configuration": configuration,
+            "configuration": {"io.unitycatalog.tableId": self.table_id, **configuration},
         }
 
     def creation(self, **changes: Any) -> dict[str, Any]:

@@ -44,8 +44,8 @@ class FailingFiles(PosixFiles):
     def fsync_directory(self, path: Path) -> None:
         self._effect("fsync_directory", path, lambda: super(FailingFiles, self).fsync_directory(path))
 
-    def make_directory(self, path: Path) -> None:
-        self._effect("make_directory", path, lambda: super(FailingFiles, self).make_directory(path))
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
+        self._effect("make_directory", path, lambda: super(FailingFiles, self).make_directory(path, mode))
 
     def link(self, source: Path, target: Path) -> None:
         self._effect("link", target, lambda: super(FailingFiles, self).link(source, target))

@@ -235,8 +235,8 @@ class FaultyFiles(PosixFiles):
         else:
             path.stat()
 
-    def make_directory(self, path: Path) -> None:
-        self._faults.effect(f"mkdir {_kind(path)}/", lambda: super(FaultyFiles, self).make_directory(path))
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
+        self._faults.effect(f"mkdir {_kind(path)}/", lambda: super(FaultyFiles, self).make_directory(path, mode))
 
     def link(self, source: Path, target: Path) -> None:
         self._faults.effect(f"link {_kind(target)}", lambda: super(FaultyFiles, self).link(source, target))

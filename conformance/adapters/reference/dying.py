@@ -185,9 +185,9 @@ class _Files(PosixFiles):
         if path.name in STAGING_FOLDERS:
             self._life.reach("after-stage")
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
         self._life.alive()
-        super().make_directory(path)
+        super().make_directory(path, mode)
 
     def link(self, source: Path, target: Path) -> None:
         self._life.alive()

@@ -356,9 +356,9 @@ class _Files(PosixFiles):
         self._life.tell(Kind.FSYNC_DIRECTORY, path)
         path.stat()
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
         self._life.tell(Kind.MAKE_DIRECTORY, path)
-        super().make_directory(path)
+        super().make_directory(path, mode)
 
     def link(self, source: Path, target: Path) -> None:
         self._life.tell(Kind.LINK, target)

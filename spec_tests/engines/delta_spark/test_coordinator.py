@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Conflict, Ratified
 from refimpl.errors import OutcomeUnknown, TableNotFoundError
 from refimpl.spark import coordinator
+from refimpl.spark.coordinator_client import CoordinatorClient
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.engines.delta_spark.conftest import Engine, rows_of
 from spec_tests.engines.delta_spark.scripted_owner import ScriptedOwner, scripted
@@ -173,6 +175,24 @@ def test_a_filesystem_table_gets_an_owner_and_goes_back(engine: Engine) -> None:
     assert by_path.snapshot().feature is None
 
 
+def test_statements_that_change_a_tables_metadata_commit(engine: Engine) -> None:
+    """Delta compares the table's coordinator before and after; the JVM hands each side another object for it."""
+    engine.create("orders")
+    engine.insert("orders", (1, "one"))
+    for statement in (
+        "ALTER TABLE orders SET TBLPROPERTIES ('team' = 'sales')",
+        "ALTER TABLE orders UNSET TBLPROPERTIES ('team')",
+        "ALTER TABLE orders SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
+        "ALTER TABLE orders ADD CONSTRAINT positive CHECK (id > 0)",
+        "ALTER TABLE orders ADD COLUMN price DOUBLE",
+        "COMMENT ON TABLE orders IS 'what was sold'",
+    ):
+        engine.sql(statement)
+    engine.insert("orders", (2, "two", 0.5))
+    assert latest(engine, "orders") == 8
+    assert engine.rows("orders") == [(1, "one", None), (2, "two", 0.5)]
+
+
 def test_a_table_of_our_client_is_one_of_deltas(engine: Engine) -> None:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     table = engine.warehouse.create_table("ours", schema, feature=COORDINATED_COMMITS, location=engine.place("ours"))
@@ -222,3 +242,11 @@ def test_a_table_that_cannot_be_owned_is_not_made(engine: Engine, tmp_path: Path
     assert engine.warehouse.tables() == []
     engine.create("t")
     assert engine.rows("t") == []
+
+
+def test_a_coordinator_equals_what_stands_for_it_and_nothing_else() -> None:
+    served: Any = None
+    client = CoordinatorClient("ours", served)
+    assert client.semanticEquals(CoordinatorClient("ours", served))
+    for other in (CoordinatorClient("theirs", served), coordinator.CoordinatorBuilder("ours", client), None, "ours"):
+        assert not client.semanticEquals(other)
