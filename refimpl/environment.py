@@ -51,9 +51,13 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
 
     A descriptor is opened for each hold, by filelock's descriptor lock: its path lock costs ten times as much.
     """
-    from filelock import unlock_descriptor
+    from filelock import lock_descriptor, unlock_descriptor
 
     name = str(path)
+
+    def take(fd: int) -> bool:
+        return lock_descriptor(fd, blocking=False)
+
     mine = _ThreadsHold()
 
     class Held:
@@ -61,7 +65,7 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
             if mine.process != os.getpid():
                 mine.process, mine.depth = os.getpid(), 0
             if not mine.depth:
-                mine.fd = _locked(name, timeout())
+                mine.fd = _locked(name, take, timeout())
             mine.depth += 1
 
         def __exit__(self, *error: object) -> None:
@@ -85,14 +89,14 @@ class _ThreadsHold(threading.local):
     fd = -1
 
 
-def _locked(name: str, seconds: float) -> int:
+def _locked(name: str, take: Callable[[int], bool], seconds: float) -> int:
     """A descriptor that holds the lock on the file that has this name now."""
     try:
         while True:
             fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             _held.add(fd)
             try:
-                _lock(fd, name, seconds)
+                _lock(fd, name, take, seconds)
                 if _is_named(fd, name):
                     return fd
             except BaseException:
@@ -110,11 +114,9 @@ def _is_named(fd: int, name: str) -> bool:
         return False
 
 
-def _lock(fd: int, name: str, seconds: float) -> None:
-    from filelock import lock_descriptor
-
+def _lock(fd: int, name: str, take: Callable[[int], bool], seconds: float) -> None:
     start = time.monotonic()
-    while not lock_descriptor(fd, blocking=False):
+    while not take(fd):
         if time.monotonic() - start >= seconds:
             raise OwnerUnavailableError(
                 f"the owner's lock {name} was held by another process for {seconds:g} s; try again", path=name

@@ -51,12 +51,12 @@ def transaction(database: apsw.Connection, content: bytes) -> None:
     database.execute("COMMIT")
 
 
-def write_durably(folder: Path, content: bytes) -> None:
-    fd = os.open(folder / table.new_id(), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+def write_durably(file: Path, content: bytes) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     os.write(fd, content)
     os.fsync(fd)
     os.close(fd)
-    fd = os.open(folder, os.O_RDONLY)
+    fd = os.open(file.parent, os.O_RDONLY)
     os.fsync(fd)
     os.close(fd)
 
@@ -71,39 +71,41 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
     database, lock = raw_database(folder), host_lock(folder / "warehouse" / OWNER_FOLDER / LOCK_FILE)
     (folder / "files").mkdir()
 
-    def raw(content: bytes) -> None:
+    def raw(content: bytes, attempt: str) -> None:
         with lock():
             transaction(database, content)
 
-    def raw_staged(content: bytes) -> None:
-        write_durably(folder / "files", content)
-        raw(content)
+    def raw_staged(content: bytes, attempt: str) -> None:
+        write_durably(folder / "files" / attempt, content)
+        raw(content, attempt)
 
-    def commit_inline(content: bytes) -> None:
-        proposal = InlineProposal(attempt=table.new_id(), content=content)
+    def commit_inline(content: bytes, attempt: str) -> None:
+        proposal = InlineProposal(attempt=attempt, content=content)
         assert isinstance(owner.commit(inline, next(versions[inline]), proposal), Ratified)
 
-    def commit_staged(content: bytes) -> None:
-        version, attempt = next(versions[staged]), table.new_id()
+    def commit_staged(content: bytes, attempt: str) -> None:
+        version = next(versions[staged])
         file_name = log.stage(table.FEATURE.staging_folder, version, attempt, content)
         outcome = owner.commit(staged, version, StagedProposal(attempt=attempt, file_name=file_name))
         assert isinstance(outcome, Ratified)
 
-    works: dict[str, Callable[[bytes], None]] = {
-        "bare transaction": lambda content: transaction(database, content),
+    works: dict[str, Callable[[bytes, str], None]] = {
+        "bare transaction": lambda content, attempt: transaction(database, content),
         "raw inline": raw,
         "inline": commit_inline,
         "raw staged": raw_staged,
         "staged": commit_staged,
     }
+    names = list(works)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for number in range(rounds):
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
         for each in range(commits):
-            content = table.one_add(number * commits + each + 1)  # making it is the writer's work, not the owner's
-            for name, work in works.items():
+            content = table.one_add(number * commits + each + 1)  # making these is the writer's work, not the owner's
+            for name in names[each % len(names) :] + names[: each % len(names)]:
+                attempt = table.new_id()
                 start, processor = time.perf_counter(), time.process_time()
-                work(content)
+                works[name](content, attempt)
                 took[name].append((time.perf_counter() - start, time.process_time() - processor))
         for name, times in took.items():
             found[name].append(tuple(statistics.median(column) for column in zip(*times, strict=True)))
