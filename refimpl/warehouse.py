@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, LocationError, OwnerUnavailableError
+from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.owner.host import network_file_system
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, TableFeature, Way
@@ -113,9 +113,10 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                     f"{place} has no commit owner; make one with: commit-owner init {place}", directory=str(place)
                 )
             _refuse_new_owner(place, environment)
-        if create:
-            _make_folders(folder, environment)
         owner = LocalOwner(place, environment)
+        if create:
+            _refuse_lost_owner(owner, place, environment)
+            _make_folders(folder, environment)
         if not owner.ledger.exists():
             if not create:
                 raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(place))
@@ -126,6 +127,24 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     if wanted_roots:
         owner.add_roots(wanted_roots)
     return Warehouse(place, owner, environment)
+
+
+def _refuse_lost_owner(owner: LocalOwner, place: Path, environment: Environment) -> None:
+    """`CorruptLedgerError` where tables have an owner whose ledger is gone: a new one would know none of their commits.
+
+    Asked again after the search: another first start may have made the ledger, and a table, meanwhile.
+    """
+    from refimpl.owner.verify import owned_tables
+
+    if owner.ledger.exists() or environment.files.stat(place) is None:
+        return
+    found = next(owned_tables(environment, place, owner.name, set()), None)
+    if found is not None and not owner.ledger.exists():
+        raise CorruptLedgerError(
+            f"{found[0]} is a {found[1].name} table, but its owner's ledger {owner.ledger.path} is gone; "
+            f"move the folder {OWNER_FOLDER} back, or restore the ledger from a backup",
+            path=str(owner.ledger.path),
+        )
 
 
 def _make_folders(folder: Path, environment: Environment) -> None:

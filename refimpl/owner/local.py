@@ -98,11 +98,23 @@ class LocalOwner:
     def resolve(self, reference: str | Path) -> ResolvedTable:
         """A name that nobody has may be that of a table which an engine announced, and has created since."""
         try:
-            return self._context.resolve(lambda view: self._find(view, reference))
+            found = self._context.resolve(lambda view: self._find(view, reference))
         except TableNotFoundError:
             if not self._adopt_what_is_there():
                 raise
-        return self._context.resolve(lambda view: self._find(view, reference))
+            return self._context.resolve(lambda view: self._find(view, reference))
+        if found.state is TableState.TAKING_OVER:
+            self._settle(found.table_id)
+            return self._context.resolve(lambda view: self._find(view, reference))
+        return found
+
+    def _settle(self, table_id: str) -> None:
+        """Wait for a take-over that is under way, or end one whose process died."""
+        with disk_errors("finish a take-over"), self._context.lock():
+            with self.ledger.read() as view:
+                table = view.table(table_id)
+            if table is not None and table.promised:
+                self._context.settle(table)
 
     def _adopt_what_is_there(self) -> bool:
         with disk_errors("look for announced tables"):
@@ -128,6 +140,11 @@ class LocalOwner:
 
     def describe(self, reference: str | Path) -> TableDescription:
         """The table as a catalog tells of it, from one read state. Errors as of `resolve`."""
+        try:
+            return requests.describe(self._context, lambda view: self._find(view, reference))
+        except InvalidRequestError:
+            if self.resolve(reference).state is not TableState.ACTIVE:
+                raise
         return requests.describe(self._context, lambda view: self._find(view, reference))
 
     def tables(self) -> list[ResolvedTable]:

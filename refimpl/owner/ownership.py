@@ -21,7 +21,7 @@ from refimpl.commits import (
     VersionGap,
     is_attempt_id,
 )
-from refimpl.errors import LocationError, OwnerUnavailableError
+from refimpl.errors import LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide, policy
@@ -73,9 +73,12 @@ def take_over(
             return early
         context.log(record).create_folders(feature.staging_folder)
         promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
-        with context.ledger.write() as writer:
-            record = writer.add_table(record)
-            writer.add_promise(record, promise)
+        try:
+            with context.ledger.write() as writer:
+                record = writer.add_table(record)
+                writer.add_promise(record, promise)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(error.message, table_id=record.table_id) from error
         commit = context.keep(record, promise)
     if commit is None:  # a commit through the filesystem was first, and this one never happened
         return Conflict(latest_ratified_version=contiguous_end(context.log(record), version))

@@ -46,9 +46,10 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     somebody saw it, is made now. It is forgotten where a stranger's `<v>.json` was first, or where the
     name of a new table went to another one meanwhile.
     """
-    promise = writer.promise(table.key)
-    if promise is None:
+    found, promise = writer.table_by_key(table.key), writer.promise(table.key)
+    if found is None or promise is None:
         return
+    table = found
     if promise.kind is PromiseKind.CREATE and _name_is_gone(writer, table):
         forget(writer, table, promise)
         writer.set_state(table, TableState.DROPPED)
@@ -128,7 +129,12 @@ def publish(promise: Promise, log: LogStore, *, in_doubt: bool = False) -> bool:
 
 
 def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
-    """The promised commit never was; nor was the table, if it was only to be taken over."""
+    """The promised commit never was; nor was the table, if it was only to be taken over.
+
+    Nothing to do where another process has ended the promise: see `record`.
+    """
+    if writer.promise(table.key) != promise:
+        return
     if promise.kind is PromiseKind.TAKE_OVER:
         writer.forget_table(table)
     else:
@@ -136,7 +142,14 @@ def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
 
 
 def record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
-    """The promised commit is visible, durably: it is the version."""
+    """The promised commit is visible, durably: it is the version.
+
+    Another process may have recorded it meanwhile: one that got the owner's lock because somebody unlinked its file.
+    """
+    table = writer.table_by_key(table.key) or table
+    known = writer.attempt(table, promise.attempt)
+    if known is not None and known.landed is not None:
+        return known.landed
     proposal = DirectProposal(attempt=promise.attempt, content=promise.content)
     examined = decide.examine(table.feature, promise.version, proposal, promise.content)
     commit = writer.ratify(table, examined, Way.DIRECT, now, published=True)

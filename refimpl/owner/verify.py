@@ -19,9 +19,10 @@ from typing import Final
 import msgspec
 
 from refimpl import actions, log_path
-from refimpl.actions import Protocol
+from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
+from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
@@ -34,6 +35,9 @@ from refimpl.table_feature import TableFeature, Way, feature_of
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged so long ago and never registered is worth a note."""
+
+DEEPEST: Final = 8
+"""Levels of folders in which tables are looked for: a symbolic link may lead round in a circle."""
 
 
 class Severity(Enum):
@@ -67,56 +71,73 @@ def verify(owner: LocalOwner) -> list[Finding]:
     for table in tables:
         found.extend(_Check(context, table.table_id).findings())
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
+    known = {table.location for table in tables if table.state not in gone}
     dropped = {table.location: table for table in tables if table.state is TableState.DROPPED}
-    found.extend(_other_folders(context, {table.location for table in tables if table.state not in gone}, dropped))
+    found += [
+        Finding(
+            table=table.name or table.table_id,
+            severity=Severity.NOTE,
+            code="dropped-files",
+            message=f"was dropped, or never registered; its files are in {place}: delete them by hand",
+        )
+        for place, table in dropped.items()
+        if place not in known and context.environment.files.stat(place) is not None
+    ]
+    found += [
+        Finding(
+            table=None,
+            severity=Severity.ERROR,
+            code="unknown-table",
+            message=f"{place} is a {feature.name} table that the ledger does not know: was an older ledger restored? "
+            f"A newer backup would know it",
+        )
+        for place, feature in owned_tables(context.environment, context.warehouse, owner.name, known | dropped.keys())
+    ]
     return found
 
 
-def _other_folders(context: Context, known: set[Path], dropped: dict[Path, TableRecord]) -> Iterator[Finding]:
-    """What is left of dropped tables, and tables with an owner of which the ledger knows nothing: was an older one
-    restored?"""
-    pending = [context.warehouse]
+def owned_tables(
+    environment: Environment, warehouse: Path, owner_name: str, known: set[Path]
+) -> Iterator[tuple[Path, TableFeature]]:
+    """The tables below the warehouse, apart from the known places, whose logs say that this owner has them."""
+    pending = [(warehouse, 0)]
     while pending:
-        directory = pending.pop()
-        if directory in known:
+        directory, depth = pending.pop()
+        if directory in known or depth > DEEPEST:
             continue
-        if directory in dropped:
-            table = dropped[directory]
-            yield Finding(
-                table=table.name or table.table_id,
-                severity=Severity.NOTE,
-                code="dropped-files",
-                message=f"was dropped, or never registered; its files are in {directory}: delete them by hand",
-            )
+        try:
+            entries = environment.files.list_directory(directory)
+        except (PermissionError, FileNotFoundError):
             continue
-        entries = context.environment.files.list_directory(directory)
         if any(entry.name == LOG_FOLDER and entry.is_directory for entry in entries):
-            feature = _dialect_at(LogStore(directory, context.environment))
+            feature = _dialect_at(LogStore(directory, environment), owner_name)
             if feature is not None:
-                yield Finding(
-                    table=None,
-                    severity=Severity.ERROR,
-                    code="unknown-table",
-                    message=f"{directory} is a {feature.name} table that the ledger does not know: was an older ledger "
-                    f"restored? A newer backup would know it",
-                )
+                yield directory, feature
             continue
-        pending += [directory / e.name for e in entries if e.is_directory and not e.name.startswith(("_", "."))]
+        found = [entry.name for entry in entries if entry.is_directory and not entry.name.startswith(("_", "."))]
+        pending += [(directory / name, depth + 1) for name in found]
 
 
-def _dialect_at(log: LogStore) -> TableFeature | None:
-    """The dialect of the newest protocol that is still in the log."""
+def _dialect_at(log: LogStore, owner_name: str) -> TableFeature | None:
+    """The dialect of the newest protocol that is still in the log, where it names no other owner."""
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
     for version in sorted(log.published_versions(), reverse=True):
         name = log_path.commit(version)
         try:
             content = log.read(name)
-            found = actions.decode(content, source=name) if b'"protocol"' in content else []
+            says = b'"protocol"' in content or b'"metaData"' in content
+            found = actions.decode(content, source=name) if says else []
         except (CorruptLogError, OSError):
-            return None
-        protocol = next((action for action in found if isinstance(action, Protocol)), None)
-        if protocol is not None:
-            return feature_of(protocol)
-    return None
+            break
+        protocol = protocol or next((action for action in found if isinstance(action, Protocol)), None)
+        metadata = metadata or next((action for action in found if isinstance(action, Metadata)), None)
+        if protocol is not None and (metadata is not None or feature_of(protocol) is None):
+            break
+    feature = None if protocol is None else feature_of(protocol)
+    if feature is None or metadata is None or feature.owner_property is None:
+        return feature
+    return feature if metadata.configuration.get(feature.owner_property) == owner_name else None
 
 
 class _Check:

@@ -28,7 +28,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
-from spec_tests.support.faults import Faults, crashed, opened
+from spec_tests.support.faults import Faults, crashed, dies_after, opened
 from spec_tests.support.lock_watch import Others, Watch
 
 
@@ -43,17 +43,6 @@ def watch() -> Iterator[Watch]:
     yield watch
     assert watch.outside == []
     assert {"begin", "commit"} <= watch.inside
-
-
-def dies_after(effect: str) -> Faults:
-    class Dies(Faults):
-        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            found = super().effect(name, act, torn)
-            if name == effect:
-                self.arm(0)
-            return found
-
-    return Dies()
 
 
 PROPOSAL = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 100))

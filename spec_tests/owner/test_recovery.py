@@ -8,13 +8,23 @@ import pytest
 
 import refimpl
 from refimpl import log_path
-from refimpl.commits import AttemptId, Landed, Ratified, Rejected, RejectionReason
+from refimpl.commit_owner import TableState
+from refimpl.commits import AttemptId, DirectProposal, Landed, Outcome, Ratified, Rejected, RejectionReason
 from refimpl.environment import Environment
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.owner.verify import verify
 from refimpl.table_feature import MANAGED_COMMIT, Way
-from spec_tests.support.builders import START, append, create, new_attempt, owned
+from spec_tests.support.builders import (
+    START,
+    append,
+    create,
+    filesystem_table,
+    new_attempt,
+    owned,
+    ownership_change,
+)
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.faults import Faults, crashed, disk_is_broken, opened
+from spec_tests.support.faults import Faults, crashed, dies_after, disk_is_broken, opened
 
 CONTENT = append(START + 1)
 
@@ -25,14 +35,9 @@ def interrupted(place: Path) -> AttemptId:
         create(warehouse, MANAGED_COMMIT, Way.DIRECT)
     attempt = new_attempt()
 
-    class DiesAfterLink(Faults):
-        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            found = super().effect(name, act, torn)
-            if name == "link 1.json":
-                self.arm(0)
-            return found
-
-    died = crashed(place, DiesAfterLink(), lambda found: owned(found, "orders").commit(1, CONTENT, attempt=attempt))
+    died = crashed(
+        place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, CONTENT, attempt=attempt)
+    )
     assert died is None
     return attempt
 
@@ -99,3 +104,102 @@ def test_a_recovery_on_a_sound_disk_halts_nothing(tmp_path: Path) -> None:
         assert isinstance(table.owner.attempt_outcome(table.table_id, attempt), Landed)
         assert warehouse.owner.resolve("orders").halted is None
         assert isinstance(table.commit(2), Ratified)
+
+
+# A take-over that was interrupted
+
+
+CHANGE = ownership_change(MANAGED_COMMIT, START + 2)
+
+
+def taken_over(warehouse: refimpl.Warehouse, attempt: AttemptId) -> Outcome:
+    proposal = DirectProposal(attempt=attempt, content=CHANGE)
+    return warehouse.owner.take_over(warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal)
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["name", "path"])
+@pytest.mark.parametrize("first", [True, False], ids=["nobody-first", "another-first"])
+def test_a_take_over_killed_before_its_link_blocks_nobody(tmp_path: Path, by_name: bool, first: bool) -> None:
+    """The next client that looks for the table completes it, or forgets it."""
+    place = tmp_path / "warehouse"
+    with opened(place) as warehouse:
+        log = filesystem_table(place / "plain", versions=2, environment=warehouse.environment)
+    died = crashed(place, dies_after("commit"), lambda found: taken_over(found, new_attempt()))
+    assert died is None
+    assert not log.published(2)
+    if not first:
+        assert log.put_if_absent(log_path.commit(2), append(START + 2))
+    reference = "plain" if by_name else place / "plain"
+    with opened(place) as warehouse:
+        if first:
+            assert warehouse.owner.resolve(reference).state is TableState.ACTIVE
+            assert isinstance(owned(warehouse, reference).commit(3), Ratified)
+        else:
+            with pytest.raises(TableNotFoundError):
+                warehouse.owner.resolve(reference)
+            with pytest.raises(TableNotFoundError):
+                warehouse.owner.describe(reference)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_take_over_of_unknown_outcome_says_of_which_table(tmp_path: Path, stored: bool) -> None:
+    """The promise may have been stored although its commit failed: the id leads to what became of it."""
+    place, attempt = tmp_path / "warehouse", new_attempt()
+
+    class Failing(Faults):
+        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
+            if name == "commit":
+                if stored:
+                    act()
+                raise disk_is_broken()
+            return super().effect(name, act, torn)
+
+    with opened(place) as warehouse:
+        filesystem_table(place / "plain", versions=2, environment=warehouse.environment)
+    faults = Failing()
+    with pytest.raises(OutcomeUnknown) as caught:
+        taken_over(refimpl.open(place, environment=faults.environment()), attempt)
+    faults.abandon()
+    assert caught.value.attempt == attempt
+    with opened(place) as warehouse:
+        if stored:
+            outcome = warehouse.owner.attempt_outcome(caught.value.table_id, attempt)
+            assert isinstance(outcome, Landed)
+        else:
+            with pytest.raises(TableNotFoundError):
+                warehouse.owner.attempt_outcome(caught.value.table_id, attempt)
+        assert isinstance(taken_over(warehouse, attempt), Ratified)
+        assert owned(warehouse, "plain").latest == 2
+
+
+# A lock whose file was unlinked
+
+
+@pytest.mark.parametrize("point", ["create temporary", "link 1.json", "fsync _delta_log/"])
+def test_a_promise_that_another_process_settled_is_kept_once(tmp_path: Path, point: str) -> None:
+    """Where the lock's file is unlinked, another process gets a lock of its own, and takes the promise for one that
+    its process left behind."""
+    place = tmp_path / "warehouse"
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    mine = new_attempt()
+
+    class Unlinks(Faults):
+        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
+            if name == point and not self.seen.count("unlinked"):
+                self.seen.append("unlinked")
+                (place / "_owner" / "lock").unlink()
+                with opened(place) as other:
+                    assert isinstance(owned(other, "orders").commit(2), Ratified)
+            return super().effect(name, act, torn)
+
+    faults = Unlinks()
+    warehouse = refimpl.open(place, environment=faults.environment())
+    outcome = owned(warehouse, "orders").commit(1, CONTENT, attempt=mine)
+    assert isinstance(outcome, Ratified)
+    assert (outcome.commit.version, outcome.commit.attempt) == (1, mine)
+    assert "unlinked" in faults.seen
+    assert owned(warehouse, "orders").latest == 2
+    assert owned(warehouse, "orders").log.read(log_path.commit(1)) == CONTENT
+    assert verify(warehouse.owner) == []
+    warehouse.close()

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.errors import InvalidRequestError, LocationError
+from refimpl import actions, log_path
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
+from refimpl.log_store import LogStore
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from spec_tests.support.builders import START, create, filesystem_table, info, metadata_of, protocol_of
+from spec_tests.support.faults import opened
 
 
 def test_a_warehouse_is_made_where_there_is_none_and_found_again(tmp_path: Path) -> None:
@@ -41,3 +47,38 @@ def test_a_place_that_can_hold_no_directory_is_refused(tmp_path: Path, name: str
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(LocationError):
         refimpl.open(tmp_path / name)
+
+
+@pytest.mark.parametrize("feature", [CATALOG_MANAGED, MANAGED_COMMIT], ids=lambda feature: feature.name)
+def test_no_owner_is_made_beside_tables_whose_owner_is_gone(tmp_path: Path, feature: TableFeature) -> None:
+    """It would begin without a single commit of theirs."""
+    with opened(tmp_path / "lake") as warehouse:
+        create(warehouse, feature, Way.STAGED)
+    (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
+    with pytest.raises(CorruptLedgerError):
+        refimpl.open(tmp_path / "lake")
+    assert not (tmp_path / "lake" / "_owner").exists()
+    (tmp_path / "moved").rename(tmp_path / "lake" / "_owner")
+    assert refimpl.open(tmp_path / "lake").tables() == ["orders"]
+
+
+def test_tables_of_others_do_not_hinder_a_first_start(tmp_path: Path) -> None:
+    filesystem_table(tmp_path / "lake" / "2024" / "plain")
+    (tmp_path / "lake" / "round").symlink_to(tmp_path / "lake")
+    another = LogStore(tmp_path / "lake" / "another", Environment())
+    another.create_folders()
+    metadata = metadata_of(MANAGED_COMMIT, owner="another")
+    another.put_if_absent(log_path.commit(0), actions.encode([info(START), protocol_of(MANAGED_COMMIT), metadata]))
+    assert refimpl.open(tmp_path / "lake").tables() == []
+
+
+def test_a_lock_does_not_make_the_folder_of_a_moved_owner(tmp_path: Path) -> None:
+    """An empty folder looks like a first start."""
+    with opened(tmp_path / "lake") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
+        with pytest.raises(OwnerUnavailableError):
+            table.commit(1)
+        assert not (tmp_path / "lake" / "_owner").exists()
+        (tmp_path / "moved").rename(tmp_path / "lake" / "_owner")
+        table.land()

@@ -300,6 +300,19 @@ def _kind(path: Path) -> str:
     return path.name.split("-")[0]
 
 
+def dies_after(effect: str) -> Faults:
+    """The process dies when this effect has happened."""
+
+    class Dies(Faults):
+        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
+            found = super().effect(name, act, torn)
+            if name == effect:
+                self.arm(0)
+            return found
+
+    return Dies()
+
+
 def opened(directory: Path) -> refimpl.Warehouse:
     """The warehouse without any fault, and without waiting for the disk."""
     return refimpl.open(directory, environment=Faults().environment())
