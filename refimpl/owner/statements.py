@@ -6,10 +6,11 @@ Each statement is a named constant that says what it decides; each method loads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from typing import Protocol as Interface
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import AttemptId, RatifiedCommit
+from refimpl.errors import CorruptLedgerError
 from refimpl.log_path import MAX_VERSION, Version, staged_commit
 from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
 from refimpl.table_feature import TABLE_FEATURES, Way
@@ -93,8 +95,27 @@ class Connection(Interface):
     def last_insert_rowid(self) -> int: ...
 
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Of a method that reads rows: what cannot be what was stored is damage, though SQLite sees none."""
+
+    @wraps(method)
+    def reading(*values: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return method(*values, **named)
+        except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+            raise CorruptLedgerError(
+                f"the ledger holds what nobody stored there ({error}); restore it from a backup, then run verify"
+            ) from error
+
+    return reading
+
+
 class View:
-    """What can be read inside one transaction."""
+    """What can be read inside one transaction. Raises `CorruptLedgerError` for what cannot have been stored."""
 
     def __init__(self, database: Connection, warehouse: Path) -> None:
         self._db = database
@@ -116,8 +137,7 @@ class View:
 
     def handed_back_from(self, location: Path) -> list[TableRecord]:
         """All tables that lived at this place and were handed back, oldest first."""
-        found = self._db.execute(TABLES_HANDED_BACK, (self.stored_location(location),))
-        return [self._table_record(row) for row in found]
+        return self._tables(TABLES_HANDED_BACK, (self.stored_location(location),))
 
     def overlapping(self, location: Path) -> list[TableRecord]:
         """The tables that stand at, around or in this place, those that are being made included."""
@@ -127,29 +147,33 @@ class View:
             "place": self.stored_location(location),
             "everything": self._warehouse.is_relative_to(location),
         }
-        return [self._table_record(row) for row in self._db.execute(TABLES_OVERLAPPING, values)]
+        return self._tables(TABLES_OVERLAPPING, values)
 
+    @_reads
     def names(self, limit: int) -> list[str]:
         """The first names of active tables."""
         return [row[0] for row in self._db.execute(NAMES_ACTIVE, (limit,))]
 
     def created_by(self, name: str, attempt: AttemptId) -> TableRecord | None:
         """The table of this name, live or not, whose version 0 was this attempt."""
-        row = self._db.execute(TABLE_CREATED_BY, (name, attempt)).fetchone()
-        return None if row is None else self._table_record(row)
+        return self._table(TABLE_CREATED_BY, name, attempt)
 
     def tables(self) -> list[TableRecord]:
         """Every table that ever was, by name."""
-        return [self._table_record(row) for row in self._db.execute(TABLES_ALL)]
+        return self._tables(TABLES_ALL)
 
     def announced(self) -> list[TableRecord]:
         """The tables that an engine may have created or converted since it announced them."""
-        found = [self._table_record(row) for row in self._db.execute(TABLES_STAGING)]
-        return [table for table in found if table.feature.engines_create]
+        return [table for table in self._tables(TABLES_STAGING) if table.feature.engines_create]
 
-    def _table(self, query: str, value: str | int) -> TableRecord | None:
-        row = self._db.execute(query, (value,)).fetchone()
+    @_reads
+    def _table(self, query: str, *values: str | int) -> TableRecord | None:
+        row = self._db.execute(query, values).fetchone()
         return None if row is None else self._table_record(row)
+
+    @_reads
+    def _tables(self, query: str, values: object = None) -> list[TableRecord]:
+        return [self._table_record(row) for row in self._db.execute(query, values)]
 
     def _table_record(self, row: Any) -> TableRecord:
         return TableRecord(
@@ -175,17 +199,20 @@ class View:
             return location.relative_to(self._warehouse).as_posix()
         return location.as_posix()
 
+    @_reads
     def protocol_and_metadata(self, key: int) -> tuple[Protocol, Metadata] | None:
         row = self._db.execute("SELECT protocol, metadata FROM tables WHERE key = ?", (key,)).fetchone()
         if row is None or row[0] is None or row[1] is None:
             return None
         return msgspec.json.decode(row[0], type=Protocol), msgspec.json.decode(row[1], type=Metadata)
 
+    @_reads
     def catalog_properties(self, key: int) -> dict[str, str]:
         """What a catalog was told of the table's properties that its log does not have."""
         row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
         return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
 
+    @_reads
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
         """What became of an attempt that was decided, or None."""
         row = self._db.execute(ATTEMPT, (table.key, attempt, table.table_id, attempt)).fetchone()
@@ -197,26 +224,32 @@ class View:
         """Whether the table has commits whose attempt ids the ledger does not know."""
         return self.attempt(table, _LOST_ATTEMPTS) is not None
 
+    @_reads
     def commits(
         self, table: TableRecord, start: Version, end: Version, *, limit: int = -1
     ) -> tuple[RatifiedCommit, ...]:
         """Ratified commits with start <= version <= end, ascending."""
         return tuple(_ratified(row) for row in self._db.execute(COMMITS_BETWEEN, (table.key, start, end, limit)))
 
+    @_reads
     def commit_details(self, table: TableRecord, version: Version) -> tuple[RatifiedCommit, bytes, int | None] | None:
         """A ratified commit, the SHA-256 of its bytes, and when it was published."""
         row = self._db.execute(COMMITS_BETWEEN, (table.key, version, version, 1)).fetchone()
-        return None if row is None else (_ratified(row), row[3], row[7])
+        return None if row is None else (_stored(row), row[3], row[7])
 
+    @_reads
     def lost_attempts(self, table: TableRecord, version: Version) -> list[tuple[AttemptId, int]]:
         query = "SELECT attempt, lost_at FROM lost WHERE table_key = ? AND version = ? ORDER BY lost_at, attempt"
         return [(row[0], row[1]) for row in self._db.execute(query, (table.key, version))]
 
-    def digests(self, table: TableRecord) -> Iterator[tuple[RatifiedCommit, bytes, int | None]]:
+    @_reads
+    def digests(self, table: TableRecord) -> list[tuple[RatifiedCommit, bytes, int | None]]:
         """Every recorded commit with the SHA-256 of its bytes and its time of publication, ascending."""
-        for row in self._db.execute(COMMITS_BETWEEN, (table.key, 0, MAX_VERSION, -1)):
-            yield _ratified(row), row[3], row[7]
+        return [
+            (_stored(row), row[3], row[7]) for row in self._db.execute(COMMITS_BETWEEN, (table.key, 0, MAX_VERSION, -1))
+        ]
 
+    @_reads
     def promise(self, key: int) -> Promise | None:
         row = self._db.execute(PROMISE, (key,)).fetchone()
         if row is None:
@@ -231,6 +264,7 @@ class View:
             promised_at=row[6],
         )
 
+    @_reads
     def roots(self) -> tuple[Path, ...]:
         """Directories outside the warehouse below which tables may be taken over."""
         row = self._db.execute("SELECT roots FROM owner").fetchone()
@@ -376,7 +410,17 @@ def _policy_text(policy: MaintenancePolicy) -> str:
 
 
 def _ratified(row: Any) -> RatifiedCommit:
+    """A commit to be told. Raises `ValueError` if its bytes are not those that were ratified."""
+    found = _stored(row)
+    if found.content is not None and hashlib.sha256(found.content).digest() != row[3]:
+        raise ValueError(f"the bytes of version {found.version} are not those that were ratified")
+    return found
+
+
+def _stored(row: Any) -> RatifiedCommit:
     version, attempt, way, _, size, timestamp, ratified_at, published_at, content = row
+    if content is not None and type(content) is not bytes:
+        raise TypeError(f"the bytes of version {version} are {type(content).__name__}")
     stored = published_at is None
     return RatifiedCommit(
         version=version,

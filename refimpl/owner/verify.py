@@ -23,7 +23,7 @@ from refimpl.actions import Metadata, Protocol
 from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
-from refimpl.errors import CorruptLogError
+from refimpl.errors import CorruptLedgerError, CorruptLogError
 from refimpl.log_path import LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
@@ -66,10 +66,16 @@ def verify(owner: LocalOwner) -> list[Finding]:
         Finding(table=None, severity=Severity.ERROR, code="ledger-integrity", message=f"SQLite says: {message}")
         for message in context.ledger.integrity_errors()
     ]
-    with context.ledger.read() as view:
-        tables = view.tables()
+    try:
+        with context.ledger.read() as view:
+            tables = view.tables()
+    except CorruptLedgerError as error:
+        return [*found, _damaged(None, error)]
     for table in tables:
-        found.extend(_Check(context, table.table_id).findings())
+        try:
+            found.extend(_Check(context, table.table_id).findings())
+        except CorruptLedgerError as error:
+            found.append(_damaged(table.name or table.table_id, error))
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
     known = {table.location for table in tables if table.state not in gone}
     dropped = {table.location: table for table in tables if table.state is TableState.DROPPED}
@@ -94,6 +100,10 @@ def verify(owner: LocalOwner) -> list[Finding]:
         for place, feature in owned_tables(context.environment, context.warehouse, owner.name, known | dropped.keys())
     ]
     return found
+
+
+def _damaged(table: str | None, error: CorruptLedgerError) -> Finding:
+    return Finding(table=table, severity=Severity.ERROR, code="ledger-damaged", message=error.message)
 
 
 def owned_tables(

@@ -28,7 +28,7 @@ from refimpl.commits import (
     StagedProposal,
 )
 from refimpl.environment import clock_ms
-from refimpl.errors import CorruptionError
+from refimpl.errors import CorruptionError, CorruptLedgerError
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
@@ -368,6 +368,12 @@ def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Se
         ("UPDATE commits SET in_commit_timestamp = 5000", "timestamp-order"),
         ("UPDATE tables SET protocol = NULL", "no-protocol"),
         ("DELETE FROM commits WHERE version = 1", "ledger-gap"),
+        ("UPDATE tables SET feature = 'catalogLanaged'", "ledger-damaged"),
+        ("UPDATE tables SET name = CAST(x'ff' AS TEXT)", "ledger-damaged"),
+        ("UPDATE tables SET policy = '{'", "ledger-damaged"),
+        ("UPDATE tables SET protocol = '{}'", "ledger-damaged"),
+        ("UPDATE commits SET way = 'steged'", "ledger-damaged"),
+        ("UPDATE commits SET content = 'text'", "ledger-damaged"),
     ],
 )
 def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement: str, code: str) -> None:
@@ -378,6 +384,26 @@ def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement
     database.execute(statement).fetchall()
     database.close()
     assert code in setting.errors()
+
+
+def test_inline_bytes_that_were_altered_are_not_served(tmp_path: Path) -> None:
+    setting = Setting(tmp_path / "lake", Way.INLINE)
+    attempt = setting.commit(1)
+    setting.commit(2)
+    database = apsw.Connection(str(setting.owner.ledger.path))
+    altered = "CAST(replace(content, 'part-', 'mart-') AS BLOB)"
+    changed = database.execute(f"UPDATE commits SET content = {altered} WHERE version = 1 RETURNING version")
+    assert changed.fetchall() == [(1,)]
+    database.close()
+    for ask in (
+        lambda: setting.owner.get_commits(setting.table.table_id),
+        lambda: setting.owner.resolve("t"),
+        lambda: setting.owner.commit(setting.table.table_id, 1, setting.proposal(1)),
+        lambda: setting.owner.attempt_outcome(setting.table.table_id, attempt),
+    ):
+        with pytest.raises(CorruptLedgerError):
+            ask()
+    assert setting.errors() == {"stored-altered"}
 
 
 def test_the_only_published_version_is_missed(setting: Setting) -> None:
