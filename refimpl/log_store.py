@@ -8,6 +8,7 @@ reported only after the name itself is durable.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from refimpl import log_path
@@ -17,6 +18,11 @@ from refimpl.log_path import LOG_FOLDER, MAX_VERSION, FileKind, LogPath, Version
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Names that no reader of a log takes for anything."""
+
+
+class SyncError(OSError):
+    """The disk failed after a name may have become visible, and before it was durable: a power cut may take it back,
+    and a second fsync may lie. Any other error of a publication left nothing behind."""
 
 
 class LogStore:
@@ -100,13 +106,14 @@ class LogStore:
         target = self.folder / name
         try:
             self._write_durably(temporary, content)
-            try:
-                self._files.link(temporary, target)
-                created = True
-            except FileExistsError:
-                self._files.fsync(target)
-                created = False
-            self._files.fsync_directory(self.folder)
+            with _in_doubt():
+                try:
+                    self._files.link(temporary, target)
+                    created = True
+                except FileExistsError:
+                    self._files.fsync(target)
+                    created = False
+                self._files.fsync_directory(self.folder)
         finally:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
@@ -141,12 +148,14 @@ class LogStore:
         temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         try:
             self._write_durably(temporary, content)
-            self._files.replace(temporary, self.folder / name)
+            with _in_doubt():
+                self._files.replace(temporary, self.folder / name)
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        self._files.fsync_directory(self.folder)
+        with _in_doubt():
+            self._files.fsync_directory(self.folder)
 
     def _write_durably(self, path: Path, content: bytes) -> None:
         try:
@@ -248,9 +257,21 @@ class LogStore:
 
     def make_durable(self, name: str) -> None:
         """Make a file that somebody else created, and its name, durable."""
-        self._files.fsync(self.folder / name)
-        self._files.fsync_directory(self.folder)
+        with _in_doubt():
+            self._files.fsync(self.folder / name)
+            self._files.fsync_directory(self.folder)
 
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""
         self._files.fsync_directory(self.folder)
+
+
+@contextlib.contextmanager
+def _in_doubt() -> Iterator[None]:
+    """What fails here fails when others may see the name already. That the folder is gone is no failing disk."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SyncError(error.errno, error.strerror or str(error)) from error

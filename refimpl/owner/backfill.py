@@ -17,7 +17,7 @@ from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
 from refimpl.log_path import Version
-from refimpl.log_store import LogStore
+from refimpl.log_store import LogStore, SyncError
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
@@ -72,7 +72,7 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
             except (CorruptLogError, OSError) as error:
                 problem = error
                 # A name whose fsync failed may be gone after a power cut, and a second fsync may lie.
-                visible_in_doubt = isinstance(error, OSError) and _may_be_visible(log, each)
+                visible_in_doubt = isinstance(error, SyncError) and _may_be_visible(log, each)
                 break
             through = each
         if through is not None and through >= start:
@@ -95,8 +95,15 @@ def _publish(log: LogStore, version: Version, content: bytes, way: Way, *, in_do
     except CorruptLogError:
         # A client may publish too (catalog-managed, "Publishing Commits"), and writes the actions of an
         # inline commit as it likes. `publish` has made what is there durable.
-        if way is not Way.INLINE or not same_actions(log.read(log_path.commit(version)), content):
+        if way is not Way.INLINE or not _says(log, log_path.commit(version), content):
             raise
+
+
+def _says(log: LogStore, name: str, content: bytes) -> bool:
+    try:
+        return same_actions(log.read(name), content)
+    except IsADirectoryError:
+        return False
 
 
 def same_actions(one: bytes, other: bytes) -> bool:

@@ -12,7 +12,7 @@ from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import Version
-from refimpl.log_store import LogStore
+from refimpl.log_store import LogStore, SyncError
 from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord, next_version
@@ -91,10 +91,11 @@ class Context:
             return
         except OSError as error:
             failure = error
-        with disk_errors(f"look into the log of {table.label}"), self.ledger.write() as writer:
-            promise = writer.promise(table.key)
-            if promise is not None and log.published(promise.version):
-                writer.halt(table, _in_doubt(promise, failure))
+        if isinstance(failure, SyncError):
+            with disk_errors(f"look into the log of {table.label}"), self.ledger.write() as writer:
+                promise = writer.promise(table.key)
+                if promise is not None and log.published(promise.version):
+                    writer.halt(table, _in_doubt(promise, failure))
         raise OwnerUnavailableError(
             f"an interrupted commit of {table.label} cannot be completed: {failure}; try again"
         ) from failure
@@ -119,8 +120,9 @@ class Context:
             with self.ledger.write() as writer:
                 promises.adopt(writer, table, self.log(table), self.now, self.environment.new_id)
         except OSError as error:
-            with self.ledger.write() as writer:
-                writer.halt(table, f"the disk failed while version {table.next} was made durable: {error}")
+            if isinstance(error, SyncError):
+                with self.ledger.write() as writer:
+                    writer.halt(table, f"the disk failed while version {table.next} was made durable: {error}")
             raise OwnerUnavailableError(
                 f"version {table.next} of {table.label} is visible and cannot be recorded: {error}; run verify"
             ) from error
@@ -141,7 +143,7 @@ class Context:
                 mine = promises.publish(promise, log)
             except OSError as error:
                 failure = error
-                visible = log.published(promise.version)
+                visible = isinstance(error, SyncError) and log.published(promise.version)
             with self.ledger.write() as writer:
                 if visible:
                     writer.halt(table, _in_doubt(promise, failure))

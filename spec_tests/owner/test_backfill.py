@@ -192,8 +192,8 @@ def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl
         backfilled(table)
     assert caught.value.version == 2
     assert table.published() == [0, 1]
-    assert table.owner.resolve("orders").halted
     store(truth)
+    assert table.owner.resolve("orders").halted
     assert backfilled(table).through == 3
 
 

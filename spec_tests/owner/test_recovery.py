@@ -24,7 +24,7 @@ from spec_tests.support.builders import (
     ownership_change,
 )
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.faults import Faults, crashed, dies_after, disk_is_broken, opened
+from spec_tests.support.faults import Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
 
 CONTENT = append(START + 1)
 
@@ -94,6 +94,52 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
         storage.fail_when = lambda effect, path: False
         assert isinstance(warehouse.owner.attempt_outcome(table.table_id, attempt), Landed)
         assert table.latest == 1
+
+
+class FullFor(Faults):
+    """No room for a temporary file; what is there is synced as ever."""
+
+    def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
+        if name == "write temporary":
+            self.seen.append(name)
+            raise disk_is_full()
+        return super().effect(name, act, torn)
+
+
+def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
+    """No fsync failed: what is visible is as durable as before, and is recorded once there is room."""
+    place = tmp_path / "warehouse"
+    attempt = interrupted(place)
+    full = FullFor()
+    troubled = refimpl.open(place, environment=full.environment())
+    table_id = owned(troubled, "orders").table_id
+    with pytest.raises(OwnerUnavailableError):
+        troubled.owner.attempt_outcome(table_id, attempt)
+    assert "write temporary" in full.seen
+    full.abandon()
+    with opened(place) as warehouse:
+        assert warehouse.owner.resolve("orders").halted is None
+        assert isinstance(warehouse.owner.attempt_outcome(table_id, attempt), Landed)
+        owned(warehouse, "orders").land()
+
+
+def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "warehouse"
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
+    assert died is None
+    full = FullFor()
+    troubled = refimpl.open(place, environment=full.environment())
+    with pytest.raises(OwnerUnavailableError):
+        owned(troubled, "orders").backfill()
+    full.abandon()
+    with opened(place) as warehouse:
+        table = owned(warehouse, "orders")
+        assert warehouse.owner.resolve("orders").halted is None
+        table.backfill()
+        assert table.published() == [0, 1, 2]
+        table.land()
 
 
 def test_a_recovery_on_a_sound_disk_halts_nothing(tmp_path: Path) -> None:
