@@ -6,6 +6,7 @@ the identity of a file is (path, deletion-vector id).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
@@ -115,7 +116,18 @@ class DeletionVector(_Action, frozen=True, kw_only=True):
 
 
 FileKey = tuple[str, str | None]
-"""(path as written in the log, deletion-vector id): what identifies a file."""
+"""(`canonical_path`, deletion-vector id): what identifies a file."""
+
+_LOCAL_URI: Final = re.compile(r"^file:(?://)?(?=/(?!/))", re.IGNORECASE)
+_LOWER_ESCAPE: Final = re.compile(r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f])")
+
+
+def canonical_path(path: str) -> str:
+    """One spelling for all URIs of a file that differ in no more than their form.
+
+    RFC 3986, 6.2.2.1: scheme and escapes in either case. `file:/x`, `file:///x` and `/x` are one file of this host.
+    """
+    return _LOWER_ESCAPE.sub(lambda escape: escape[0].upper(), _LOCAL_URI.sub("", path))
 
 
 class _FileAction(_Action, frozen=True, kw_only=True):
@@ -131,7 +143,10 @@ class _FileAction(_Action, frozen=True, kw_only=True):
 
     @property
     def key(self) -> FileKey:
-        return (self.path, None if self.deletion_vector is None else self.deletion_vector.unique_id)
+        path = self.path
+        if ":" in path or "%" in path:
+            path = canonical_path(path)
+        return (path, None if self.deletion_vector is None else self.deletion_vector.unique_id)
 
 
 class Add(_FileAction, frozen=True, kw_only=True):

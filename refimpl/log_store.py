@@ -14,7 +14,8 @@ from pathlib import Path
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import LOG_FOLDER, MAX_VERSION, FileKind, LogPath, Version
+from refimpl.files import FileStatus
+from refimpl.log_path import LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Names that no reader of a log takes for anything."""
@@ -196,6 +197,14 @@ class LogStore:
             and (path := log_path.parse_staged(entry.name, size=entry.size, modified=entry.modified)) is not None
         ]
         return sorted(found, key=lambda path: (path.version, path.name))
+
+    def sidecars(self) -> list[FileStatus]:
+        """The files in the folder of V2 checkpoints' sidecars."""
+        try:
+            entries = self._files.list_directory(self.folder / SIDECAR_FOLDER)
+        except FileNotFoundError:
+            return []
+        return [entry for entry in entries if not entry.is_directory]
 
     def temporaries(self) -> list[tuple[str, int]]:
         """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""

@@ -151,6 +151,8 @@ def moment_ms(given: str) -> int:
     """A moment in ISO 8601 (UTC where it names no zone), or ms since the epoch."""
     import datetime
 
+    from refimpl.client.in_commit_timestamp import milliseconds
+
     if re.fullmatch(r"\d{1,15}", given, re.ASCII):
         return int(given)
     try:
@@ -161,7 +163,7 @@ def moment_ms(given: str) -> int:
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
-    return round(at.timestamp() * 1000)
+    return milliseconds(at)
 
 
 def default_root() -> Path:

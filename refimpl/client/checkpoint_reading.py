@@ -6,7 +6,7 @@ because a V2 checkpoint may have a classic name. Bytes come through the log stor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +44,7 @@ _SMALL: Final[Mapping[str, type[Action]]] = {
 }
 """Columns with few rows: converted generically."""
 _FILES: Final[Mapping[str, type[Add] | type[Remove]]] = {"add": Add, "remove": Remove}
+_KINDS: Final = frozenset({*_SMALL, *_FILES})
 _PARSED_STATISTICS: Final = "stats_parsed"
 _MOST_PARTS: Final = 10_000
 """A hint that claims more is no hint."""
@@ -76,8 +77,7 @@ def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], what: str) -> Corru
 
 
 def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[Action]:
-    """Sidecars are in one folder; a manifest may spell the whole URI."""
-    name = f"{SIDECAR_FOLDER}/{sidecar.path.rpartition('/')[2]}"
+    name = f"{SIDECAR_FOLDER}/{_sidecar_name(sidecar)}"
     path = str(log.folder / name)
     try:
         content = log.read(name)
@@ -86,19 +86,32 @@ def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[A
     return _decode(content, path)
 
 
-def _decode(content: bytes, source: str) -> Iterator[Action]:
+def _sidecar_name(sidecar: Sidecar) -> str:
+    """Sidecars are in one folder; a manifest may spell the whole URI."""
+    return sidecar.path.rpartition("/")[2]
+
+
+def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
+    """The sidecars that a checkpoint file names. Raises `CorruptLogError`, `FileNotFoundError`."""
+    found = _decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
+    return {_sidecar_name(action) for action in found if isinstance(action, Sidecar)}
+
+
+def _decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
     if source.endswith(".json"):
         return iter(actions.decode(content, source=source))
-    return _decode_parquet(content, source)
+    return _decode_parquet(content, source, kinds)
 
 
-def _decode_parquet(content: bytes, source: str) -> Iterator[Action]:
+def _decode_parquet(content: bytes, source: str, kinds: Container[str]) -> Iterator[Action]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as file:
             for name in file.schema_arrow.names:
+                if name not in kinds:
+                    continue
                 if name in _FILES:
                     yield from _file_actions(file, name, _FILES[name])
                 elif name in _SMALL:

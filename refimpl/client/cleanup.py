@@ -7,7 +7,8 @@ managed-commits and catalog-managed, "Metadata Cleanup"; delta-facts section 1. 
    nothing is deleted;
 3. older commits and checkpoints go (checksums where the dialect says so), compactions that start at or
    before it, staged files at or before it unless the owner still lists them;
-4. the newest k >= 1 published commits always stay.
+4. the newest k >= 1 published commits always stay;
+5. sidecars go that are older than a day and that no checkpoint names any more.
 
 The owner must allow it. Oldest first, so that a crash leaves a log that only begins later.
 """
@@ -24,7 +25,7 @@ from refimpl.client.retention import LOG, retention
 from refimpl.client.time_travel import commit_times
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, NotFoundInHistoryError
-from refimpl.log_path import CHECKPOINT_KINDS, FileKind, LogPath, Version
+from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
 
 if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 
 KEPT_WITHOUT_DIALECT: Final = 1
 """Newest commits of a filesystem table that stay: the one that proves the cut-off checkpoint's version."""
+
+
+SIDECARS_SPARED_FOR: Final = 24 * 3_600_000
+"""ms since the last change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
         return CleanedUp(cut_off=None, deleted=())
     cut_off = checkpoint[0].version
     doomed = _doomed(table, listing, cut_off) + _doomed_staged(table, cut_off)
+    doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed])
     _move_pointer(table, checkpoint)
     for name in doomed:
         table.log.delete(name)
@@ -121,6 +127,21 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
     listed = set() if answer is None else {commit.file_name for commit in answer.commits}
     staged = table.log.staged_listing(folder)
     return [f"{folder}/{path.name}" for path in staged if path.version <= cut_off and path.name not in listed]
+
+
+def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
+    """Sidecars that none of the checkpoints in `left` names. Delta's protocol, "Metadata Cleanup": young ones may be
+    of a checkpoint that is being written."""
+    names: set[str] = set()
+    files = table.log.sidecars()
+    try:
+        for path in left if files else ():
+            if path.kind in CHECKPOINT_KINDS:
+                names |= checkpoint_reading.sidecar_names(table.log, path)
+    except (CorruptLogError, FileNotFoundError):  # nobody knows what it needs
+        return []
+    oldest = table.environment.now() - SIDECARS_SPARED_FOR
+    return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
 
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:

@@ -2,7 +2,8 @@
 
 Delta's protocol, "Log Compaction Files"; delta-facts section 1: only where `<y>.json` is published. The
 file holds what is left of the range after the later of two actions on the same thing won; removed files stay in
-it, for they hide what was added before x. commitInfo is left out.
+it, for they hide what was added before x. commitInfo is left out. Lines are kept as they are, with fields that this
+client does not know, and all lines of actions that it does not know: others may.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from refimpl import log_path
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, encode
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client import maintenance
 from refimpl.client.log_segment import known_commits
 from refimpl.commit_owner import Maintenance
@@ -40,20 +41,23 @@ def compact(table: Table, start: Version, end: Version) -> str:
             job=Maintenance.LOG_COMPACTION,
             version=missing,
         )
-    left: dict[object, Action] = {}
+    left: dict[object, bytes] = {}
     for version in range(start, end + 1):
-        for action in table.reader.actions(commits[version]):
-            identity = _identity(action)
-            if identity is not None:
-                left.pop(identity, None)
-                left[identity] = action
+        source = table.reader.source(commits[version])
+        for number, line in enumerate(table.reader.content(commits[version]).split(b"\n")):
+            if line and not line.isspace():
+                found = decode(line, source=f"{source}, line {number + 1}")
+                identity = _identity(found[0]) if found else (version, number)
+                if identity is not None:
+                    left.pop(identity, None)
+                    left[identity] = line
     name = log_path.compaction(start, end)
-    table.log.overwrite(name, encode(left.values()))
+    table.log.overwrite(name, b"".join(line + b"\n" for line in left.values()))
     return name
 
 
 def _identity(action: Action) -> object | None:
-    """What an action speaks of: of two about the same, the later one counts. None: it is not kept."""
+    """What a known action speaks of: of two about the same, the later one counts. None: it is not kept."""
     match action:
         case Add() | Remove():
             return ("file", action.key)

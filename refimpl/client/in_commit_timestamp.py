@@ -19,6 +19,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -26,6 +28,8 @@ from refimpl.actions import Metadata, Protocol
 from refimpl.errors import InvalidTableError, NotFoundInHistoryError
 from refimpl.log_path import Version
 from refimpl.table_feature import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, in_commit_timestamps_enabled
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,12 @@ def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
         raise InvalidTableError(
             f"{ENABLEMENT_VERSION}={version!r} and {ENABLEMENT_TIMESTAMP}={timestamp!r} must be integers"
         ) from None
+
+
+def milliseconds(moment: datetime) -> int:
+    """The ms since the epoch that have passed at a moment with a time zone: whole ones, so that time travel to it
+    never leads to a later commit."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def monotonic(modification_times: Iterable[int]) -> list[int]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.actions import Add
+from refimpl.client.in_commit_timestamp import milliseconds
 from refimpl.client.schema import Primitive
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -129,7 +130,7 @@ def _milliseconds(moment: Any, time_zone: str) -> int:
         raise InvalidRequestError(f"timestampAsOf is a time such as '2024-05-01 12:00:00', not {moment!r}") from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=_zone(time_zone))
-    return int(found.timestamp() * 1000)
+    return milliseconds(found)
 
 
 def _zone(name: str) -> datetime.tzinfo:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+
 import pytest
 
 from refimpl.cli import output
 from refimpl.cli.options import duration_ms, moment_ms
+from refimpl.client.in_commit_timestamp import milliseconds
 from refimpl.errors import InvalidRequestError
 
 
@@ -43,6 +46,15 @@ def test_what_is_no_length_of_time_is_refused(given: str) -> None:
 def test_moments_without_a_zone_are_utc() -> None:
     assert moment_ms("2026-11-21T03:34:18.477") == moment_ms("2026-11-21T05:34:18.477+02:00") == 1_795_232_058_477
     assert moment_ms("1795232058477") == 1_795_232_058_477
+
+
+def test_a_fraction_of_a_millisecond_leads_to_no_later_commit() -> None:
+    """The same for `timestampAsOf`: both count whole milliseconds."""
+    moment = datetime.datetime.fromisoformat("2026-11-21T03:34:18.477999+00:00")
+    assert moment_ms(moment.isoformat()) == milliseconds(moment) == 1_795_232_058_477
+    assert milliseconds(moment.replace(year=1969)) % 1000 == 477
+    exact = [datetime.datetime.fromtimestamp(0, datetime.UTC).replace(microsecond=ms * 1000) for ms in range(1000)]
+    assert [milliseconds(each) for each in exact] == list(range(1000))
 
 
 def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:

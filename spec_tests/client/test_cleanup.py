@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +30,9 @@ from spec_tests.support.busy_table import (
     names,
     state,
 )
+from spec_tests.support.checkpoint_files import classic_content, lines, parquet, row
 from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.log_names import uuid
 from spec_tests.support.scripted_host import START, ScriptedHost
 
 
@@ -239,3 +242,50 @@ def test_an_interrupted_cleanup_goes_on_later(
             assert setting.again(table).snapshot(version=version).version == version
         assert cleaned(setting, table).cut_off == 4
     assert min(path.version for path in table.log.listing()) == 4
+
+
+def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> str:
+    """A checkpoint whose files are in a sidecar of this age in ms; the sidecar's name."""
+    snapshot = table.snapshot(version=version)
+    sidecar = f"_sidecars/{version}-{age}.parquet"
+    (table.log.folder / "_sidecars").mkdir(exist_ok=True)
+    table.log.overwrite(sidecar, classic_content(list(snapshot.files.values())))
+    modified = table.environment.now() - age
+    os.utime(table.log.folder / sidecar, ns=(modified * 1_000_000, modified * 1_000_000))
+    named = {"path": sidecar.rpartition("/")[2], "sizeInBytes": 1, "modificationTime": modified}
+    rows = [{"checkpointMetadata": {"version": version}}, {"sidecar": named}, row(snapshot.protocol)]
+    rows.append(row(snapshot.metadata))
+    name = f"{version:020d}.checkpoint.{uuid(version)}.{extension}"
+    table.log.overwrite(name, lines(rows) if extension == "json" else parquet(rows))
+    return sidecar
+
+
+@pytest.mark.parametrize("extension", ["json", "parquet"])
+def test_sidecars_go_with_the_last_checkpoint_that_names_them(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], extension: str
+) -> None:
+    """Those of a checkpoint that is being written are young."""
+    table = stamped(None)
+    busy(setting, table, 6)
+    setting.host.clock = START + 40 * DAY
+    gone = {v2_checkpoint(table, version, extension, age=2 * DAY) for version in (2, 4)}
+    young = v2_checkpoint(table, 1, extension, age=DAY - 1)
+    newest = v2_checkpoint(table, 6, extension, age=2 * DAY)
+    done = cleaned(setting, table)
+    assert done.cut_off == 6
+    assert gone < set(done.deleted)
+    assert {f"_sidecars/{file.name}" for file in table.log.sidecars()} == {young, newest}
+    assert setting.again(table).snapshot().version == 6
+
+
+def test_sidecars_stay_where_a_checkpoint_cannot_be_read(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    """It may name any of them."""
+    table = stamped(None)
+    busy(setting, table, 6)
+    setting.host.clock = START + 40 * DAY
+    sidecars = {v2_checkpoint(table, version, "json", age=2 * DAY) for version in (2, 4)}
+    table.log.overwrite(log_path.classic_checkpoint(6), b"not Parquet")
+    assert cleaned(setting, table).cut_off == 4
+    assert {f"_sidecars/{file.name}" for file in table.log.sidecars()} == sidecars

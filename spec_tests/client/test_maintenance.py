@@ -83,6 +83,24 @@ def test_a_commit_that_is_published_meanwhile_is_found(
     assert next(published, None) is None, "5 was published while the compaction looked"
 
 
+def test_a_compaction_keeps_what_this_client_does_not_know(setting: Setting) -> None:
+    """Fields of known actions, and actions of other features in their order; of two about one file the later."""
+    table = setting.table(None)
+    old, new = ({"add": {**action, "path": "file:/x/a"}} for action in (_foreign("old"), _foreign("new")))
+    unknown = [{"futureAction": {"number": number}} for number in (1, 2)]
+    commits = ([{"commitInfo": {}}, old, unknown[0]], [new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}])
+    for version, lines in enumerate(commits, start=1):
+        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        assert table.log.put_if_absent(log_path.commit(version), content)
+    found = [json.loads(line) for line in table.log.read(compact(table, 1, 2)).splitlines()]
+    assert found == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
+
+
+def _foreign(tag: str) -> dict[str, object]:
+    fields = {"partitionValues": {"month": "01"}, "size": 1, "modificationTime": 0, "dataChange": True}
+    return {**fields, "futureField": {"nested": tag}}
+
+
 def test_a_compaction_keeps_removed_domains_and_the_latest_metadata(setting: Setting) -> None:
     table = setting.table(None)
     for work in ("set", "remove"):

@@ -73,6 +73,29 @@ class TestReplay:
         assert set(snapshot.files) == {("b", None)}
         assert set(snapshot.tombstones) == {("a", None), ("a", "uab@4")}
 
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ("file:/x/a", "file:///x/a"),
+            ("/x/a", "FILE:///x/a"),
+            ("p=%c3%bc/a", "p=%C3%BC/a"),
+            ("file:/x%2fa", "/x%2Fa"),
+        ],
+    )
+    def test_one_file_may_be_spelled_in_two_ways(self, plain: WrittenLog, first: str, second: str) -> None:
+        """RFC 3986, 6.2.2.1; an empty authority is none."""
+        plain.publish(1, add(first)).publish(2, remove(second)).publish(3, add("c"))
+        snapshot = plain.table().snapshot()
+        assert {file.path for file in snapshot.files.values()} == {"c"}
+        assert snapshot.size_in_bytes == 100
+
+    @pytest.mark.parametrize(
+        "other", ["x/a", "file://host/x/a", "s3://x/a", "file:x/a", "/x/A", "file://h/file:/x/a", "/x%2Fa"]
+    )
+    def test_other_paths_are_other_files(self, plain: WrittenLog, other: str) -> None:
+        plain.publish(1, add("file:/x/a")).publish(2, add(other), remove("/x/a"))
+        assert [file.path for file in plain.table().snapshot().files.values()] == [other]
+
     def test_the_later_of_two_actions_on_one_file_wins_in_a_commit_too(self, plain: WrittenLog) -> None:
         """No writer may write such a commit; all readers must agree on it, from whichever files they replay."""
         plain.publish(1, add("twice", size=1), add("twice", size=2), add("gone"), remove("gone"))
