@@ -1,6 +1,6 @@
 """The composition root: a directory with tables and, in `_owner/`, the owner of them.
 
-warehouse = refimpl.open("/data/warehouse")
+warehouse = refimpl.open("/data/warehouse", create=True)
 table = warehouse.create_table("sales", schema, partition_columns=["month"])
 """
 
@@ -86,14 +86,14 @@ class Warehouse:
 def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builtin on purpose
     directory: str | os.PathLike[str],
     *,
-    create: bool = True,
+    create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
     environment: Environment | None = None,
 ) -> Warehouse:
     """The warehouse at `directory`, with its owner.
 
-    `create`: make directory and owner where there is none (two first starts at once are fine);
-    otherwise that is an `InvalidRequestError`. `roots`: directories outside the warehouse below which
+    `create`: make directory and owner where there is none, as `commit-owner init` does (two first starts at
+    once are fine); otherwise that is an `InvalidRequestError`. `roots`: directories outside the warehouse below which
     tables may be taken over, added to those that the owner knows.
     Raises `CorruptLedgerError` for a damaged ledger, `LocationError` for a network file system: the
     file lock and SQLite's write-ahead log are for one host.
@@ -110,7 +110,9 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         if files.stat(folder) is None:
             if not create:
                 raise InvalidRequestError(
-                    f"{place} has no commit owner; make one with: commit-owner init {place}", directory=str(place)
+                    f"{place} has no commit owner; make one with: commit-owner init {place}, or in Python: "
+                    f"refimpl.open({str(place)!r}, create=True)",
+                    directory=str(place),
                 )
             _refuse_new_owner(place, environment)
         owner = LocalOwner(place, environment)

@@ -67,7 +67,7 @@ def opened(warehouse: Path | None) -> Warehouse:
                 f"or make one: commit-owner init DIR"
             )
         warehouse = here
-    return refimpl.open(warehouse, create=False)
+    return refimpl.open(warehouse)
 
 
 def feature_named(name: str) -> TableFeature:

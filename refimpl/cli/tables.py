@@ -68,7 +68,7 @@ def init(
 
     place = directory or default_root()
     existed = (place / OWNER_FOLDER).is_dir()
-    with refimpl.open(place, roots=root or ()) as warehouse:
+    with refimpl.open(place, roots=root or (), create=True) as warehouse:
         with warehouse.owner.ledger.read() as view:
             roots = [str(path) for path in view.roots()]
         made = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}

@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.05
 
 def watch(task: Watch, tell: Callable[..., None], word_came: Callable[[], bool]) -> None:
     """Refresh, and where there is a new version read it whole, until the word comes; then once more."""
-    with refimpl.open(task.warehouse, create=False) as warehouse:
+    with refimpl.open(task.warehouse) as warehouse:
         table = warehouse.table(task.table)
         seen = _Seen(task=task)
         tell("ready")
@@ -84,7 +84,7 @@ def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], str]
     from refimpl.spark.frames import quoted
 
     spark = session("read back")
-    with refimpl.open(task.warehouse, create=False) as warehouse:
+    with refimpl.open(task.warehouse) as warehouse:
         delta = refimpl.spark.connect(spark, warehouse)
         tell("ready")
         wait()

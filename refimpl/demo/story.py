@@ -52,7 +52,7 @@ def run(wishes: Wishes, display: Display) -> Result:
             f"input: {loaded.title}, {loaded.rows:,} rows, {len(loaded.parts)} parts by {loaded.partition_column}"
         )
         display.line(f"warehouse: {directory}")
-        with refimpl.open(directory) as warehouse, Crew(scratch, patience=PATIENCE_SECONDS) as crew:
+        with refimpl.open(directory, create=True) as warehouse, Crew(scratch, patience=PATIENCE_SECONDS) as crew:
             table = FLIGHTS if wishes.input is None else OTHER_INPUT
             stage = Stage(crew=crew, warehouse=warehouse, source=loaded, table=table, display=display)
             timelines = _play(stage)

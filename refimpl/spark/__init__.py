@@ -33,5 +33,5 @@ def connect(spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str] |
     if isinstance(warehouse, str | os.PathLike):
         import refimpl
 
-        warehouse = refimpl.open(warehouse, create=False)
+        warehouse = refimpl.open(warehouse)
     return DeltaConnection(prepared(spark), warehouse)

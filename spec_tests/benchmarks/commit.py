@@ -63,7 +63,7 @@ def write_durably(file: Path, content: bytes) -> None:
 
 def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[float, float]]]:
     """Of each work the median commit of each round: (seconds, seconds of processor time)."""
-    warehouse = refimpl.open(folder / "warehouse")
+    warehouse = refimpl.open(folder / "warehouse", create=True)
     owner = warehouse.owner
     inline, staged = table.create(warehouse, "inline", Way.INLINE), table.create(warehouse, "staged", Way.STAGED)
     log = LogStore(owner.resolve("staged").location, warehouse.environment)
@@ -120,7 +120,7 @@ def syncs_of(folder: Path) -> dict[str, float]:
     """How many syncs a commit waits for."""
     faults = Faults(durable=True, below_sqlite=True)
     found: dict[str, float] = {}
-    with refimpl.open(folder, environment=faults.environment()) as warehouse:
+    with refimpl.open(folder, environment=faults.environment(), create=True) as warehouse:
         for way in (Way.INLINE, Way.STAGED):
             made = create(warehouse, table.FEATURE, way, name=way.value, commits=1)
             faults.seen.clear()

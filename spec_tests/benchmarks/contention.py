@@ -110,7 +110,7 @@ def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) ->
     failed = 0
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:
-            with refimpl.open(name) as warehouse:
+            with refimpl.open(name, create=True) as warehouse:
                 table.create(warehouse, "contended", Way.INLINE)
             alone = run(append_actions, name, 1, seconds / 2)[0][0]
             found = run(append_actions, name, writers, seconds)
@@ -140,7 +140,7 @@ def against_peer(report: measure.Report, rounds: int, seconds: int, writers: int
     schema = pyarrow.schema([("id", pyarrow.int64())])
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:
-            with refimpl.open(name) as warehouse:
+            with refimpl.open(name, create=True) as warehouse:
                 table.create(warehouse, "contended", Way.INLINE)
             deltalake.DeltaTable.create(str(Path(name) / "peer"), schema)
             ours.append(commits_per_second(run(append_rows, name, writers, seconds), seconds))

@@ -74,7 +74,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place, classes = Path(name) / "warehouse", Path(name) / "classes"
         classes.mkdir()
-        warehouse = stack.enter_context(refimpl.open(place))
+        warehouse = stack.enter_context(refimpl.open(place, create=True))
         spark = local_session(cores=2, shuffle_partitions=1, settings=delta_settings(classes))
         stack.callback(spark.stop)
         owned = dict(coordinator.register(spark, warehouse))

@@ -34,7 +34,7 @@ print((time.perf_counter() - start) * 1000, latest)
 
 def build(directory: Path, commits: int) -> str:
     """A warehouse with a table of so many ratified commits; the table's id."""
-    warehouse = refimpl.open(directory)
+    warehouse = refimpl.open(directory, create=True)
     table_id = table.create(warehouse, "history", Way.INLINE)
     content = table.one_add(1)
     warehouse.close()

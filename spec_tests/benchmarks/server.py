@@ -176,7 +176,7 @@ def main() -> int:
     for number in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
             names = [f"t{index}" for index in range(CLIENTS)]
-            with refimpl.open(directory) as warehouse:
+            with refimpl.open(directory, create=True) as warehouse:
                 for name in (*names, SHARED):
                     policy = MaintenancePolicy(backfill_every=EVERY, backlog_limit=10_000)
                     warehouse.create_table(name, pa.schema([("id", pa.int64())]), policy=policy)

@@ -68,13 +68,13 @@ class Owned:
     """An owned table of so many published commits, and a handle with its snapshot at hand."""
 
     def __init__(self, directory: Path, commits: int) -> None:
-        self.owner = refimpl.open(directory).owner
-        self.table_id = table.create(refimpl.open(directory), "history", Way.INLINE)
+        self.owner = refimpl.open(directory, create=True).owner
+        self.table_id = table.create(refimpl.open(directory, create=True), "history", Way.INLINE)
         self.version = 0
         for _ in range(commits - 1):
             self.commit()
         self.owner.backfill_to_version(self.table_id)
-        self.handle = refimpl.open(directory).table("history")
+        self.handle = refimpl.open(directory, create=True).table("history")
         self.handle.snapshot()
 
     def commit(self) -> None:

@@ -60,7 +60,7 @@ def many_small_files(warehouse: Warehouse) -> None:
 def main() -> int:
     options = measure.arguments("Spark reads against spark.read.parquet", rows=10_000_000, rounds=7)
     spark = local_session(cores=CORES, memory="2g")
-    with tempfile.TemporaryDirectory() as name, refimpl.open(Path(name) / "warehouse") as warehouse:
+    with tempfile.TemporaryDirectory() as name, refimpl.open(Path(name) / "warehouse", create=True) as warehouse:
         delta = connect(spark, warehouse)
         delta.write(rows(spark, options.rows)).saveAsTable("flat")
         delta.write(partitioned_rows(spark, options.rows)).partitionBy("bucket").saveAsTable("parted")

@@ -102,7 +102,7 @@ class Bench:
 def main() -> int:
     options = measure.arguments("Spark writes against df.write.parquet", rows=10_000_000, rounds=5)
     spark = local_session(cores=CORES, memory="2g")
-    with tempfile.TemporaryDirectory() as name, refimpl.open(Path(name) / "warehouse") as warehouse:
+    with tempfile.TemporaryDirectory() as name, refimpl.open(Path(name) / "warehouse", create=True) as warehouse:
         delta = connect(spark, warehouse)
         warm = Bench(delta, Path(name), max(1, options.rows // 10))
         bench = Bench(delta, Path(name), options.rows)

@@ -57,7 +57,7 @@ def warehouse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     (tmp_path / "lake").mkdir()
     directory = tmp_path / "warehouse"
     monkeypatch.setenv(WAREHOUSE_VARIABLE, str(directory))
-    with refimpl.open(directory, roots=[tmp_path / "lake"]) as opened:
+    with refimpl.open(directory, roots=[tmp_path / "lake"], create=True) as opened:
         yield opened
 
 

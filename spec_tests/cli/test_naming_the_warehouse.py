@@ -14,7 +14,7 @@ from spec_tests.cli.conftest import CommandLine
 
 
 def _with_table(directory: Path, name: str) -> Path:
-    with refimpl.open(directory) as warehouse:
+    with refimpl.open(directory, create=True) as warehouse:
         warehouse.create_table(name, of_sql("id INT"))
     return directory
 

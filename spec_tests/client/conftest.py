@@ -101,7 +101,7 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path, host: ScriptedHost) 
     environment = host.environment()
     folder = tmp_path / "warehouse"
     if request.param == "local":
-        with refimpl.open(folder, environment=environment, roots=[tmp_path]) as warehouse:
+        with refimpl.open(folder, environment=environment, roots=[tmp_path], create=True) as warehouse:
             yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)
         return
     folder.mkdir()

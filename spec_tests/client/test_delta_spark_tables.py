@@ -78,7 +78,7 @@ def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
     tmp_path: Path, name: str, feature: TableFeature, backfill_every: int | None
 ) -> None:
     """The commits are made anew, from the files that Delta staged: none of them is refused, published or not."""
-    with refimpl.open(tmp_path / "warehouse") as warehouse:
+    with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
         owner = warehouse.owner
         policy = MaintenancePolicy(backfill_every=backfill_every)
         staged = owner.stage_table(name, feature, policy=policy)

@@ -29,7 +29,7 @@ def data_files_of(table: Table) -> set[Path]:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake")
+    return refimpl.open(tmp_path / "lake", create=True)
 
 
 @pytest.fixture

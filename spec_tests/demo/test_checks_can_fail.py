@@ -51,7 +51,7 @@ def test_a_part_that_is_lost_or_invented_is_a_difference() -> None:
 
 def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
     """What the reader tells of a table with one commit for each list."""
-    with refimpl.open(directory) as warehouse:
+    with refimpl.open(directory, create=True) as warehouse:
         table = warehouse.create_table("t", of_sql("id INT, month INT"), partition_columns=["month"])
         for listed in months:
             rows = {"id": pa.array(range(len(listed)), pa.int32()), "month": pa.array(listed, pa.int32())}

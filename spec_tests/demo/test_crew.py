@@ -21,7 +21,7 @@ PATIENCE = 60.0
 @pytest.fixture
 def task(tmp_path: Path) -> Watch:
     """A reader that reads until it hears the word."""
-    with refimpl.open(tmp_path / "w") as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
         warehouse.create_table("t", of_sql("id INT, month INT"), partition_columns=["month"])
     return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
 

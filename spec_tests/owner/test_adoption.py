@@ -63,11 +63,11 @@ def test_a_new_table_is_owned_from_its_first_contact_on(warehouse: refimpl.Wareh
 def test_what_lands_while_the_lock_is_waited_for_is_adopted(tmp_path: Path) -> None:
     """The log is looked at under the lock: what was there before may be older than what is there now."""
     place = tmp_path / "warehouse"
-    with refimpl.open(place) as others:
+    with refimpl.open(place, create=True) as others:
         table = announced(others)
         log = log_of(others, table)
         late = Others(before=lambda: put(log, 0, first_version(COORDINATED_COMMITS)))
-        with refimpl.open(place, environment=Environment(host_lock=late.lock)) as warehouse:
+        with refimpl.open(place, environment=Environment(host_lock=late.lock), create=True) as warehouse:
             assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
         assert late.acted
         assert others.owner.resolve("orders").commits.latest_ratified_version == 0

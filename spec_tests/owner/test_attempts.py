@@ -76,7 +76,7 @@ def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) ->
 def test_a_replay_is_answered_by_another_start_of_the_owner(table: OwnedTable, warehouse: refimpl.Warehouse) -> None:
     proposal = table.propose(1, append(START + 1))
     table.owner.commit(table.table_id, 1, proposal)
-    with refimpl.open(warehouse.directory) as again:
+    with refimpl.open(warehouse.directory, create=True) as again:
         outcome = again.owner.commit(table.table_id, 1, proposal)
     assert isinstance(outcome, Ratified)
     assert outcome.replayed
@@ -119,7 +119,7 @@ def test_a_resolution_outlives_the_owner(table: OwnedTable, warehouse: refimpl.W
     attempt = new_attempt()
     delayed = table.propose(1, append(START + 1), attempt=attempt)
     table.owner.attempt_outcome(table.table_id, attempt)
-    with refimpl.open(warehouse.directory) as again:
+    with refimpl.open(warehouse.directory, create=True) as again:
         refused(again.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
 
 

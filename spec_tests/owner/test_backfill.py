@@ -81,7 +81,7 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
     """Sequential: no `<v>.json` appears before `<v-1>.json` and its name are durable, and the ledger forgets last."""
     create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
     faults = Faults()
-    with refimpl.open(warehouse.directory, environment=faults.environment()) as watched:
+    with refimpl.open(warehouse.directory, environment=faults.environment(), create=True) as watched:
         faults.seen.clear()
         watched.owner.backfill_to_version(watched.owner.resolve("orders").table_id)
     one = ["create temporary", "write temporary", "fsync temporary"]
@@ -217,7 +217,7 @@ def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.War
     truth = table.history()
     faults = Faults(crash_after=after)
     with pytest.raises(SimulatedCrash):
-        dying = refimpl.open(warehouse.directory, environment=faults.environment())
+        dying = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
         dying.owner.backfill_to_version(table.table_id)
     faults.abandon()
     assert table.history() == truth
@@ -231,7 +231,7 @@ def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, 
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
     truth = table.history()
     faults = Faults(fail_from=OPENING + effect, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     try:
         failing.owner.backfill_to_version(table.table_id)
     except OwnerUnavailableError:
@@ -247,7 +247,7 @@ def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse)
     """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         failing.owner.backfill_to_version(table.table_id)
     assert faults.seen[OPENING + 4] == "fsync _delta_log/"
@@ -255,7 +255,9 @@ def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse)
     assert table.owner.get_commits(table.table_id).commits, "its bytes are kept"
     faults.abandon()
     works = Faults()
-    refimpl.open(warehouse.directory, environment=works.environment()).owner.backfill_to_version(table.table_id)
+    refimpl.open(warehouse.directory, environment=works.environment(), create=True).owner.backfill_to_version(
+        table.table_id
+    )
     works.abandon()
     assert works.seen[-6:] == [
         "create temporary",
@@ -272,7 +274,7 @@ def test_a_name_that_may_vanish_halts_the_table(warehouse: refimpl.Warehouse, lo
     """The fsync of its name failed; whether it is visible is unknown where the disk does not tell (`looks` false)."""
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     storage = FailingFiles()
-    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage))
+    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage), create=True)
     storage.fail_when = lambda effect, path: (
         (effect == "fsync_directory" and path == table.log.folder) or (effect == "exists" and not looks)
     )
@@ -290,7 +292,7 @@ def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
     policy = MaintenancePolicy(backfill_every=1)
     table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=policy)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     proposal = table.propose(1, append(START + 1))
     with caplog.at_level(logging.WARNING):
         outcome = failing.owner.commit(table.table_id, 1, proposal)

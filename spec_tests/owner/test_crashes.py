@@ -465,7 +465,7 @@ def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
         place = tmp_path / str(after) / "deep" / "warehouse"
         faults = Faults(crash_after=after)
         try:
-            refimpl.open(place, environment=faults.environment())
+            refimpl.open(place, environment=faults.environment(), create=True)
         except SimulatedCrash:
             died = True
         else:
@@ -481,14 +481,14 @@ def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
 
 def test_a_first_start_on_a_failing_disk_says_so(tmp_path: Path) -> None:
     starts = Faults()
-    refimpl.open(tmp_path / "good", environment=starts.environment())
+    refimpl.open(tmp_path / "good", environment=starts.environment(), create=True)
     starts.abandon()
     for error in (disk_is_full, read_only, disk_is_broken):
         for number in range(1, len(starts.seen) + 1):
             place = tmp_path / f"{error.__name__}-{number}"
             faults = Faults(fail_from=number, error=error)
             try:
-                refimpl.open(place, environment=faults.environment())
+                refimpl.open(place, environment=faults.environment(), create=True)
             except OwnerUnavailableError:
                 pass
             else:

@@ -221,7 +221,7 @@ def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "link"
-    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage))
+    failing = refimpl.open(warehouse.directory, environment=Environment(files=storage), create=True)
     with pytest.raises(OwnerUnavailableError):
         failing.owner.drop_table(table.table_id)
     failing.close()
@@ -345,7 +345,7 @@ def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
 
 def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path) -> None:
     """A root may hold the warehouse itself."""
-    with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path]) as warehouse:
+    with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path], create=True) as warehouse:
         around = filesystem_table(tmp_path / "lake", versions=3)
         beside = filesystem_table(tmp_path / "lake2", versions=3)
         create(warehouse, CATALOG_MANAGED, Way.STAGED)

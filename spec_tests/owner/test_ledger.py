@@ -206,7 +206,7 @@ def test_a_warehouse_cannot_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(LocationError):
-            refimpl.open(place)
+            refimpl.open(place, create=True)
 
 
 def test_many_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
@@ -248,7 +248,9 @@ def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
 
 def test_a_clock_that_goes_back_orders_nothing(tmp_path: Path) -> None:
     times = iter([9_000, 5_000, 7_000, 1, 0, *range(100, 0, -1)])
-    with refimpl.open(tmp_path / "w", environment=Faults().environment(now=lambda: next(times))) as warehouse:
+    with refimpl.open(
+        tmp_path / "w", environment=Faults().environment(now=lambda: next(times)), create=True
+    ) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
         assert list(table.history()) == [0, 1, 2, 3, 4, 5]
         table.backfill()
@@ -295,12 +297,12 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
     monkeypatch.setattr(host, "MOUNTS", mounts)
     (tmp_path / "shared").mkdir()
     with pytest.raises(LocationError) as caught:
-        refimpl.open(tmp_path / "shared" / "w")
+        refimpl.open(tmp_path / "shared" / "w", create=True)
     assert caught.value.kind == "nfs4"
     assert list((tmp_path / "shared").iterdir()) == []
     with pytest.raises(LocationError):
-        refimpl.open(tmp_path / "w", roots=[tmp_path / "shared"])
-    with refimpl.open(tmp_path / "w", roots=[tmp_path]):
+        refimpl.open(tmp_path / "w", roots=[tmp_path / "shared"], create=True)
+    with refimpl.open(tmp_path / "w", roots=[tmp_path], create=True):
         pass
 
 
@@ -311,7 +313,7 @@ def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     before = table.history()
     faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         table.through(failing).commit(2)
     assert table.through(failing).history() == before, "it still reads"
@@ -325,7 +327,7 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
     faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     assert isinstance(table.through(failing).commit(1), Ratified)
     assert faults.seen[OPENING:] == ["commit", "fold"]
     assert isinstance(table.through(failing).commit(2), Ratified)
@@ -349,7 +351,7 @@ def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse:
 def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
     faults = Faults(fail_from=OPENING + 1, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     through = table.through(failing)
     proposal = through.propose(1, append(START + 1))
     with pytest.raises(OutcomeUnknown) as caught:
@@ -364,7 +366,7 @@ def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimp
 def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_full)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment())
+    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     assert isinstance(table.through(failing).commit(1), Conflict)  # which the owner would like to note down
     failing.close()
     assert faults.seen[OPENING:] == ["commit", "commit"]
@@ -477,7 +479,7 @@ from refimpl.commits import Conflict, Ratified
 from refimpl.table_feature import CATALOG_MANAGED, Way
 from spec_tests.support.builders import create
 
-warehouse = refimpl.open(sys.argv[1])
+warehouse = refimpl.open(sys.argv[1], create=True)
 table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
 
 def locked_by_me(path):
@@ -519,7 +521,7 @@ from refimpl.errors import OwnerUnavailableError
 from refimpl.table_feature import CATALOG_MANAGED, Way
 from spec_tests.support.builders import create
 
-warehouse = refimpl.open(sys.argv[1])
+warehouse = refimpl.open(sys.argv[1], create=True)
 table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
 used, done = threading.Event(), threading.Event()
 

@@ -31,7 +31,7 @@ def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_p
             create(first, MANAGED_COMMIT, Way.DIRECT, commits=1)
 
     others = Others(before=start)
-    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock)) as warehouse:
+    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
         assert owned(warehouse, "orders").latest == 1
 
@@ -112,7 +112,7 @@ def test_an_interruption_just_after_a_transaction_began_leaves_none(tmp_path: Pa
             return found
 
     environment = Environment(connect=lambda path: Interrupted(str(path)))
-    with refimpl.open(tmp_path / "w", environment=environment) as warehouse:
+    with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
         Interrupted.armed = True
         with pytest.raises(KeyboardInterrupt):
@@ -180,7 +180,7 @@ def test_what_a_new_connection_sees_is_durable_before_it_is_used(tmp_path: Path)
             return super().pragma(name, *values, **more)
 
     environment = Environment(files=faults.environment().files, connect=lambda path: Seen(str(path)))
-    with refimpl.open(tmp_path / "w", environment=environment):
+    with refimpl.open(tmp_path / "w", environment=environment, create=True):
         assert faults.seen[:3] == ["user_version", "fsync ledger.sqlite", "fsync _owner/"]
 
 
@@ -188,7 +188,7 @@ def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do
     place = tmp_path / "warehouse"
     path = older(place, versions=1)
     others = Others(before=lambda: opened(place).close())
-    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock)) as warehouse:
+    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
         create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
     assert version_of(path) == (SCHEMA_VERSION, "wal")
@@ -196,7 +196,7 @@ def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do
 
 def test_a_backup_has_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:
     faults = Faults()
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment())
+    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
     create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
     before = len(faults.seen)
     warehouse.owner.ledger.back_up(tmp_path / "copy.sqlite")
@@ -215,7 +215,7 @@ def test_a_commit_of_the_ledger_is_synced_before_it_is_told(tmp_path: Path) -> N
         made[-1].execute("PRAGMA synchronous=OFF").fetchall()  # as an SQLite that was built for speed
         return made[-1]
 
-    with refimpl.open(tmp_path / "w", environment=Environment(connect=connect)) as warehouse:
+    with refimpl.open(tmp_path / "w", environment=Environment(connect=connect), create=True) as warehouse:
         create(warehouse, MANAGED_COMMIT, Way.DIRECT)
         (mine,) = made[1:]
         assert (mine.pragma("synchronous"), mine.pragma("journal_mode")) == (2, "wal")
@@ -230,7 +230,7 @@ def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path)
             return super().pragma(name, *values, **more)
 
     with pytest.raises(OwnerUnavailableError, match="write-ahead log"):
-        refimpl.open(tmp_path / "w", environment=Environment(connect=lambda path: Stubborn(str(path))))
+        refimpl.open(tmp_path / "w", environment=Environment(connect=lambda path: Stubborn(str(path))), create=True)
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
 
 
@@ -299,6 +299,6 @@ def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path:
         return apsw.Connection(str(path))
 
     environment = Environment(files=faults.environment().files, connect=connect)
-    with refimpl.open(tmp_path / "w", environment=environment) as warehouse:
+    with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
         assert found == [["fsync _owner/"]]
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1

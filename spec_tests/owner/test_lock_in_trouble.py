@@ -221,7 +221,7 @@ def landed(place: Path) -> None:
 def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
     died_in_a_commit(place)
     acting = others(place)
-    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock)) as warehouse:
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         assert [action.message for action in repair(warehouse.owner)] == done
         assert acting.acted
         assert owned(warehouse, "orders").latest == (1 if not done else 2)
@@ -346,7 +346,7 @@ def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> No
     with opened(place) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=1)
     acting = Others(after=lambda: landed(place))
-    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock)) as warehouse:
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         warehouse.owner.drop_table(table.table_id)
         assert acting.acted
     assert table.published() == [0, 1, 2]

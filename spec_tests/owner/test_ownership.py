@@ -292,8 +292,8 @@ def test_roots_outside_the_warehouse_are_named_at_its_opening(tmp_path: Path) ->
     with opened(tmp_path / "warehouse") as warehouse, pytest.raises(LocationError):
         take_over(warehouse, outside)
     with pytest.raises(LocationError):
-        refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "missing"])
-    with refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "lake"]):
+        refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "missing"], create=True)
+    with refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "lake"], create=True):
         pass
     with opened(tmp_path / "warehouse") as warehouse:  # they are remembered
         with pytest.raises(LocationError):

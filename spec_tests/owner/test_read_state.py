@@ -60,7 +60,9 @@ def test_an_answer_is_of_one_moment_although_a_backfill_comes_in_between(
     between = Between()
     environment = Faults().environment()
     reader = refimpl.open(
-        tmp_path / "warehouse", environment=Environment(files=environment.files, connect=between.connect)
+        tmp_path / "warehouse",
+        environment=Environment(files=environment.files, connect=between.connect),
+        create=True,
     )
     assert ask(reader, delayed.table_id) == before
     between.act = delayed.backfill
@@ -81,7 +83,9 @@ def test_a_list_of_tables_is_of_one_moment(tmp_path: Path, warehouse: refimpl.Wa
     other = create(warehouse, delayed.feature, delayed.way, name="others", commits=1)
     between = Between()
     files = Faults().environment().files
-    reader = refimpl.open(tmp_path / "warehouse", environment=Environment(files=files, connect=between.connect))
+    reader = refimpl.open(
+        tmp_path / "warehouse", environment=Environment(files=files, connect=between.connect), create=True
+    )
     between.act = lambda: other.owner.drop_table(other.table_id)
     assert {table.name for table in reader.owner.tables()} == {"orders", "others"}
     assert {table.name for table in reader.owner.tables()} == {"orders"}

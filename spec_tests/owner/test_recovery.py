@@ -55,7 +55,7 @@ def test_a_recovery_whose_sync_fails_halts_the_table_until_the_file_is_made_anew
             return super().effect(name, act, torn)
 
     faults = Failing()
-    troubled = refimpl.open(place, environment=faults.environment())
+    troubled = refimpl.open(place, environment=faults.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
         troubled.owner.attempt_outcome(table_id, attempt)
@@ -66,7 +66,7 @@ def test_a_recovery_whose_sync_fails_halts_the_table_until_the_file_is_made_anew
     faults.abandon()
 
     sound = Faults()
-    again = refimpl.open(place, environment=sound.environment())
+    again = refimpl.open(place, environment=sound.environment(), create=True)
     outcome = again.owner.attempt_outcome(table_id, attempt)
     assert isinstance(outcome, Landed)
     assert "replace 1.json" in sound.seen, "a second fsync of the same file may lie"
@@ -81,7 +81,7 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
     """The disk fails after the link and cannot say whether the file is there."""
     place = tmp_path / "warehouse"
     storage = FailingFiles()
-    with refimpl.open(place, environment=Environment(files=storage)) as warehouse:
+    with refimpl.open(place, environment=Environment(files=storage), create=True) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
         attempt = new_attempt()
         storage.fail_when = lambda effect, path: (
@@ -111,7 +111,7 @@ def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
     attempt = interrupted(place)
     full = FullFor()
-    troubled = refimpl.open(place, environment=full.environment())
+    troubled = refimpl.open(place, environment=full.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
         troubled.owner.attempt_outcome(table_id, attempt)
@@ -130,7 +130,7 @@ def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> Non
     died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
     assert died is None
     full = FullFor()
-    troubled = refimpl.open(place, environment=full.environment())
+    troubled = refimpl.open(place, environment=full.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         owned(troubled, "orders").backfill()
     full.abandon()
@@ -204,7 +204,7 @@ def test_a_take_over_of_unknown_outcome_says_of_which_table(tmp_path: Path, stor
         filesystem_table(place / "plain", versions=2, environment=warehouse.environment)
     faults = Failing()
     with pytest.raises(OutcomeUnknown) as caught:
-        taken_over(refimpl.open(place, environment=faults.environment()), attempt)
+        taken_over(refimpl.open(place, environment=faults.environment(), create=True), attempt)
     faults.abandon()
     assert caught.value.attempt == attempt
     with opened(place) as warehouse:
@@ -240,7 +240,7 @@ def test_a_promise_that_another_process_settled_is_kept_once(tmp_path: Path, poi
             return super().effect(name, act, torn)
 
     faults = Unlinks()
-    warehouse = refimpl.open(place, environment=faults.environment())
+    warehouse = refimpl.open(place, environment=faults.environment(), create=True)
     outcome = owned(warehouse, "orders").commit(1, CONTENT, attempt=mine)
     assert isinstance(outcome, Ratified)
     assert (outcome.commit.version, outcome.commit.attempt) == (1, mine)

@@ -55,7 +55,7 @@ class Setting:
         self.log = LogStore(self.table.location, self.warehouse.environment)
 
     def open(self) -> None:
-        self.warehouse: Warehouse = refimpl.open(self.directory)
+        self.warehouse: Warehouse = refimpl.open(self.directory, create=True)
         self.owner = self.warehouse.owner
 
     def proposal(self, version: int) -> Proposal:
@@ -325,7 +325,7 @@ def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) ->
     with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
         table = setting.owner.context.required(writer, setting.table.table_id)
         writer.halt(table, "written just now")
-    found = refimpl.open(setting.directory).owner.resolve("t")
+    found = refimpl.open(setting.directory, create=True).owner.resolve("t")
     assert found.halted == "written just now"
 
 
@@ -339,7 +339,7 @@ def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) 
         ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
     copy.rename(ledger)
 
-    other = refimpl.open(setting.directory).owner
+    other = refimpl.open(setting.directory, create=True).owner
     won = setting.proposal(1)
     assert isinstance(other.commit(setting.table.table_id, 1, won), Ratified)
     assert setting.latest() == 1
@@ -437,7 +437,7 @@ def test_an_abandoned_staging_is_named_and_can_be_cleaned_up(setting: Setting, l
     assert setting.codes() == set()
     assert repair(setting.owner, orphan_age_ms=STAGING_AGE_MS) == []
     late = replace(setting.warehouse.environment, now=lambda: clock_ms() + 2 * STAGING_AGE_MS)
-    owner = refimpl.open(setting.directory, environment=late).owner
+    owner = refimpl.open(setting.directory, environment=late, create=True).owner
     if left == "a file":
         (staged.location / "part-0.parquet").write_bytes(b"x")
     elif left == "version 0":

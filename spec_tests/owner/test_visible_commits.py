@@ -62,7 +62,7 @@ def test_a_visible_direct_commit_is_a_version(warehouse: refimpl.Warehouse, feat
 
 def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> None:
     faults = Faults()
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment())
+    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
     table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
     publish(table, 1)
     faults.seen.clear()
@@ -83,12 +83,12 @@ def test_a_visible_commit_that_cannot_be_synced_halts(tmp_path: Path, failing: s
                 raise disk_is_broken()
             return super().effect(name, act, torn)
 
-    troubled = refimpl.open(tmp_path / "warehouse", environment=Failing().environment())
+    troubled = refimpl.open(tmp_path / "warehouse", environment=Failing().environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         owned(troubled, "orders").commit(2)
     troubled.close()
     sound = Faults()
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=sound.environment())
+    warehouse = refimpl.open(tmp_path / "warehouse", environment=sound.environment(), create=True)
     table = owned(warehouse, "orders")
     refused(table.commit(2), RejectionReason.HALTED)
     assert all(action.done for action in repair(warehouse.owner, adopt_published=True))

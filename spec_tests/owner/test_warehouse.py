@@ -18,26 +18,26 @@ from spec_tests.support.faults import opened
 
 
 def test_a_warehouse_is_made_where_there_is_none_and_found_again(tmp_path: Path) -> None:
-    made = refimpl.open(tmp_path / "deep" / "lake")
-    assert refimpl.open(tmp_path / "deep" / "lake", create=False).directory == made.directory
+    made = refimpl.open(tmp_path / "deep" / "lake", create=True)
+    assert refimpl.open(tmp_path / "deep" / "lake").directory == made.directory
 
 
 def test_without_leave_to_create_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
-        refimpl.open(tmp_path / "lake", create=False)
+        refimpl.open(tmp_path / "lake")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_warehouse_inside_a_warehouse_is_refused(tmp_path: Path) -> None:
-    refimpl.open(tmp_path / "lake")
+    refimpl.open(tmp_path / "lake", create=True)
     with pytest.raises(LocationError):
-        refimpl.open(tmp_path / "lake" / "lake")
+        refimpl.open(tmp_path / "lake" / "lake", create=True)
     assert not (tmp_path / "lake" / "lake").exists()
 
 
 def test_a_root_that_is_no_directory_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     with pytest.raises(LocationError):
-        refimpl.open(tmp_path / "lake", roots=[tmp_path / "nowhere"])
+        refimpl.open(tmp_path / "lake", roots=[tmp_path / "nowhere"], create=True)
     assert not (tmp_path / "lake").exists()
 
 
@@ -46,7 +46,7 @@ def test_a_place_that_can_hold_no_directory_is_refused(tmp_path: Path, name: str
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(LocationError):
-        refimpl.open(tmp_path / name)
+        refimpl.open(tmp_path / name, create=True)
 
 
 @pytest.mark.parametrize("feature", [CATALOG_MANAGED, MANAGED_COMMIT], ids=lambda feature: feature.name)
@@ -56,7 +56,7 @@ def test_no_owner_is_made_beside_tables_whose_owner_is_gone(tmp_path: Path, feat
         create(warehouse, feature, Way.STAGED)
     (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
     with pytest.raises(CorruptLedgerError):
-        refimpl.open(tmp_path / "lake")
+        refimpl.open(tmp_path / "lake", create=True)
     assert not (tmp_path / "lake" / "_owner").exists()
     (tmp_path / "moved").rename(tmp_path / "lake" / "_owner")
     assert refimpl.open(tmp_path / "lake").tables() == ["orders"]
@@ -69,7 +69,7 @@ def test_tables_of_others_do_not_hinder_a_first_start(tmp_path: Path) -> None:
     another.create_folders()
     metadata = metadata_of(MANAGED_COMMIT, owner="another")
     another.put_if_absent(log_path.commit(0), actions.encode([info(START), protocol_of(MANAGED_COMMIT), metadata]))
-    assert refimpl.open(tmp_path / "lake").tables() == []
+    assert refimpl.open(tmp_path / "lake", create=True).tables() == []
 
 
 def test_a_lock_does_not_make_the_folder_of_a_moved_owner(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def race(directory: Path, script: str) -> list[Any]:
 
 FIRST_START = """
 ready()
-warehouse = refimpl.open(directory)
+warehouse = refimpl.open(directory, create=True)
 answer(warehouse.tables())
 """
 
@@ -93,14 +93,14 @@ def test_two_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
     """STORAGE.md#journal-mode: processes that set the journal mode at once used to fail."""
     place = tmp_path / "deep" / "warehouse"
     assert race(place, FIRST_START) == [[]] * COUNT
-    with refimpl.open(place) as warehouse:
+    with refimpl.open(place, create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
         assert warehouse.owner.ledger.integrity_errors() == []
     assert sorted(path.name for path in (place / "_owner").iterdir() if ".new" in path.name) == []
 
 
 CREATE = """
-warehouse = refimpl.open(directory)
+warehouse = refimpl.open(directory, create=True)
 staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.STAGED)
 ready()
 proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
@@ -115,14 +115,14 @@ def test_creators_race_for_a_name_and_the_losers_learn_who_won(tmp_path: Path) -
     """catalog-managed, "Creating and Dropping"; the race for version 0 has exactly one winner."""
     answers = race(tmp_path / "w", CREATE)
     assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]
-    with refimpl.open(tmp_path / "w") as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
         winner = owned(warehouse, "orders")
         assert {table_id for _, table_id in answers} == {winner.table_id}
         winner.land(2)
 
 
 COMMIT = """
-warehouse = refimpl.open(directory)
+warehouse = refimpl.open(directory, create=True)
 table = owned(warehouse, "orders")
 proposal = table.propose(1, append(START + 1))
 ready()
@@ -137,18 +137,18 @@ answer([won, proposal.attempt, winner.attempt])
 @pytest.mark.parametrize("way", list(Way))
 def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path, way: Way) -> None:
     """managed-commits and catalog-managed, "Commit Protocol": version v is ratified at most once."""
-    with refimpl.open(tmp_path / "w") as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, way)
     answers = race(tmp_path / "w", COMMIT)
     winners = [mine for won, mine, _ in answers if won]
     assert len(winners) == 1
     assert {winner for _, _, winner in answers} == set(winners)
-    with refimpl.open(tmp_path / "w") as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
         assert owned(warehouse, "orders").latest == 1
 
 
 HOLD = """
-warehouse = refimpl.open(directory)
+warehouse = refimpl.open(directory, create=True)
 with warehouse.owner.context.lock():
     ready()
 """
@@ -157,7 +157,7 @@ with warehouse.owner.context.lock():
 @pytest.mark.processes
 def test_answers_come_while_other_processes_hold_or_want_the_lock(tmp_path: Path) -> None:
     """`get_commits` takes no lock; a process that dies with the lock frees it."""
-    with refimpl.open(tmp_path / "w") as warehouse:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=2)
         holder = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + HOLD, str(tmp_path / "w")],

@@ -160,7 +160,7 @@ class Worker:
     def _open(self) -> None:
         """The client's clock stands still, so that its timestamps are those of the other commits here."""
         environment = self.faults.environment(now=lambda: START)
-        self._warehouses.append(refimpl.open(self.directory, environment=environment))
+        self._warehouses.append(refimpl.open(self.directory, environment=environment, create=True))
         self.note("did", text="open")
 
     def _open_or_close(self) -> None:

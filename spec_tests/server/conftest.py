@@ -39,7 +39,7 @@ def serve(directory: Path) -> Iterator[Serve]:
             always_token: bool = False,
             environment: Any = None,
         ) -> TestClient:
-            warehouse = refimpl.open(directory, environment=environment or Faults().environment())
+            warehouse = refimpl.open(directory, environment=environment or Faults().environment(), create=True)
             server = Server(
                 warehouse.owner,
                 Names("unity", schemas),
@@ -71,5 +71,5 @@ def table(http: TestClient) -> WireTable:
 @pytest.fixture
 def warehouse(directory: Path) -> Iterator[refimpl.Warehouse]:
     """The same warehouse for local use."""
-    with refimpl.open(directory) as opened:
+    with refimpl.open(directory, create=True) as opened:
         yield opened

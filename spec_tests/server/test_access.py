@@ -159,7 +159,7 @@ def test_a_token_expires(http: TestClient, tokens: Tokens) -> None:
 def test_only_its_user_reads_the_owners_folder_and_ledger(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with refimpl.open(tmp_path / "warehouse") as warehouse:
+        with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
             warehouse.create_table("t", pa.schema([("id", pa.int64())]))
             warehouse.owner.ledger.back_up(tmp_path / "copy")
             folder = warehouse.owner.ledger.path.parent

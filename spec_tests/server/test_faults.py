@@ -103,7 +103,7 @@ def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory
     moved = directory.rename(directory.with_name("moved"))
     assert table.propose(table.staged_nowhere(2)).status_code in (500, 503)
     with ExitStack() as stack:
-        warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment()))
+        warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment(), create=True))
         api = DeltaApi(warehouse.owner, Names("unity"), MaintenancePolicy())
         told = api.load("unity", "default", "orders")
     assert told["latest-table-version"] == 1
@@ -182,7 +182,7 @@ def test_a_server_that_closes_finishes_what_it_carries_out(
     closing.start()
     leave.set()
     closing.join(20)
-    with refimpl.open(directory) as warehouse:
+    with refimpl.open(directory, create=True) as warehouse:
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
     asking.join(20)
 
@@ -250,7 +250,7 @@ def test_half_open_connections_are_ended_and_do_not_hold_a_server_that_shall_sto
             started.send_signal(signal.SIGTERM)
             assert started.wait(30) == 0
             assert waiting.recv(1) == b""
-    with refimpl.open(directory) as warehouse:
+    with refimpl.open(directory, create=True) as warehouse:
         assert warehouse.table("orders").snapshot().version == 2
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    with refimpl.open(tmp_path / "warehouse") as opened:
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
         yield opened
 
 

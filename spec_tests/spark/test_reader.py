@@ -362,7 +362,7 @@ def test_a_catalog_managed_table_is_not_read_by_its_path_without_its_owner(
 def test_a_warehouse_may_be_named_by_its_directory(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):  # a name that is mistyped makes no warehouse
         connect(spark, tmp_path / "named")
-    with refimpl.open(tmp_path / "named") as opened:
+    with refimpl.open(tmp_path / "named", create=True) as opened:
         connect(spark, tmp_path / "named").write(rows).saveAsTable("t")
         assert connect(spark, opened).read.table("t").count() == 12
 

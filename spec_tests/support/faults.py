@@ -315,13 +315,13 @@ def dies_after(effect: str) -> Faults:
 
 def opened(directory: Path) -> refimpl.Warehouse:
     """The warehouse without any fault, and without waiting for the disk."""
-    return refimpl.open(directory, environment=Faults().environment())
+    return refimpl.open(directory, environment=Faults().environment(), create=True)
 
 
 def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], Result]) -> Result | None:
     """Open the warehouse and act, with these faults; None if the process died meanwhile. It is gone afterwards."""
     try:
-        return act(refimpl.open(directory, environment=faults.environment()))
+        return act(refimpl.open(directory, environment=faults.environment(), create=True))
     except SimulatedCrash:
         return None
     finally:

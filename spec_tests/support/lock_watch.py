@@ -27,7 +27,7 @@ class Watch(Faults):
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
         """The warehouse whose every change is watched."""
-        return refimpl.open(directory, environment=self.environment(host_lock=self.lock))
+        return refimpl.open(directory, environment=self.environment(host_lock=self.lock), create=True)
 
     def lock(self, path: Path) -> HostLock:
         real = host_lock(path)

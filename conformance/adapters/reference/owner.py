@@ -301,7 +301,7 @@ class _Process:
 
     def __init__(self, directory: Path, life: Life) -> None:
         self.life = life
-        self.warehouse = refimpl.open(directory, environment=life.environment())
+        self.warehouse = refimpl.open(directory, environment=life.environment(), create=True)
 
     def stop(self) -> None:
         with contextlib.suppress(Killed):

@@ -219,7 +219,7 @@ class _SimulatedProcess:
             owner.ledger.open()
             self.warehouse = refimpl.Warehouse(directory, owner, environment)
         else:
-            self.warehouse = refimpl.open(directory, environment=environment)
+            self.warehouse = refimpl.open(directory, environment=environment, create=True)
 
     def stop(self) -> None:
         with contextlib.suppress(Killed):

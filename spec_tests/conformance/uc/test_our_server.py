@@ -34,7 +34,7 @@ SLICE = (
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Subject]:
     directory: Path = tmp_path_factory.mktemp("warehouse")
-    refimpl.open(directory).close()
+    refimpl.open(directory, create=True).close()
     with served(directory) as url, open_subject(f"uc:{url}?catalog=unity&schema=default", timeout=60) as subject:
         yield subject
 

@@ -59,7 +59,7 @@ class Persistent:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory: Path = tmp_path_factory.mktemp("warehouse")
-    refimpl.open(directory).close()
+    refimpl.open(directory, create=True).close()
     with served(directory) as url:
         yield url
 

@@ -62,7 +62,7 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
-    with refimpl.open(tmp_path / "warehouse") as opened:
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
         yield opened
 
 

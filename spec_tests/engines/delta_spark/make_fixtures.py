@@ -103,7 +103,7 @@ def main(*wanted: str) -> int:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place, classes = Path(name) / "warehouse", Path(name) / "classes"
         classes.mkdir()
-        warehouse = stack.enter_context(refimpl.open(place))
+        warehouse = stack.enter_context(refimpl.open(place, create=True))
         settings = {**delta_settings(classes), **TINY, "spark.sql.session.timeZone": "UTC"}
         spark = local_session(cores=2, shuffle_partitions=1, settings=settings)
         stack.callback(spark.stop)

@@ -56,7 +56,7 @@ def catalog(
 ) -> Iterator[Catalog]:
     compile_into(java_classes)
     place = tmp_path_factory.mktemp("catalog") / "warehouse"
-    with refimpl.open(place) as warehouse, served(place) as url:
+    with refimpl.open(place, create=True) as warehouse, served(place) as url:
         yield Catalog(session_of(delta_spark, url), warehouse)
 
 

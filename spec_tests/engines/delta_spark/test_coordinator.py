@@ -216,12 +216,12 @@ def test_a_new_session_with_a_new_registration_goes_on(engine: Engine) -> None:
     Tables of the first one's warehouse have no owner then, and are not written."""
     engine.create("orders")
     engine.insert("orders", (1, "before"))
-    with refimpl.open(engine.warehouse.directory) as again:
+    with refimpl.open(engine.warehouse.directory, create=True) as again:
         session = engine.spark.newSession()
         other = Engine(session, again, coordinator.register(session, again))
         other.insert("orders", (2, "after"))
         assert other.rows("orders") == [(1, "before"), (2, "after")]
-        with refimpl.open(engine.warehouse.directory.parent / "other") as elsewhere:
+        with refimpl.open(engine.warehouse.directory.parent / "other", create=True) as elsewhere:
             coordinator.register(session, elsewhere)
             with pytest.raises(REFUSED, match="no table"):
                 other.insert("orders", (3, "nobody's"))

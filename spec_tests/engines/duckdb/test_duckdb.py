@@ -36,7 +36,7 @@ SHARES: Final = {
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
-    with refimpl.open(tmp_path_factory.mktemp("warehouse")) as warehouse:
+    with refimpl.open(tmp_path_factory.mktemp("warehouse"), create=True) as warehouse:
         yield warehouse
 
 
@@ -171,6 +171,6 @@ def _told_to_go(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str
 
 
 def _client(directory: Path, first: int) -> None:
-    with refimpl.open(directory) as warehouse:
+    with refimpl.open(directory, create=True) as warehouse:
         for row in range(ROWS):
             append(warehouse.table("contended"), first + row)

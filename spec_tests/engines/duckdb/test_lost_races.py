@@ -21,7 +21,7 @@ TRIES: Final = 3
 
 def test_duckdb_proposes_the_version_that_it_lost_again_until_it_connects_anew(tmp_path: Path) -> None:
     """It looks at a table once, and again only after a commit of its own: every INSERT after a lost race is refused."""
-    with refimpl.open(tmp_path / "lake") as warehouse:
+    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
         table = warehouse.create_table("orders", pa.schema([("id", pa.int64())]))
         with served(warehouse.directory) as url, FaultProxy(url) as proxy:
             with attached(proxy.url) as loser:

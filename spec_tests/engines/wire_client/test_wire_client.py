@@ -29,7 +29,7 @@ LIMIT = 3
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("warehouse")
-    refimpl.open(directory).close()
+    refimpl.open(directory, create=True).close()
     return directory
 
 
@@ -71,7 +71,7 @@ def test_a_table_is_created_and_found_again(client: WireClient, table: Table, wa
     assert info.getLocation() == table.location
     assert info.getMetadata().getConfiguration()["delta.enableInCommitTimestamps"] == "true"
     assert table.commits() == ([], 0)
-    with refimpl.open(warehouse) as opened:
+    with refimpl.open(warehouse, create=True) as opened:
         snapshot = opened.table(table.name).snapshot()
     assert (snapshot.version, snapshot.in_commit_timestamp) == (0, BASE_TIME)
 
@@ -81,7 +81,7 @@ def test_commits_land_one_after_the_other_and_are_told(table: Table, warehouse: 
         table.land(version)
     assert table.commits() == ([1, 2, 3], 3)
     assert table.commits(2, 2) == ([2], 3)
-    with refimpl.open(warehouse) as opened:
+    with refimpl.open(warehouse, create=True) as opened:
         assert opened.table(table.name).snapshot().version == 3
 
 
