@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -81,6 +82,7 @@ class Run:
         without: Collection[str] = (),
     ) -> None:
         self._without = without
+        self._stopped = False
         self._directory = directory
         self._random = random.Random(seed)
         self._crew = Crew(directory, durable)
@@ -93,7 +95,7 @@ class Run:
 
         def over() -> bool:
             late = seconds is not None and time.perf_counter() - started > seconds
-            return late or (rounds is not None and self.summary.rounds >= rounds)
+            return self._stopped or late or (rounds is not None and self.summary.rounds >= rounds)
 
         with opened(self._directory):
             pass  # the workers do not race for the first start here: `test_races` does that
@@ -119,6 +121,10 @@ class Run:
         self.summary.violations += found
         for text in found:
             print(text, file=sys.stderr, flush=True)
+
+    def stop(self, *_: object) -> None:
+        """End after this round, with the figures so far. Also a signal handler."""
+        self._stopped = True
 
     def _new_series(self) -> Series:
         feature, way = self._random.choice(DIALECTS_AND_WAYS)
@@ -403,6 +409,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{(now - started) / 60:.1f} min: {summary.told()}", file=sys.stderr, flush=True)
 
     run = Run(directory.resolve(), options.seed, durable=not options.no_fsync, report=report, without=options.without)
+    signal.signal(signal.SIGINT, run.stop)
+    signal.signal(signal.SIGTERM, run.stop)
     seconds = None if options.minutes is None else options.minutes * 60
     summary = run.run(rounds=options.rounds, seconds=seconds, keep_going=options.keep_going)
     if options.json:
