@@ -99,6 +99,21 @@ def cleanup_keeps_the_cut_off_checkpoint_and_what_comes_after(s: ClientScenario)
     )  # fmt: skip
 
 
+@check(Family.MAINTENANCE, *KEEPS, side="client")
+def sidecars_of_checkpoints_that_stay_are_kept(s: ClientScenario) -> None:
+    """The checkpoints of versions 2, 4 and 6 hold their files in sidecars. Cleanup may delete those that only the
+    oldest one names; without its sidecar a checkpoint is lost."""
+    log = prepare(s)
+    _, kept, newer = (log.v2_checkpoint(version) for version in (2, CUT_OFF, 6))
+    cleaned = clean(s, log)
+    gone = [name for name in (*kept, *newer) if not (log.folder / name).exists()]
+    s.require(
+        not gone, *KEEPS, told=(cleaned.told,), observed=f"{', '.join(gone)} are gone",
+        expected="the checkpoint of version 4 is the cut-off checkpoint, or there is none: it and the newer one stay, "
+        "with the sidecars that they name",
+    )  # fmt: skip
+
+
 @check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", side="client")
 def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
     """Where the only checkpoint is newer than what is to be cleaned up, cleanup deletes nothing; once there is an older

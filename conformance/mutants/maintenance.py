@@ -134,6 +134,15 @@ class DeletesTheCutOffCheckpoint(ModelClient):
         self._delete(path for each in listed.checkpoints if each.version == cut_off for path in each.files)
 
 
+@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
+class DeletesEverySidecar(ModelClient):
+    """Cleanup deletes the sidecars of old checkpoints by their age, without a look at which checkpoints name them."""
+
+    def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
+        super()._cleanup(client, table, older_than)
+        self._delete((table.log / "_sidecars").glob("*"))
+
+
 @mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", side="client")
 class DeletesUpToTheCutOffCommit(ModelClient):
     """It deletes commits after the cut-off checkpoint too, up to the cut-off commit."""
