@@ -27,17 +27,21 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.schema import parse, required_features
 from refimpl.client.supported import writer_features
-from refimpl.table_feature import IN_COMMIT_TIMESTAMP_FEATURE, IN_COMMIT_TIMESTAMP_SYNONYM, TableFeature
+from refimpl.table_feature import (
+    IN_COMMIT_TIMESTAMP_FEATURE,
+    IN_COMMIT_TIMESTAMP_SYNONYM,
+    VACUUM_PROTOCOL_CHECK,
+    TableFeature,
+)
 
 APPEND_ONLY_FEATURE: Final = "appendOnly"
-VACUUM_PROTOCOL_CHECK_FEATURE: Final = "vacuumProtocolCheck"
 READER_VERSION_WITH_LISTS: Final = 3
 WRITER_VERSION_WITH_LISTS: Final = 7
 
 PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """What a filesystem table gets that needs nothing more."""
 
-_READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK_FEATURE})
+_READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK})
 """Of those listed on demand: the ones that readers need too."""
 
 ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, "domainMetadata", "timestampNtz"})
@@ -76,7 +80,7 @@ def supporting(protocol: Protocol, features: Iterable[str]) -> Protocol:
 
 def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
     """The protocol of a table that is given to an owner: managed-commits and catalog-managed, "Enablement"."""
-    beside = (VACUUM_PROTOCOL_CHECK_FEATURE,) if feature.vacuum_protocol_check else ()
+    beside = (VACUUM_PROTOCOL_CHECK,) if feature.vacuum_protocol_check else ()
     both = (feature.name, *beside) if feature.reader_feature else beside
     writer = (feature.name, *beside)
     if not protocol.writes(IN_COMMIT_TIMESTAMP_SYNONYM):
@@ -84,13 +88,15 @@ def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
     return _listing(protocol, writer, both)
 
 
-def disowned(protocol: Protocol, feature: TableFeature) -> Protocol:
+def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Protocol:
     """The protocol of a table that goes back to the filesystem: without the dialect, in-commit timestamps stay.
 
     managed-commits, "Converting a managed-commit table to filesystem table". What came with the dialect
     goes with it, and so does an empty list for readers: those that never heard of lists read the table again.
+    `kept`: the feature that the table had before, see `properties.KEPT_FEATURE`.
     """
-    leaving = {feature.name} | ({VACUUM_PROTOCOL_CHECK_FEATURE} if feature.vacuum_protocol_check else set())
+    leaving = {feature.name} | ({VACUUM_PROTOCOL_CHECK} if feature.vacuum_protocol_check else set())
+    leaving -= {kept}
     writer = tuple(name for name in protocol.writer_features or () if name not in leaving)
     if protocol.reader_features is None:
         return msgspec.structs.replace(protocol, writer_features=writer)

@@ -20,7 +20,7 @@ from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import owned_metadata
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
 from refimpl.client.patience import DEFAULT_MAX_TRIES, MAX_LOOKS, Patience
-from refimpl.client.properties import OWNER_PROPERTIES, with_table_id
+from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
 from refimpl.client.supported import check_writable
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
@@ -78,6 +78,7 @@ def take_over(
         patience.next_try(version)
         metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
         metadata = with_table_id(metadata, feature, table.environment.new_id())
+        metadata = with_kept_feature(metadata, snapshot.protocol, feature)
         protocol = features.owned(snapshot.protocol, feature)
         parameters = {"owner": owner.name, "name": name}
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
@@ -108,7 +109,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         patience.next_try(version)
         kept = {key: value for key, value in snapshot.metadata.configuration.items() if key not in OWNER_PROPERTIES}
         metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
-        protocol = features.disowned(snapshot.protocol, feature)
+        protocol = features.disowned(snapshot.protocol, feature, snapshot.metadata.configuration.get(KEPT_FEATURE))
         proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name}, txn_id=identity)
 
         def send(

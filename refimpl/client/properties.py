@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from refimpl.actions import Metadata
+from refimpl.actions import Metadata, Protocol
 from refimpl.client.conflicts import isolation_level
 from refimpl.client.retention import DELETED_FILES, LOG, duration
 from refimpl.errors import InvalidRequestError
@@ -22,10 +22,15 @@ from refimpl.table_feature import (
     ENABLEMENT_VERSION,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     TABLE_FEATURES,
+    VACUUM_PROTOCOL_CHECK,
     TableFeature,
 )
 
-OWNER_PROPERTIES: Final = frozenset(
+KEPT_FEATURE: Final = "commitOwner.keptFeature"
+"""Names a table feature that comes with the dialect and that the table had before it was taken over: it stays when the
+table is handed back. The log before may be cleaned up by then."""
+
+OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
     name
     for feature in TABLE_FEATURES.values()
     for name in (
@@ -108,6 +113,14 @@ def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: st
     if key is None or table_id is None or metadata.configuration.get(key) == table_id:
         return metadata
     return msgspec.structs.replace(metadata, configuration={**metadata.configuration, key: table_id})
+
+
+def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: TableFeature) -> Metadata:
+    """The metadata of a table that is taken over, with what `KEPT_FEATURE` says of its protocol until then."""
+    configuration = {key: value for key, value in metadata.configuration.items() if key != KEPT_FEATURE}
+    if feature.vacuum_protocol_check and protocol.writes(VACUUM_PROTOCOL_CHECK):
+        configuration[KEPT_FEATURE] = VACUUM_PROTOCOL_CHECK
+    return msgspec.structs.replace(metadata, configuration=configuration)
 
 
 def carried_over(before: Metadata, after: Metadata) -> Metadata:

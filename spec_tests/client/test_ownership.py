@@ -114,6 +114,29 @@ def test_what_legacy_versions_implied_is_listed_by_name(setting: Setting, legacy
     assert set(protocol.reader_features or ()) == mapping | {"catalogManaged", "vacuumProtocolCheck"}
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_hand_back_keeps_the_feature_that_the_table_had(setting: Setting, before: bool) -> None:
+    """It came with the dialect only where the table had not got it by itself."""
+    names = ("vacuumProtocolCheck",) if before else ()
+    location = setting.folder / "plain"
+    location.mkdir()
+    table = Table.by_path(location, setting.environment)
+    table.log.create_folders()
+    protocol = Protocol(
+        min_reader_version=3, min_writer_version=7, reader_features=names, writer_features=(*names, "appendOnly")
+    )
+    first: list[Action] = [protocol, Metadata(id="t", schema_string=SCHEMA)]
+    table.log.put_if_absent(log_path.commit(0), actions.encode(first))
+    owned = taken(setting, table, CATALOG_MANAGED)
+    transaction = owned.transaction()
+    transaction.set_properties({"mine": "1"})
+    transaction.commit()
+    snapshot = hand_back(owned).snapshot()
+    assert tuple(snapshot.protocol.reader_features or ()) == names
+    assert set(snapshot.protocol.writer_features or ()) == {*names, "appendOnly", "inCommitTimestamp"}
+    assert {key for key in snapshot.metadata.configuration if key.startswith("commitOwner")} == set()
+
+
 def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Setting) -> None:
     """managed-commits: if the put-if-absent fails, the owner forgets the change; it is built anew on the winner."""
     table = setting.table(None)
