@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from refimpl import log_path
+from refimpl.actions import DeletionVector
 from refimpl.client import checkpoint_writing
 from refimpl.client.checkpoint import Checkpointed, write_checkpoint
 from refimpl.commit_owner import Maintenance
@@ -32,6 +33,7 @@ from spec_tests.support.busy_table import (
 )
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.scripted_host import START, ScriptedHost
+from spec_tests.support.written_log import WrittenLog, add, remove
 
 
 @pytest.fixture
@@ -88,11 +90,27 @@ def test_a_checkpoint_of_any_length_holds_every_action(
     assert write_checkpoint(table).actions == 2 + 3 * files
     for version in range(4):
         table.log.delete(log_path.commit(version))
+    batches = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda file, **options: batches(file, 2, **options))
     after = setting.again(table).snapshot()
     assert len(after.files) == files
     assert set(after.files) == set(before.files)
     assert set(after.tombstones) == set(before.tombstones)
     assert set(after.transactions) == set(before.transactions)
+
+
+def test_a_checkpoint_keeps_deletion_vectors(tmp_path: Path) -> None:
+    """delta-facts 1, "Actions": a removed file is identified by its path with its deletion vector."""
+    vector = DeletionVector(storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=9, cardinality=3)
+    log = WrittenLog(tmp_path / "t").create()
+    log.publish(1, remove("a", deletion_timestamp=10**15, deletion_vector=vector), add("a"))
+    before = log.table().snapshot()
+    write_checkpoint(log.table())
+    for version in (0, 1):
+        log.delete(log_path.commit(version))
+    after = log.table().snapshot()
+    assert [gone.deletion_vector for gone in after.tombstones.values()] == [vector]
+    assert (set(after.files), set(after.tombstones)) == (set(before.files), set(before.tombstones))
 
 
 def test_a_checkpoint_has_the_columns_that_other_readers_expect(setting: Setting) -> None:

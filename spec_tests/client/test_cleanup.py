@@ -66,6 +66,17 @@ def cleaned(setting: Setting, table: Table) -> CleanedUp:
     return clean_up(setting.again(table), older_than=30 * DAY)
 
 
+def test_deletions_are_durable_when_they_are_reported(
+    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table]
+) -> None:
+    """A power cut may not bring some of them back: the log would have a gap."""
+    table = stamped(None)
+    old(setting, table)
+    storage.done.clear()
+    assert cleaned(setting, table).deleted
+    assert storage.done[-1] == ("fsync_directory", table.log.folder)
+
+
 @pytest.fixture
 def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
     """Tables whose commits carry the host's time, so that no file's modification time matters."""

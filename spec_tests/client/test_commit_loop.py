@@ -25,6 +25,7 @@ from refimpl.commits import (
     Rejected,
     RejectionReason,
     StagedProposal,
+    VersionGap,
 )
 from refimpl.errors import (
     BacklogFullError,
@@ -34,6 +35,7 @@ from refimpl.errors import (
     CorruptLogError,
     LostRaceError,
     OutcomeUnknown,
+    OwnerUnavailableError,
     ProtocolChangedError,
 )
 from refimpl.table_feature import MANAGED_COMMIT, TableFeature, Way
@@ -426,12 +428,15 @@ def test_a_full_backlog_is_emptied_and_the_same_proposal_made_again(setting: Set
     assert table.log.published(2)
 
 
-def test_a_backlog_that_cannot_be_emptied_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OSError("the disk is full"), OwnerUnavailableError("the disk is full")], ids=type)
+def test_a_backlog_that_cannot_be_emptied_is_told(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=1))
     setting.append(table, "a")
 
     def fail(table_id: str, version: int | None = None) -> None:
-        raise OSError("the disk is full")
+        raise error
 
     monkeypatch.setattr(setting.owner, "backfill_to_version", fail)
     with pytest.raises(BacklogFullError):
@@ -439,6 +444,17 @@ def test_a_backlog_that_cannot_be_emptied_is_told(setting: Setting, monkeypatch:
     assert setting.again(table).snapshot().version == 1
     monkeypatch.undo()
     assert appending(table, "b").commit().version == 2
+
+
+def test_a_gap_that_the_owner_takes_back_is_no_damage(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that lags behind: asked again, the owner knows the version before."""
+    table = setting.table()
+    setting.append(table, "a")
+    transaction = appending(table, "mine")
+    ask, gaps = setting.owner.commit, [VersionGap(latest_ratified_version=0)]
+    monkeypatch.setattr(setting.owner, "commit", lambda *proposal: gaps.pop() if gaps else ask(*proposal))
+    assert transaction.commit().version == 2
+    assert paths(setting, table) == {"a", "mine"}
 
 
 def test_a_refusal_is_told_with_its_reason(setting: Setting) -> None:

@@ -315,6 +315,24 @@ def test_a_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pyt
     assert synced == {path: path.read_bytes() for path in files}
 
 
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
+    """Whichever row group holds the NaN, the null or the extreme value."""
+    rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(3)]
+    rows[odd] = {"x": float("nan"), "n": 9, "s": None}
+    table = pa.Table.from_pylist(rows, pa.schema([("x", pa.float64()), ("n", pa.int64()), ("s", pa.list_(pa.int64()))]))
+    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=1, buffer_bytes=1)
+    for at in range(3):
+        writer.write(table.slice(at, 1))
+        writer._split_by_partition()
+    [add] = writer.finish()
+    assert isinstance(add, Add)
+    assert pq.read_metadata(tmp_path / add.path).num_row_groups == 3
+    told = json.loads(add.stats or "")
+    assert (told["minValues"], told["maxValues"]) == ({"n": 5}, {"n": 9})
+    assert told["nullCount"] == {"x": 0, "n": 0, "s": 1}
+
+
 def test_a_failing_fsync_reports_no_file_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

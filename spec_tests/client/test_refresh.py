@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl import log_path
-from refimpl.actions import Action, DomainMetadata, Txn
+from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
+from refimpl.client.log_replay import Changes, TableState
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError
@@ -274,6 +275,29 @@ ACTIONS = st.one_of(
     st.builds(DomainMetadata, domain=NAMES, configuration=st.just("x"), removed=st.booleans()),
 )
 COMMITS = st.lists(st.lists(ACTIONS, max_size=4), min_size=1, max_size=8)
+
+
+VECTORS = st.sampled_from(
+    [None, *(DeletionVector(storage_type="u", path_or_inline_dv=x, size_in_bytes=1, cardinality=1) for x in "xy")]
+)
+FILES = st.one_of(
+    st.builds(add, NAMES, size=st.integers(1, 9), deletion_vector=VECTORS),
+    st.builds(remove, NAMES, deletion_vector=VECTORS),
+)
+
+
+@steady
+@given(st.lists(st.lists(FILES, max_size=4), max_size=8))
+def test_a_state_counts_what_it_holds(commits: list[list[Action]]) -> None:
+    """Sizes and deletion vectors are counted along; a file is active or removed, never both."""
+    state = TableState()
+    for commit in commits:
+        changes = Changes()
+        changes.apply(commit)
+        state = state.after(changes)
+        assert state.size_in_bytes == sum(file.size for file in state.files.values())
+        assert state.files_with_deletion_vectors == sum(vector is not None for _, vector in state.files)
+        assert not set(state.files) & set(state.tombstones)
 
 
 @steady

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import refimpl
 from refimpl.commits import Landed, NotLanded, Ratified, Rejected, RejectionReason
+from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, TableNotFoundError
 from refimpl.log_path import commit as published_name
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt
+from spec_tests.support.lock_watch import Others
 
 
 def refused(outcome: object, reason: RejectionReason) -> None:
@@ -121,6 +124,16 @@ def test_a_resolution_outlives_the_owner(table: OwnedTable, warehouse: refimpl.W
     table.owner.attempt_outcome(table.table_id, attempt)
     with refimpl.open(warehouse.directory, create=True) as again:
         refused(again.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
+
+
+def test_an_attempt_that_lands_while_the_lock_is_waited_for_landed(tmp_path: Path, table: OwnedTable) -> None:
+    """It was unknown at the first look, and is looked up again under the lock."""
+    attempt = new_attempt()
+    late = Others(before=lambda: table.commit(1, attempt=attempt))
+    with refimpl.open(tmp_path / "warehouse", environment=Environment(host_lock=late.lock)) as asking:
+        assert isinstance(asking.owner.attempt_outcome(table.table_id, attempt), Landed)
+    assert late.acted
+    assert table.latest == 1
 
 
 def test_an_attempt_that_lost_or_was_refused_is_no_landed_one(table: OwnedTable) -> None:

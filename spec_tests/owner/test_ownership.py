@@ -177,6 +177,17 @@ def test_a_take_over_is_answered_again_after_the_table_was_handed_back(
     assert (after_both.commit.version, after_both.replayed) == (3, True), "whichever of its lives it was"
 
 
+def test_a_conflict_below_the_take_over_tells_no_winners(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    """The owner knows only the later ones: a loser that checked those alone would miss the one that beat it."""
+    assert isinstance(take_over(warehouse, plain), Ratified)
+    mine = owned(warehouse, "plain")
+    mine.land(1)
+    assert mine.commit(2) == Conflict(latest_ratified_version=4)
+    late = mine.commit(4)
+    assert isinstance(late, Conflict)
+    assert [winner.version for winner in late.winners] == [4]
+
+
 def test_a_filesystem_writer_that_comes_later_loses(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     assert isinstance(take_over(warehouse, plain), Ratified)
     assert not plain.put_if_absent(log_path.commit(3), append(START + 3))

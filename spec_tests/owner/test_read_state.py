@@ -12,8 +12,10 @@ import pytest
 import refimpl
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment
+from refimpl.errors import OwnerUnavailableError
 from refimpl.owner.statements import COMMITS_BETWEEN
 from spec_tests.support.builders import OwnedTable, create
+from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.faults import Faults
 
 
@@ -77,6 +79,20 @@ def test_an_answer_is_of_one_moment_although_a_backfill_comes_in_between(
 
 def _kept(commits: tuple[RatifiedCommit, ...]) -> bool:
     return [each.version for each in commits] == [1, 2] and all(each.content or each.file_name for each in commits)
+
+
+@pytest.mark.parametrize("ask", [_asked, _resolved, _listed])
+def test_a_log_that_cannot_be_looked_into_gives_no_answer(
+    tmp_path: Path, delayed: OwnedTable, ask: Callable[[refimpl.Warehouse, str], CommitsAnswer]
+) -> None:
+    """A newer version may be visible there, and one that is visible must not be denied."""
+    storage = FailingFiles()
+    storage.fail_when = lambda effect, path: effect == "exists"
+    with refimpl.open(tmp_path / "warehouse", environment=Environment(files=storage)) as reader:
+        with pytest.raises(OwnerUnavailableError):
+            ask(reader, delayed.table_id)
+        storage.fail_when = lambda effect, path: False
+        assert ask(reader, delayed.table_id).latest_ratified_version == 0
 
 
 def test_a_list_of_tables_is_of_one_moment(tmp_path: Path, warehouse: refimpl.Warehouse, delayed: OwnedTable) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import refimpl
 from refimpl.commit_owner import Registered, TableState
-from refimpl.commits import DirectProposal, Ratified
+from refimpl.commits import Conflict, DirectProposal, Ratified, VersionGap
 from refimpl.owner import policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
@@ -32,6 +32,18 @@ def test_properties_are_prepared_under_the_lock_for_a_table_that_is_not_there_ye
         owner.prepare_properties(table_id, Terms(properties={"team": "b"}))
         assert owner.describe(table_id).catalog_properties == {"team": "a"}, "the creation was a repeated one"
     assert watch.outside == []
+
+
+def test_a_lost_race_and_a_gap_come_before_the_terms(warehouse: refimpl.Warehouse) -> None:
+    """A loser's etag and report are naturally stale: it hears that it lost, and rebases."""
+    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
+    stale = Terms(etag="stale", published_through=99)
+    outcomes = [
+        table.owner.commit_on(table.table_id, version, table.propose(version, append(START + version)), stale)
+        for version in (1, 2, 3)
+    ]
+    assert [type(outcome) for outcome in outcomes] == [Conflict, TermsRefused, VersionGap]
+    assert table.latest == 1
 
 
 def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_them_is(tmp_path: Path) -> None:

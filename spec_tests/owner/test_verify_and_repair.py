@@ -315,6 +315,18 @@ def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == {"unknown-table"}
 
 
+def test_a_halt_is_not_lifted_while_an_unknown_version_is_published(setting: Setting) -> None:
+    setting.commit(1)
+    with setting.owner.context.lock(), setting.owner.context.changing(setting.table.table_id) as (writer, table):
+        writer.halt(table, "by hand")
+    setting.log.publish(2, made.one_add(2))
+    repair(setting.owner)
+    assert setting.owner.resolve("t").halted
+    setting.file(2).unlink()
+    repair(setting.owner)
+    assert setting.owner.resolve("t").halted is None
+
+
 def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) -> None:
     """The same for a process whose next call is a commit: the file that it has open is in no folder any more."""
     copy = setting.directory / "backup.sqlite"

@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.client import owner_proposer
 from refimpl.commits import Landed
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
@@ -141,6 +142,9 @@ def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTabl
     staged = table.land(1)
     published = table.location / "_delta_log" / f"{1:020d}.json"
     forged = lines(commit_info(START + 1, operation="forged"))
+    published.symlink_to(staged.path)  # what it leads to can change
+    assert refusal(table.update(reported(1))) == BAD
+    published.unlink()
     for content in (forged, staged.content.replace(b"WRITE", b"wRITE"), b""):
         published.write_bytes(content)
         assert refusal(table.update(reported(1))) == BAD
@@ -287,7 +291,16 @@ def test_an_attempt_that_was_resolved_as_not_landed_never_lands(table: WireTable
     table.land(1)
 
 
-def test_an_inline_commit_is_published_before_the_table_is_told(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_a_commit_is_told_with_the_time_of_its_file(table: WireTable) -> None:
+    staged = table.land(1)
+    (told,) = table.load()["commits"]
+    assert told["file-modification-timestamp"] == staged.path.stat().st_mtime_ns // 1_000_000
+
+
+@pytest.mark.parametrize("staged_after", [False, True])
+def test_an_inline_commit_is_published_before_the_table_is_told(
+    http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, staged_after: bool
+) -> None:
     """The API has no words for a commit that is in no file."""
     import pyarrow as pa
 
@@ -298,8 +311,12 @@ def test_an_inline_commit_is_published_before_the_table_is_told(http: TestClient
         "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
     )
     local.append(pa.table({"id": [1]}))
-    assert len(warehouse.owner.get_commits(local.table_id).commits) == 1
-    assert WireTable(http).state()[:2] == (1, [])
+    if staged_after:
+        monkeypatch.setattr(owner_proposer, "INLINE_LIMIT", 1)
+        local.append(pa.table({"id": [2]}))
+    latest = 1 + staged_after
+    assert len(warehouse.owner.get_commits(local.table_id).commits) == latest
+    assert WireTable(http).state()[:2] == (latest, [])
     assert (local.location / "_delta_log" / f"{1:020d}.json").exists()
 
 

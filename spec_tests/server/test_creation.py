@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
     BAD,
@@ -111,6 +112,17 @@ def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, chan
     table.stage()
     table.write_first_version()
     assert refusal(table.register(**change)) == BAD
+
+
+def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    size = (table.location / "_delta_log" / f"{0:020d}.json").stat().st_size
+    monkeypatch.setattr(delta_api, "MAX_COMMIT_BYTES", size - 1)
+    assert refusal(table.register()) == BAD
+    monkeypatch.setattr(delta_api, "MAX_COMMIT_BYTES", size)
+    assert table.register().status_code == 200
 
 
 def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:

@@ -1,0 +1,94 @@
+"""The task side and the driver side of a write job, without a session: tasks run here, and their messages are tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from refimpl.actions import Add, encode
+from refimpl.client import data_files, file_statistics, partition_values, schema
+from refimpl.errors import CorruptionError, InvalidRequestError
+from refimpl.spark.commit_protocol import WriteTask, gather
+
+ROWS = pa.table({"id": pa.array(range(9), pa.int64()), "month": pa.array([n % 3 for n in range(9)], pa.int32())})
+
+
+def task(location: Path, rows: pa.Table, *partition_columns: str) -> WriteTask:
+    columns = schema.from_arrow(rows.schema)
+    return WriteTask(
+        location=str(location),
+        schema_string=columns.to_json(),
+        partition_columns=partition_columns,
+        indexed=file_statistics.indexed(columns),
+    )
+
+
+def run(location: Path, rows: pa.Table, *partition_columns: str, split: int = 0, attempt: int = 0) -> pa.RecordBatch:
+    return task(location, rows, *partition_columns).run(iter(rows.to_batches()), split=split, attempt=attempt)
+
+
+def messages(*batches: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches(batches)
+
+
+def on_disk(location: Path) -> set[Path]:
+    return set(location.rglob("*.parquet"))
+
+
+def test_every_file_of_every_task_is_gathered(tmp_path: Path) -> None:
+    told = messages(run(tmp_path, ROWS, "month", split=1), run(tmp_path, ROWS, "month", split=0))
+    files = gather(told)
+    assert len(files.added) == 6
+    assert {partition_values.local_path(tmp_path, add.path) for add in files.added} == on_disk(tmp_path)
+    assert [add.path.rpartition("part-")[2][:5] for add in files.added] == ["00000"] * 3 + ["00001"] * 3
+
+
+def test_changes_are_told_apart(tmp_path: Path) -> None:
+    marked = ROWS.append_column("__is_cdc", pa.array(["true", "false", "false"] * 3))
+    files = gather(messages(run(tmp_path, marked, "__is_cdc")))
+    assert (len(files.added), len(files.changes)) == (1, 1)
+    assert "_change_data" in files.changes[0].path
+
+
+def test_two_attempts_of_one_task_are_never_committed_together(tmp_path: Path) -> None:
+    for attempts in ((1, 2), (2, 1)):
+        told = messages(*(run(tmp_path, ROWS, split=4, attempt=attempt) for attempt in attempts))
+        with pytest.raises(CorruptionError) as caught:
+            gather(told)
+        assert caught.value.split == 4
+    assert len(gather(messages(run(tmp_path, ROWS, split=4, attempt=2))).added) == 1
+
+
+@pytest.mark.parametrize("path", ["/data/x.parquet", "file:/x.parquet", "../x.parquet", "a/../../x.parquet", "a/.."])
+def test_a_file_outside_of_the_table_is_refused(tmp_path: Path, path: str) -> None:
+    added = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
+    told = run(tmp_path, ROWS)
+    told = told.set_column(2, "action", pa.array([encode([added]).decode()]))
+    with pytest.raises(InvalidRequestError) as caught:
+        gather(messages(told))
+    assert caught.value.path == path
+
+
+def test_a_task_that_refuses_its_rows_says_so_and_leaves_no_file(tmp_path: Path) -> None:
+    required = ROWS.schema.set(0, pa.field("id", pa.int64(), nullable=False))
+    wrong = pa.record_batch({"id": pa.array([None], pa.int64()), "month": pa.array([1], pa.int32())})
+    told = task(tmp_path, ROWS.cast(required), "month").run(iter([wrong]), split=0, attempt=0)
+    with pytest.raises(InvalidRequestError):
+        gather(messages(told))
+    assert on_disk(tmp_path) == set()
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = set()
+
+    def fail(location: Path, folders: set[str]) -> None:
+        written.update(on_disk(location))
+        raise OSError("the disk failed")
+
+    monkeypatch.setattr(data_files, "sync_folders", fail)
+    with pytest.raises(OSError, match="the disk failed"):
+        run(tmp_path, ROWS, "month")
+    assert len(written) == 3
+    assert on_disk(tmp_path) == set()
