@@ -318,12 +318,12 @@ def test_a_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
     """Whichever row group holds the NaN, the null or the extreme value."""
-    rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(3)]
-    rows[odd] = {"x": float("nan"), "n": 9, "s": None}
+    rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(6)]
+    rows[2 * odd] = {"x": float("nan"), "n": 9, "s": None}
     table = pa.Table.from_pylist(rows, pa.schema([("x", pa.float64()), ("n", pa.int64()), ("s", pa.list_(pa.int64()))]))
-    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=1, buffer_bytes=1)
+    writer = d.DataFileWriter(tmp_path, s.from_arrow(table.schema), group_rows=2, buffer_bytes=1)
     for at in range(3):
-        writer.write(table.slice(at, 1))
+        writer.write(table.slice(2 * at, 2))
         writer._split_by_partition()
     [add] = writer.finish()
     assert isinstance(add, Add)

@@ -8,14 +8,17 @@ import msgspec
 import pytest
 
 import refimpl
+from refimpl import log_path
 from refimpl.commit_owner import Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Ratified, VersionGap
+from refimpl.environment import Environment
 from refimpl.owner import policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.owner.terms import Terms, TermsRefused, describe
 from refimpl.table_feature import CATALOG_MANAGED, Way
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
+from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.faults import opened
 from spec_tests.support.lock_watch import Watch
 
@@ -44,6 +47,22 @@ def test_a_lost_race_and_a_gap_come_before_the_terms(warehouse: refimpl.Warehous
     ]
     assert [type(outcome) for outcome in outcomes] == [Conflict, TermsRefused, VersionGap]
     assert table.latest == 1
+
+
+def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
+    """It is looked at under the owner's lock, and a client may have made it as large as it likes."""
+    reads: list[str] = []
+    storage = FailingFiles()
+    storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
+    with refimpl.open(tmp_path, environment=Environment(files=storage)) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
+        published = table.log.folder / log_path.commit(1)
+        published.write_bytes(append(START + 1, lines=9))
+        assert isinstance(table.owner.change(table.table_id, Terms(published_through=1)), TermsRefused)
+        assert published.name not in reads
+        published.write_bytes(table.history()[1])
+        assert table.owner.change(table.table_id, Terms(published_through=1)) is None
+        assert published.name in reads
 
 
 def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_them_is(tmp_path: Path) -> None:

@@ -83,6 +83,16 @@ def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(serve:
     table.land(2)
 
 
+def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
+    """Clients write it without a sync."""
+    faults = Faults()
+    table = WireTable(serve(environment=faults.environment())).create()
+    staged = table.write_staged(1)
+    before = len(faults.seen)
+    assert table.propose(staged).status_code == 200
+    assert faults.seen[before:] == ["fsync staged", "fsync _staged_commits/", "commit"]
+
+
 def test_every_staged_file_whose_fsync_failed_is_written_anew(serve: Serve) -> None:
     """One that is made anew says nothing of another one."""
     faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)

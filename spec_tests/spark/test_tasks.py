@@ -1,4 +1,4 @@
-"""The task side and the driver side of a write job, without a session: tasks run here, and their messages are tables."""
+"""The task side and the driver side of a write job, without a session: tasks run here, and send their messages."""
 
 from __future__ import annotations
 
