@@ -1,15 +1,20 @@
 """Take away what the owner's promises rest on, piece by piece, and see that some check notices each time.
 
-    python -m spec_tests.mutation [--files PATTERN] [--operator NAME] [--seed N --slice K] [--jobs 2] [--place DIR]
+    python -m spec_tests.mutation [--package owner] [--files PATTERN] [--operator NAME] [--seed N --slice K] [--jobs 2]
+    python -m spec_tests.mutation sabotage [--id PATTERN] [--slow] [--seed N --slice K] [--jobs 2]
 
 Every mutant (`operators`) runs in a copy of the repository against the tests that come its way, the quick ones first,
 then against the simulation's schedules and power cuts, up to the first check that fails. A mutant that survives is a
 check that is missing, or it is explained in `equivalent.toml`; an entry there that is no longer true fails the run.
 
 Left out, unless --operator names them, are the operators that drop a rule (`operators.RULES`): what they find is a
-request that is not refused, which says nothing of durability, order or atomicity.
+request that is not refused, which says nothing of durability, order or atomicity. Careless edits (`careless.CARELESS`)
+are made in all packages but `owner`, whose own operators are stricter.
 
 With --place the verdicts are kept, and the next run repeats only those that a change may have made wrong.
+
+`sabotage` makes the edits of the catalogue `sabotages.toml` instead, each against the tests that it names. An edit that
+cannot be made in exactly one place is an error. Entries that need a Java virtual machine run with --slow only.
 
 Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check,
 or a mutant could not be judged.
@@ -28,23 +33,28 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from spec_tests.mutation import explained, overlay
+from spec_tests.mutation import explained, overlay, sabotage
+from spec_tests.mutation.careless import CARELESS
 from spec_tests.mutation.operators import RULES, Mutant
-from spec_tests.mutation.run import PATIENCE, SIMULATED, TARGETS, Run, Verdict
+from spec_tests.mutation.run import PACKAGES, PATIENCE, SIMULATED, Run, Verdict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["sabotage"]:
+        return _sabotage(arguments[1:])
     options = _options(arguments)
     entries = explained.load(explained.FILE.read_text(encoding="utf-8"))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True) as temporary:
         place = options.place.resolve() if options.place else Path(temporary)
         copy = overlay.copied(place / "copy")
-        run = Run(copy, options.files, at_once=options.jobs, patience=options.patience, place=place)
+        package = PACKAGES[options.package]
+        run = Run(copy, options.files, at_once=options.jobs, patience=options.patience, place=place, package=package)
         chosen = _chosen(run.mutants, entries, options)
         if not chosen:
-            print(f"there is no such mutant; the files are {', '.join(TARGETS)}", file=sys.stderr)
+            print(f"there is no such mutant; the files are {', '.join(package.targets)}", file=sys.stderr)
             return 2
         try:
             result = run.go(chosen, {entry.key: entry.reason for entry in entries})
@@ -64,10 +74,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if survivors or stale else 0
 
 
+def _sabotage(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m spec_tests.mutation sabotage", description="make the edits of the catalogue, one at a time"
+    )
+    parser.add_argument("--id", default="", metavar="PATTERN", help="only entries with this in their id or file")
+    parser.add_argument("--slow", action="store_true", help="entries that need a Java virtual machine too")
+    _add_common(parser)
+    options = _checked(parser, arguments)
+    entries = [
+        each
+        for each in sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
+        if (options.id in each.id or options.id in each.file) and (options.slow or not each.slow)
+    ]
+    if options.slice is not None:
+        entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sabotage-", ignore_cleanup_errors=True) as temporary:
+        copy = overlay.copied(Path(temporary) / "copy")
+        run = sabotage.Run(copy, entries, at_once=options.jobs, say=lambda text: print(text, file=sys.stderr))
+        try:
+            result = run.go()
+        except ValueError as error:
+            print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
+            return 3
+    explained_ones = {each.id for each in entries if each.explained}
+    killed = {each.id for each in result.verdicts if each.killer is not None}
+    survivors = [each.id for each in result.verdicts if each.killer is None and each.id not in explained_ones]
+    stale = sorted(killed & explained_ones)
+    print(
+        f"{len(entries)} sabotages in {time.monotonic() - started:.0f} s: {len(killed)} killed, "
+        f"{len(explained_ones - killed)} explained, {len(survivors)} survived, {len(result.errors)} errors"
+    )
+    for each in survivors:
+        print(f"SURVIVES {each}")
+    for each in stale:
+        print(f"STALE {each} is explained, and a test kills it")
+    for line in result.errors:
+        print(f"ERROR {line}")
+    return 3 if result.errors else 1 if survivors or stale else 0
+
+
 def _chosen(mutants: list[Mutant], entries: list[explained.Explained], options: argparse.Namespace) -> list[Mutant]:
     """All; or so many by the seed, of those that are not explained."""
     wanted = options.operator
-    mutants = [each for each in mutants if (each.operator not in RULES if wanted is None else each.operator in wanted)]
+    left_out = (*RULES, *CARELESS) if options.package == "owner" else RULES
+    mutants = [
+        each for each in mutants if (each.operator not in left_out if wanted is None else each.operator in wanted)
+    ]
     if options.slice is None:
         return mutants
     known = {entry.key for entry in entries}
@@ -79,6 +133,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spec_tests.mutation", description=(__doc__ or "").partition("\n")[0]
     )
+    parser.add_argument("--package", choices=PACKAGES, default="owner", help="whose files (default: owner)")
     parser.add_argument(
         "--files", action="append", metavar="PATTERN", help="only files with this in their path (default: all)"
     )
@@ -88,16 +143,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="only this operator (default: all but those that drop a rule)",
     )
-    parser.add_argument("--slice", type=int, metavar="K", help="only K mutants, chosen by the seed")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones (default: 1)")
-    parser.add_argument("--jobs", type=int, default=2, help="so many mutants at once (default: 2)")
     parser.add_argument(
         "--place", type=Path, metavar="DIR", help="keep the results there, or go on with those that are"
     )
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print every verdict as JSON")
-    options = parser.parse_args(arguments)
+    _add_common(parser)
+    options = _checked(parser, arguments)
     options.files = options.files or [""]
+    return options
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slice", type=int, metavar="K", help="only K edits, chosen by the seed")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones (default: 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="so many edits at once (default: 2)")
+
+
+def _checked(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    options = parser.parse_args(arguments)
     if options.jobs < 1 or (options.slice is not None and options.slice < 1):
         parser.error("--jobs and --slice must be 1 or more")
     return options

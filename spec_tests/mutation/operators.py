@@ -16,6 +16,8 @@
 | `drop-raise`        | any other `raise` is left out |
 | `drop-rule`         | one operand of an `or` that is returned or assigned is left out |
 
+To these come the operators of `careless`.
+
 An edit that Python itself refuses at once (a name that is not bound yet) is not made. Nothing is tried on module
 level, nor in a call of the logger. Left out because nobody could tell the difference: two writes of one transaction in
 the other order, a call that only changes what this process remembers, a number in a message. Limits (of sizes, ages,
@@ -30,6 +32,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from spec_tests.mutation import careless
+from spec_tests.mutation.careless import put, text_of
 from spec_tests.mutation.comparisons import SIGNS, in_messages, is_step, matters, other
 from spec_tests.mutation.effects import (
     acts,
@@ -157,6 +161,8 @@ def edits(tree: ast.Module) -> Iterator[Edit]:
                 if isinstance(statement, ast.With):
                     yield from _withs(function, body, at, statement)
                 yield from _guards(function, body, at)
+                for operator, source, change, apply in careless.statement_edits(body, at):
+                    yield _careless(function, statement, operator, source, change, apply)
                 yield from _expressions(function, statement)
         yield from _splits(function, scope)
 
@@ -198,7 +204,7 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
             anchor=statement,
             source=text_of(statement),
             change="left out",
-            apply=lambda: _put(body, at, ast.Pass()),
+            apply=lambda: put(body, at, ast.Pass()),
             matters=not remembers(statement),
         )
     if at + 1 == len(body):
@@ -223,9 +229,10 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
     )
 
 
-def _put(body: Body, at: int, *statements: ast.stmt) -> None:
-    old = body[at]
-    body[at : at + 1] = [ast.copy_location(statement, old) for statement in statements]
+def _careless(
+    function: str, anchor: ast.stmt, operator: str, source: ast.AST, change: str, apply: Callable[[], None]
+) -> Edit:
+    return Edit(function=function, operator=operator, anchor=anchor, source=text_of(source), change=change, apply=apply)
 
 
 # Locks and transactions
@@ -272,7 +279,7 @@ def _withs(function: str, body: Body, at: int, statement: ast.With) -> Iterator[
 def _without(body: Body, at: int, statement: ast.With, item: ast.withitem) -> None:
     statement.items.remove(item)
     if not statement.items:
-        _put(body, at, *statement.body)
+        put(body, at, *statement.body)
 
 
 def _moved(body: Body, at: int, statement: ast.With, which: int) -> None:
@@ -332,7 +339,7 @@ def _guards(function: str, body: Body, at: int) -> Iterator[Edit]:
             anchor=statement,
             source=text_of(statement),
             change="left out",
-            apply=lambda: _put(body, at, ast.Pass()),
+            apply=lambda: put(body, at, ast.Pass()),
         )
     elif isinstance(statement, ast.Raise):
         yield Edit(
@@ -341,7 +348,7 @@ def _guards(function: str, body: Body, at: int) -> Iterator[Edit]:
             anchor=statement,
             source=text_of(statement),
             change="left out",
-            apply=lambda: _put(body, at, ast.Pass()),
+            apply=lambda: put(body, at, ast.Pass()),
         )
 
 
@@ -389,6 +396,8 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
                         "shift-comparison", node, f"`{SIGNS[type(operator)]}` as `{SIGNS[wanted]}`",
                         lambda n=node, w=which, o=wanted: n.ops.__setitem__(w, o()),  # type: ignore[misc]
                     )  # fmt: skip
+        for operator, source, change, apply in careless.expression_edits(node):
+            yield edit(operator, source, change, apply)
         for field, child in _children(node):
             if is_step(child):
                 yield edit(
@@ -437,8 +446,3 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for child in value if isinstance(value, list) else (value,):
             if isinstance(child, ast.AST) and not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                 yield field, child
-
-
-def text_of(node: ast.AST) -> str:
-    """How reports and the list of explained mutants call it: the first line of its source, spelled one way."""
-    return ast.unparse(node).partition("\n")[0]

@@ -18,7 +18,16 @@ from spec_tests.mutation.checking import Check, Collected, Ended, Job
 from spec_tests.mutation.explained import Key
 from spec_tests.mutation.operators import Mutant
 
-TARGETS: Final = (
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """Files whose mutants are made, and the tests that may kill them. Both are patterns."""
+
+    targets: tuple[str, ...]
+    killers: tuple[str, ...]
+
+
+_OWNER_TARGETS: Final = (
     "refimpl/log_store.py",
     "refimpl/files.py",
     "refimpl/environment.py",
@@ -27,7 +36,7 @@ TARGETS: Final = (
     "refimpl/owner/[!e]*.py",
 )
 """Not `owner/explain.py`, which decides nothing and writes nothing: it tells people what is stored."""
-KILLERS: Final = (
+_OWNER_KILLERS: Final = (
     "spec_tests/owner/test_*.py",
     "spec_tests/foundation/test_log_store*.py",
     "spec_tests/foundation/test_files.py",
@@ -38,6 +47,24 @@ KILLERS: Final = (
     "spec_tests/server/test_metadata.py",
     "spec_tests/mutation/simulated.py",
 )
+PACKAGES: Final = {
+    "owner": Package(targets=_OWNER_TARGETS, killers=_OWNER_KILLERS),
+    "client": Package(targets=("refimpl/client/*.py",), killers=("spec_tests/client/test_*.py",)),
+    "server": Package(
+        targets=("refimpl/server/*.py",),
+        killers=("spec_tests/server/test_[!o]*.py", "spec_tests/foundation/test_errors.py"),
+    ),
+    "spark": Package(
+        targets=("refimpl/spark/commit_protocol.py", "refimpl/spark/coordinator*.py"),
+        killers=("spec_tests/spark/test_tasks.py", "spec_tests/spark/test_coordinator*.py"),
+    ),
+    "files": Package(
+        targets=("refimpl/*.py",),
+        killers=("spec_tests/foundation/test_*.py", "spec_tests/client/test_commit_storage.py", *_OWNER_KILLERS[:1]),
+    ),
+}
+"""Without the tests that need a Java virtual machine or start servers of their own (`test_operation`). What else there
+is of `refimpl/spark` runs in such a machine only: the slow entries of `sabotages.toml` are about that."""
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
 FIRST: Final = tuple(
     f"spec_tests/owner/test_{name}.py" for name in ("lock", "lock_in_trouble", "read_state", "recovery")
@@ -98,13 +125,22 @@ class Result(msgspec.Struct, kw_only=True):
 class Run:
     """One run over some files of a copy of the repository. `place`: where results are kept for the next one."""
 
-    def __init__(self, copy: Path, patterns: Sequence[str], *, at_once: int, patience: float, place: Path) -> None:
+    def __init__(
+        self,
+        copy: Path,
+        patterns: Sequence[str],
+        *,
+        at_once: int,
+        patience: float,
+        place: Path,
+        package: Package = PACKAGES["owner"],
+    ) -> None:
         self._copy = copy
         self._at_once = at_once
         self._patience = patience
-        texts = {name: (copy / name).read_text(encoding="utf-8") for name in _files(copy, TARGETS)}
+        texts = {name: (copy / name).read_text(encoding="utf-8") for name in _files(copy, package.targets)}
         self.texts = {name: text for name, text in texts.items() if operators.mutants(name, text)}
-        self._tests = {name: (copy / name).read_text(encoding="utf-8") for name in _files(copy, KILLERS)}
+        self._tests = {name: (copy / name).read_text(encoding="utf-8") for name in _files(copy, package.killers)}
         wanted = [file for file in self.texts if any(fnmatch(file, f"*{pattern}*") for pattern in patterns)]
         self.mutants = [each for file in wanted for each in operators.mutants(file, self.texts[file])]
         self._first = {file: _POINTS_OF_A_FILE * at for at, file in enumerate(self.texts)}

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import refimpl
-from refimpl.commits import Conflict, Ratified
+from refimpl.commits import Conflict, InlineProposal, Ratified
 from refimpl.environment import host_lock
 from refimpl.errors import (
     CorruptLedgerError,
@@ -24,11 +24,11 @@ from refimpl.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
 )
-from refimpl.owner import host
+from refimpl.owner import decide, host
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
-from spec_tests.support.builders import START, OwnedTable, append, create, owned
+from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
 from spec_tests.support.faults import OPENING, Faults, disk_is_broken, disk_is_full, opened
 
 
@@ -322,6 +322,22 @@ def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.
     table.land()
 
 
+def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Warehouse) -> None:
+    """The last line of defence: the ledger's own key."""
+    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    before = warehouse.owner.context.place(table.table_id)
+    table.land()
+    content = append(START + 9)
+    examined = decide.examine(table.feature, 1, InlineProposal(attempt=new_attempt(), content=content), content)
+    with (
+        pytest.raises(CorruptLedgerError),
+        warehouse.owner.context.lock(),
+        warehouse.owner.ledger.write() as writer,
+    ):
+        writer.ratify(before, examined, Way.INLINE, 0, published=False)
+    assert table.history()[1] != content
+
+
 def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """FB43: what fails after the commit point must not be told as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
@@ -475,7 +491,7 @@ def test_a_child_forked_under_the_lock_does_not_release_it(tmp_path: Path) -> No
 FORK = """
 import os, sys
 import refimpl
-from refimpl.commits import Conflict, Ratified
+from refimpl.commits import Conflict, InlineProposal, Ratified
 from refimpl.table_feature import CATALOG_MANAGED, Way
 from spec_tests.support.builders import create
 

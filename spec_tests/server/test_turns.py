@@ -189,6 +189,8 @@ def test_who_goes_away_while_it_waits_holds_nobody_up(at_the_moment_of_its_turn:
             gone.cancel()
             await settled()
             line.done("orders", "a")
+        await settled()
+        assert third.done(), "it need not wait for its own time limit"
         await third
         assert gone.cancelled()
 

@@ -1,0 +1,258 @@
+"""Sabotages: edits in one place that a careless refactoring makes, each with the tests that must notice it.
+
+The catalogue is `sabotages.toml`. An entry names the file, the text before (exactly once in the file) and after, the
+harm, and the tests: files or node ids, without parameters. `explained` says why no test can notice an edit.
+
+Most edits change only functions: they run in processes forked from one that has collected the tests. An edit of module
+level, or one with `slow = true` (its test starts a Java virtual machine, whose workers import the files), is written
+into the copy of the repository and runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from spec_tests.mutation import checking
+from spec_tests.mutation.checking import Collected, Ended, Job
+
+FILE: Final = Path(__file__).with_name("sabotages.toml")
+PACKAGES: Final = ("owner", "client", "server", "spark")
+"""Of `refimpl`; the other modules are counted as `files`, the layer below."""
+SECONDS_ON_DISK: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sabotage:
+    """One entry of the catalogue."""
+
+    id: str
+    file: str
+    before: str
+    after: str
+    harm: str
+    tests: tuple[str, ...]
+    explained: str | None = None
+    slow: bool = False
+
+    @property
+    def package(self) -> str:
+        folder = Path(self.file).parent.name
+        return folder if folder in PACKAGES else "files"
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a sabotage. `killer`: the first test that failed; None: it survived."""
+
+    id: str
+    killer: str | None
+    detail: str
+    seconds: float
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What a run reports. `errors`: entries that could not be judged."""
+
+    verdicts: list[Verdict]
+    errors: list[str]
+
+
+def load(text: str) -> list[Sabotage]:
+    """The entries; `ValueError` for one that is incomplete, or whose id is not unique."""
+    try:
+        found = [
+            Sabotage(**{**entry, "tests": tuple(entry["tests"])}) for entry in tomllib.loads(text).get("sabotage", [])
+        ]
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"invalid entry in the catalogue of sabotages: {error}") from error
+    ids = [each.id for each in found]
+    for each in found:
+        if ids.count(each.id) > 1:
+            raise ValueError(f"{each.id}: the id is not unique")
+        if not each.tests:
+            raise ValueError(f"{each.id}: no test is named")
+        for what, sentence in (("harm", each.harm), ("explanation", each.explained)):
+            if sentence is not None and len(sentence.split()) < 5:
+                raise ValueError(f"{each.id}: the {what} must be a sentence, not {sentence!r}")
+    return found
+
+
+def sabotaged(text: str, sabotage: Sabotage) -> str:
+    """The file with the edit made; `ValueError` unless it can be made in exactly one place."""
+    places = text.count(sabotage.before)
+    if places != 1:
+        raise ValueError(f"{sabotage.id}: the text before is {places} times in {sabotage.file}, expected once")
+    changed = text.replace(sabotage.before, sabotage.after)
+    try:
+        same = ast.dump(ast.parse(changed)) == ast.dump(ast.parse(text))
+    except SyntaxError as error:
+        raise ValueError(f"{sabotage.id}: the text after is not Python: {error}") from error
+    if same:
+        raise ValueError(f"{sabotage.id}: the edit changes nothing")
+    return changed
+
+
+def function_edit(text: str, changed: str, sabotage: Sabotage) -> ast.Module | None:
+    """The changed tree, in which every function begins where it began; None if more than functions changed."""
+    if _outline(ast.parse(changed)) != _outline(ast.parse(text)):
+        return None
+    tree = ast.parse(changed)
+    before, after = sabotage.before, sabotage.after
+    while before and after and before[-1] == after[-1]:
+        before, after = before[:-1], after[:-1]
+    end = text[: text.index(sabotage.before)].count("\n") + 1 + after.count("\n")
+    longer = after.count("\n") - before.count("\n")
+    for node in ast.walk(tree):
+        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+        if first is not None and first >= end:
+            node.lineno = first - longer  # type: ignore[attr-defined]
+        if last is not None and (last > end or (first or 0) >= end):
+            node.end_lineno = last - longer  # type: ignore[attr-defined]
+    return tree
+
+
+def _outline(tree: ast.Module) -> str:
+    """The module without what its functions do; which functions they define is part of it."""
+
+    class Emptied(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                return self.generic_visit(node)
+            inner = [each for each in ast.walk(node) if isinstance(each, ast.FunctionDef | ast.Lambda | ast.ClassDef)]
+            names = " ".join(getattr(each, "name", "lambda") for each in inner)
+            node.body = [ast.Expr(ast.Constant(names))]
+            return node
+
+    return ast.dump(Emptied().visit(tree))
+
+
+class Run:
+    """One run of some entries on a copy of the repository."""
+
+    def __init__(self, copy: Path, entries: Sequence[Sabotage], *, at_once: int, say: Callable[[str], None]) -> None:
+        self._copy = copy
+        self._at_once = at_once
+        self._say = say
+        self._result = Result(verdicts=[], errors=[])
+        self._in_process: list[tuple[Sabotage, ast.Module]] = []
+        self._on_disk: list[tuple[Sabotage, str]] = []
+        for each in entries:
+            try:
+                self._sort(each)
+            except (ValueError, OSError) as error:
+                self._result.errors.append(str(error))
+
+    def _sort(self, each: Sabotage) -> None:
+        for test in each.tests:
+            if not (self._copy / _file_of(test)).is_file():
+                raise ValueError(f"{each.id}: there is no file {_file_of(test)}")
+        text = (self._copy / each.file).read_text(encoding="utf-8")
+        changed = sabotaged(text, each)
+        tree = None if each.slow else function_edit(text, changed, each)
+        if tree is None:
+            self._on_disk.append((each, changed))
+        else:
+            self._in_process.append((each, tree))
+
+    def go(self) -> Result:
+        """Judge every entry; `ValueError` if the tests cannot be collected."""
+        if self._in_process:
+            files = sorted({each.file for each, _ in self._in_process})
+            tests = sorted({_file_of(test) for each, _ in self._in_process for test in each.tests})
+            answer = checking.collect(self._copy, tests, files, self._judged_in_process)
+            self._result = msgspec.json.decode(answer, type=Result)
+        for each, changed in self._on_disk:
+            self._judge_on_disk(each, changed)
+        return self._result
+
+    def _judged_in_process(self, held: Collected) -> bytes:
+        chosen = []
+        for each, tree in self._in_process:
+            ids = [check for test in each.tests for check in held.items if _names(test, check)]
+            missing = [test for test in each.tests if not any(_names(test, check) for check in held.items)]
+            if missing:
+                self._result.errors.append(f"{each.id}: there is no test {', '.join(missing)}")
+            else:
+                chosen.append((each, tree, ids))
+        checking.run(self._jobs(chosen), held, self._copy.parent, at_once=self._at_once)
+        wrong = self._failing(held, {each.killer for each in self._result.verdicts if each.killer is not None})
+        for each in [each for each in self._result.verdicts if each.killer in wrong]:
+            self._result.verdicts.remove(each)
+            self._result.errors.append(f"{each.id}: {each.killer} fails without it")
+        return msgspec.json.encode(self._result)
+
+    def _failing(self, held: Collected, checks: set[str]) -> set[str]:
+        """Those that fail on the unchanged source."""
+        passed: set[str] = set()
+        ordered = [check for check in held.items if check in checks]
+
+        def done(ended: Ended) -> None:
+            passed.update(check.id for check in ended.passed)
+
+        halves = [ordered[at :: self._at_once] for at in range(self._at_once)]
+        jobs = (Job(modules={}, checks=half, done=done, whole=True) for half in halves if half)
+        checking.run(jobs, held, self._copy.parent, at_once=self._at_once)
+        return checks - passed
+
+    def _jobs(self, chosen: Iterable[tuple[Sabotage, ast.Module, list[str]]]) -> Iterator[Job]:
+        for each, tree, ids in chosen:
+
+            def done(ended: Ended, each: Sabotage = each) -> None:
+                if ended.broken is not None:
+                    self._result.errors.append(f"{each.id} cannot be judged: {ended.broken}")
+                    return
+                self._judged(each, ended.killer, ended.detail, ended.seconds)
+
+            yield Job(modules={each.file: tree}, checks=ids, done=done)
+
+    def _judge_on_disk(self, each: Sabotage, changed: str) -> None:
+        path = self._copy / each.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(changed, encoding="utf-8")
+        try:
+            ended = self._pytest(each)
+        finally:
+            path.write_text(text, encoding="utf-8")
+        if ended.returncode not in (0, 1):
+            self._result.errors.append(f"{each.id} cannot be judged: {ended.stdout[-2000:]}")
+            return
+        failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        killer, _, detail = failed[0].partition(" ")[2].partition(" - ") if failed else ("", "", "")
+        if ended.returncode == 1 and self._pytest(each).returncode != 0:
+            self._result.errors.append(f"{each.id}: {', '.join(each.tests)} fails without it")
+            return
+        self._judged(each, killer or None, detail, 0.0)
+
+    def _pytest(self, each: Sabotage) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-rfE", "-n", "0", "-p", "no:cacheprovider"]
+        return subprocess.run(
+            [*command, "-m", "", *each.tests],
+            cwd=self._copy,
+            env={**os.environ, "PYTHONPATH": str(self._copy)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_ON_DISK,
+        )
+
+    def _judged(self, each: Sabotage, killer: str | None, detail: str, seconds: float) -> None:
+        verdict = Verdict(id=each.id, killer=killer, detail=detail, seconds=round(seconds, 1))
+        self._result.verdicts.append(verdict)
+        self._say(f"{each.id}: {f'killed by {killer} ({detail})' if killer else 'survives'} [{verdict.seconds} s]")
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _names(test: str, check: str) -> bool:
+    """Whether a named test is this check, or the file or the test with parameters that it belongs to."""
+    return check == test or check.startswith((f"{test}::", f"{test}["))

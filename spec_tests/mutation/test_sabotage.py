@@ -1,0 +1,167 @@
+"""The catalogue of sabotages: every entry fits the code; a run names the survivors and the invalid entries."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spec_tests.mutation import sabotage
+from spec_tests.mutation.sabotage import Result, Run, Sabotage
+
+ROOT = Path(__file__).parents[2]
+SOURCE = """
+LIMIT = 3
+
+
+def first(items):
+    # the oldest one
+    return items[0]
+
+
+def latest(items):
+    return items[-1]
+"""
+TESTS = """
+import pytest
+
+from refimpl.log_store import LIMIT, latest
+
+
+@pytest.mark.parametrize("items", [[1], [1, 2]])
+def test_latest(items):
+    assert latest(items) == len(items)
+
+
+def test_limit():
+    assert LIMIT == 3
+
+
+def test_of_nothing():
+    assert True
+"""
+LATEST = Sabotage(
+    id="latest-is-first",
+    file="refimpl/log_store.py",
+    before="return items[-1]",
+    after="return items[0]",
+    harm="the oldest item is taken for the latest",
+    tests=("spec_tests/owner/test_items.py::test_latest",),
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A repository with one module and its test."""
+    place = tmp_path / "copy"
+    for name, text in (
+        ("refimpl/__init__.py", ""),
+        ("refimpl/log_store.py", SOURCE),
+        ("spec_tests/owner/test_items.py", TESTS),
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text, encoding="utf-8")
+    (place / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    return place
+
+
+def run(copy: Path, *entries: Sabotage) -> Result:
+    return Run(copy, entries, at_once=1, say=lambda text: None).go()
+
+
+def test_an_edit_is_killed_by_its_test_or_survives(copy: Path) -> None:
+    test = "spec_tests/owner/test_items.py::test_latest[items1]"
+    shorter = replace(
+        LATEST, id="shorter", before="    # the oldest one\n    return items[0]", after="    return items[1]"
+    )
+    longer = replace(
+        LATEST, id="longer", before="    # the oldest one\n", after="    # one\n    # two\n    items = items\n"
+    )
+    following = "    return items[0]\n\n\ndef latest"
+    ends = replace(LATEST, id="ends", before=following, after=f"    items = items\n{following}")
+    unseen = replace(LATEST, id="unseen", tests=("spec_tests/owner/test_items.py::test_of_nothing",))
+    result = run(copy, LATEST, shorter, longer, ends, unseen)
+    assert result.errors == []
+    assert [(each.id, each.killer) for each in result.verdicts] == [
+        ("latest-is-first", test),
+        ("shorter", None),  # the function below it is still found, although it moved
+        ("longer", None),
+        ("ends", None),
+        ("unseen", None),
+    ]
+    assert (copy / LATEST.file).read_text(encoding="utf-8") == SOURCE
+
+
+def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
+    limit = replace(
+        LATEST, id="limit", before="LIMIT = 3", after="LIMIT = 4", tests=("spec_tests/owner/test_items.py",)
+    )
+    (verdict,) = run(copy, limit).verdicts
+    assert verdict.killer == "spec_tests/owner/test_items.py::test_limit"
+    assert (copy / LATEST.file).read_text(encoding="utf-8") == SOURCE
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"before": "return items[-2]"}, "0 times"),
+        ({"before": "return items"}, "2 times"),
+        ({"after": "return items[-1]  # so"}, "changes nothing"),
+        ({"after": "return items["}, "not Python"),
+        ({"tests": ("spec_tests/owner/test_items.py::test_none",)}, "no test"),
+        ({"tests": ("spec_tests/owner/test_none.py",)}, "no file"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_an_error(copy: Path, change: dict[str, object], said: str) -> None:
+    result = run(copy, replace(LATEST, **change))  # type: ignore[arg-type]
+    assert result.verdicts == []
+    assert [said in error for error in result.errors] == [True], result.errors
+
+
+def test_a_test_that_fails_anyway_kills_nothing(copy: Path) -> None:
+    path = copy / "spec_tests/owner/test_items.py"
+    path.write_text(TESTS.replace("len(items)", "99"), encoding="utf-8")
+    result = run(copy, LATEST)
+    assert result.verdicts == []
+    assert ["fails without it" in error for error in result.errors] == [True]
+
+
+ENTRY = """
+[[sabotage]]
+id = "one"
+file = "refimpl/log_store.py"
+before = "a"
+after = "b"
+harm = "a version is given away twice"
+tests = ["spec_tests/owner/test_items.py"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ENTRY + ENTRY, "not unique"),
+        (ENTRY.replace("a version is given away twice", "bad"), "sentence"),
+        (ENTRY.replace('tests = ["spec_tests/owner/test_items.py"]', "tests = []"), "no test"),
+        (ENTRY.replace('after = "b"\n', ""), "after"),
+        (ENTRY + 'line = "3"\n', "line"),
+    ],
+)
+def test_an_incomplete_entry_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        sabotage.load(text)
+
+
+def test_every_entry_fits_the_code() -> None:
+    """Each edit can be made in exactly one place, and each test that it names is there."""
+    entries = sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
+    for each in entries:
+        sabotage.sabotaged((ROOT / each.file).read_text(encoding="utf-8"), each)
+        for test in each.tests:
+            path, _, name = test.partition("::")
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), each.id
+    assert set(Counter(each.package for each in entries)) == {"owner", "client", "server", "spark", "files"}
