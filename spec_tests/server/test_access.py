@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -17,8 +18,9 @@ import refimpl
 from refimpl.cli.application import application
 from refimpl.environment import Environment, clock_ms
 from refimpl.errors import InvalidRequestError
+from refimpl.server import serving
 from refimpl.server.access import Scope, Tokens
-from refimpl.server.serving import Serving, is_loopback, serve
+from refimpl.server.serving import Serving, bound, is_loopback, serve
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
 from spec_tests.support.faults import Faults
@@ -219,6 +221,22 @@ def test_other_addresses_need_a_token_before_anything_listens(directory: Path) -
     with pytest.raises(InvalidRequestError) as caught:
         serve(Serving(warehouse=directory, host="0.0.0.0"))
     assert "commit-owner token add" in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_a_server_beyond_loopback_warns_of_plain_http(
+    host: str, directory: Path, tokens: Tokens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(_process: object, sockets: list[socket.socket]) -> None:
+        for each in sockets:
+            each.close()
+
+    tokens.add("pipeline", Scope.WRITE)
+    monkeypatch.setattr(serving, "bound", lambda _host, port: bound("127.0.0.1", port))
+    monkeypatch.setattr(serving, "configure_logs", lambda level: None)
+    monkeypatch.setattr(serving._Process, "run", run)
+    serve(Serving(warehouse=directory, host=host))
+    assert ("TLS" in caplog.text) is (host == "0.0.0.0")
 
 
 # The commands
