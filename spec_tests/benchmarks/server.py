@@ -43,7 +43,6 @@ DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
 CLIENTS = 8
 SHARED = "shared"
 EVERY = 10
-MOST_PROCESSOR_TIME = 3.0
 START = 4_000_000_000_000
 """ms; later than any clock, so that a version's time is a number of its own."""
 
@@ -214,7 +213,7 @@ def main() -> int:
         report.add(f"{label}, over HTTP / in process", [ours / direct for ours, direct in pairs], "x", at_least=target)
     for name, values in used.items():
         report.add(name, values, "ms/commit")
-    report.add("one client, processor time over HTTP / in process", in_all, "x", at_most=MOST_PROCESSOR_TIME)
+    report.add("one client, processor time over HTTP / in process", in_all, "x")
     report.add("one table, slowest / fastest client", starved, "x", at_least=0.2)
     return report.finish(as_json=options.json)
 

@@ -217,7 +217,7 @@ def test_which_addresses_only_this_machine_reaches(host: str, expected: bool) ->
     assert is_loopback(host) is expected
 
 
-def test_other_addresses_need_a_token_before_anything_listens(directory: Path) -> None:
+def test_other_addresses_need_a_token_before_anything_listens(directory: Path, warehouse: refimpl.Warehouse) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         serve(Serving(warehouse=directory, host="0.0.0.0"))
     assert "commit-owner token add" in str(caught.value)

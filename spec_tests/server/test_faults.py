@@ -219,6 +219,7 @@ def serving(directory: Path) -> tuple[str, ...]:
 def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: Path) -> None:
     """The client saw no answer; its identical retry, to the next server, is answered with success."""
     directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True).close()
     with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
         with httpx2.Client(base_url=url, timeout=30) as client:
             table = WireTable(client).create()
@@ -238,6 +239,7 @@ def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path:
 @pytest.mark.processes
 def test_half_open_connections_are_ended_and_do_not_hold_a_server_that_shall_stop(tmp_path: Path) -> None:
     directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True).close()
     program = (
         "import sys; from pathlib import Path; from refimpl.server.serving import Serving, serve; "
         "serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=0.3, log_level='error'))"
@@ -260,7 +262,7 @@ def test_half_open_connections_are_ended_and_do_not_hold_a_server_that_shall_sto
             started.send_signal(signal.SIGTERM)
             assert started.wait(30) == 0
             assert waiting.recv(1) == b""
-    with refimpl.open(directory, create=True) as warehouse:
+    with refimpl.open(directory) as warehouse:
         assert warehouse.table("orders").snapshot().version == 2
 
 

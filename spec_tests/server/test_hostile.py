@@ -285,8 +285,10 @@ def test_nobody_is_sent_elsewhere(http: TestClient) -> None:
 
 PROGRAM = """
 import sys; from pathlib import Path
+import refimpl
 from refimpl.server.application import Limits
 from refimpl.server.serving import Serving, serve
+refimpl.open(sys.argv[1], create=True).close()
 seconds, request_seconds = map(float, sys.argv[2:])
 serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=seconds, connections=12,
               limits=Limits(body_seconds=seconds, request_seconds=request_seconds, requests=4), log_level="error"))
