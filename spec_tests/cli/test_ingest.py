@@ -93,6 +93,9 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     ragged = cli("ingest", sales, tmp_path / "ragged.csv")
     assert ragged.code == ExitCode.USAGE
     assert "3 values instead of 2: '2,2,2'" in " ".join(ragged.err.split())
+    (tmp_path / "quoted.csv").write_text('id,note\n1,x\n"",y\n')
+    quoted = cli("ingest", "notes", tmp_path / "quoted.csv", "--create", "--null", "NA")
+    assert (quoted.code, "the value '' of the column 'id'" in " ".join(quoted.err.split())) == (ExitCode.USAGE, True)
     (tmp_path / "lines.csv").write_text('id,note\n1,"two\nlines"\n')
     assert "--multi-line" in cli("ingest", "notes", tmp_path / "lines.csv", "--create").err
     assert warehouse.tables() == [sales]
