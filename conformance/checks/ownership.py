@@ -210,6 +210,31 @@ def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
     s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by the name that it was given")
 
 
+@check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, dialects=MANAGED)
+def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None:
+    """A take-over lost, and its name is given to another table that is taken over. That table's log gets the ownership
+    change; the first table stays as the winner left it."""
+    first = filesystem_table(s, "imports", versions=1)
+    late = s.delay("migrator", taking_over(s, first), first)
+    write_file(s, first, 1)
+    lost = s.deliver(late)
+    second = filesystem_table(s, "exports", versions=2)
+    before = s.published(first)
+    told = s.ask("migrator", taking_over(s, second, name=s.physical(first.name)), second)
+    ratified = s.expect(
+        told, m.Ratified, "MC-CONVERT-09", "PROFILE-TRANSFER-01", because=(lost,), may_refuse=True,
+        expected="the take-over that lost is forgotten, so its name is free for another table",
+    )  # fmt: skip
+    after = s.published(first)
+    s.require(
+        after == before, "MC-CONVERT-09", told=(told,), table=first, version=2,
+        expected=f"the table that was not taken over has versions {sorted(before)}, as before",
+        observed=f"it has versions {sorted(after)}",
+    )  # fmt: skip
+    owned(s, second, told, ratified)
+    s.land(second)
+
+
 @check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
 def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
     """A writer proposes a commit of a filesystem table to an owner that never took it over. It is not ratified, and

@@ -63,6 +63,17 @@ class LostTakeOversAreKept(ModelOwner):
         table.backfilled = table.latest
 
 
+@mutant("MC-CONVERT-09")
+class LostTakeOversKeepTheirPlace(ModelOwner):
+    """The name of a table leads it to the log of the first take-over of that name, although that one was lost."""
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        places: dict[str, str] = self.__dict__.setdefault("places", {})
+        if version > 0:
+            table.location = places.setdefault(table.name, table.location)
+        return super()._begin(table, version, attempt, actions)
+
+
 @mutant("MC-CONVERT-01")
 class OwnsWhateverItIsAskedFor(ModelOwner):
     """It adopts every table that somebody proposes a commit for."""
