@@ -54,7 +54,7 @@ def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
     reads: list[str] = []
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
-    with refimpl.open(tmp_path, environment=Environment(files=storage)) as warehouse:
+    with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
         published = table.log.folder / log_path.commit(1)
         published.write_bytes(append(START + 1, lines=9))

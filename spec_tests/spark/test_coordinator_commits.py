@@ -84,7 +84,7 @@ def storage() -> FailingFiles:
 
 @pytest.fixture
 def warehouse(tmp_path: Path, storage: FailingFiles) -> Iterator[refimpl.Warehouse]:
-    with refimpl.open(tmp_path / "warehouse", environment=Environment(files=storage)) as opened:
+    with refimpl.open(tmp_path / "warehouse", create=True, environment=Environment(files=storage)) as opened:
         yield opened
 
 
