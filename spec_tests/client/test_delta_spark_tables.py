@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,11 @@ def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
         owner = warehouse.owner
         policy = MaintenancePolicy(backfill_every=backfill_every)
         staged = owner.stage_table(name, feature, policy=policy)
-        proposals = copied(FOLDER / name, staged.location, feature)
         first = (FOLDER / name / LOG_FOLDER / log_path.commit(0)).read_bytes()
+        told = re.search(rb'"io\.unitycatalog\.tableId":"([^"]+)"', first)
+        ids = (told[1] if told else b"no id", staged.table_id.encode())
+        first = first.replace(*ids)
+        proposals = copied(FOLDER / name, staged.location, feature, ids)
         proposal = DirectProposal(attempt=new_attempt(), content=first)
         assert isinstance(owner.register_table(staged.table_id, proposal), Registered)
         for version, each in enumerate(proposals, start=1):
@@ -93,12 +97,14 @@ def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
         assert_reads_as_delta_does(table, expected_of(name))
 
 
-def copied(table: Path, target: Path, feature: TableFeature) -> list[StagedProposal]:
-    """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on."""
+def copied(table: Path, target: Path, feature: TableFeature, ids: tuple[bytes, bytes]) -> list[StagedProposal]:
+    """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on. `ids`: of
+    the table that Delta wrote, and of this one."""
     shutil.copytree(table, target, ignore=shutil.ignore_patterns(LOG_FOLDER, "expected.json"), dirs_exist_ok=True)
     found = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
     for path in found:
-        shutil.copy(path, target / LOG_FOLDER / feature.staging_folder / path.name)
+        content = path.read_bytes().replace(*ids)
+        (target / LOG_FOLDER / feature.staging_folder / path.name).write_bytes(content)
     assert [int(path.name[:20]) for path in found] == [*range(1, len(found) + 1)]
     return [StagedProposal(attempt=path.name.split(".")[1], file_name=path.name) for path in found]
 
