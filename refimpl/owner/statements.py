@@ -106,6 +106,8 @@ def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     def reading(*values: Arguments.args, **named: Arguments.kwargs) -> Result:
         try:
             return method(*values, **named)
+        except UnicodeEncodeError:  # what is asked for is no text
+            raise
         except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
             raise CorruptLedgerError(
                 f"the ledger holds what nobody stored there ({error}); restore it from a backup, then run verify"

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from conformance.adapters.reference.simulated_schedules import ScheduleVariant, _connected, _Connection, _no_lock
+from conformance.adapters.reference.simulated_schedules import (
+    ScheduleVariant,
+    _connected,
+    _Connection,
+    _no_lock,
+    trusts_the_lock,
+)
 from refimpl.client import landing, loading
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
@@ -202,6 +208,7 @@ MORE_VARIANTS: Final = (
         scope="two-take-overs[managedCommit,staged]",
         requirement="PROFILE-CORE-03",
         change=_no_lock,
+        patch=trusts_the_lock,
     ),
     ScheduleVariant(
         name="reader-lists-then-asks",

@@ -16,13 +16,13 @@ from unittest import mock
 
 from conformance.adapters.reference.simulated_clients import Change, SimulatedClients, unchanged
 from refimpl.commit_owner import Backfilled
-from refimpl.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded
+from refimpl.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.log_path import Version
 from refimpl.owner import backfill as publishing
-from refimpl.owner import local
+from refimpl.owner import local, promises
 from refimpl.owner.context import Context
-from refimpl.owner.records import AttemptRecord, TableRecord
+from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
 
 
@@ -63,6 +63,20 @@ def _connected(environment: Environment, wrap: Callable[[Any], Any]) -> Environm
 
 def _no_lock(environment: Environment) -> Environment:
     return replace(environment, host_lock=lambda _path: contextlib.nullcontext)
+
+
+def _recorded(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
+    """Without a look whether another process has recorded it."""
+    with mock.patch.object(writer, "attempt", lambda *_: None):
+        return _record(writer, table, promise, now)
+
+
+_record: Final = promises.record
+
+
+def trusts_the_lock() -> AbstractContextManager[Any]:
+    """What is promised is recorded as if nobody else could have done it: only under the lock is that so."""
+    return mock.patch.object(promises, "record", _recorded)
 
 
 def _lock_until_commit(environment: Environment) -> Environment:
@@ -220,6 +234,7 @@ VARIANTS: Final = (
         scope="two-writers[managedCommit,direct]",
         requirement="PROFILE-CORE-03",
         change=_no_lock,
+        patch=trusts_the_lock,
     ),
     ScheduleVariant(
         name="lock-released-early",
@@ -227,6 +242,7 @@ VARIANTS: Final = (
         scope="two-writers[catalogManaged,direct]",
         requirement="PROFILE-CORE-03",
         change=_lock_until_commit,
+        patch=trusts_the_lock,
     ),
     ScheduleVariant(
         name="hand-back-unlocked",
@@ -234,6 +250,7 @@ VARIANTS: Final = (
         scope="hand-back[managedCommit,staged]",
         requirement="PROFILE-CORE-03",
         change=_lock_until_commit,
+        patch=trusts_the_lock,
     ),
     ScheduleVariant(
         name="asks-then-replaces",
