@@ -61,12 +61,13 @@ class Engine:
         """As Delta does it: without a sync."""
         (self.log.folder / FOLDER / log_path.staged_commit(version, attempt)).write_bytes(lines)
 
-    def commit(self, version: int) -> Any:
-        return self.coordinator.commit(None, None, self.descriptor, version, append(START + version), None)
+    def commit(self, version: int, content: bytes | None = None) -> Any:
+        lines = append(START + version) if content is None else content
+        return self.coordinator.commit(None, None, self.descriptor, version, lines, None)
 
-    def refusal(self, version: int) -> Any:
+    def refusal(self, version: int, content: bytes | None = None) -> Any:
         with pytest.raises(Py4JJavaError) as caught:
-            self.commit(version)
+            self.commit(version, content)
         return caught.value.java_exception
 
     def staged(self) -> list[int]:
@@ -113,6 +114,24 @@ def test_a_loser_hears_of_the_conflict_and_its_file_goes(warehouse: refimpl.Ware
     refused = engine.refusal(1)
     assert (refused.retryable, refused.conflict) == (True, True)
     assert engine.staged() == [1]
+
+
+@pytest.mark.parametrize(("version", "content"), [(3, None), (1, b"not an action")], ids=["gap", "rejected"])
+def test_what_cannot_land_is_refused_for_good(
+    warehouse: refimpl.Warehouse, version: int, content: bytes | None
+) -> None:
+    engine = Engine(warehouse).create()
+    refused = engine.refusal(version, content)
+    assert (refused.retryable, refused.conflict) == (False, False)
+    assert (engine.latest(), engine.staged()) == (0, [])
+
+
+def test_a_backfill_goes_up_to_the_version_that_is_asked_for(warehouse: refimpl.Warehouse) -> None:
+    engine = Engine(warehouse).create()
+    for version in (1, 2):
+        engine.commit(version)
+    engine.coordinator.backfillToVersion(None, None, engine.descriptor, 1, None)
+    assert (engine.log.published(1), engine.log.published(2)) == (True, False)
 
 
 def test_a_lost_answer_is_asked_for_again(warehouse: refimpl.Warehouse) -> None:
