@@ -100,7 +100,7 @@ def test_a_checkpoint_of_any_length_holds_every_action(
 
 
 def test_a_checkpoint_keeps_deletion_vectors(tmp_path: Path) -> None:
-    """delta-facts 1, "Actions": a removed file is identified by its path with its deletion vector."""
+    """`DELTA.md#file-identity`: a removed file is identified by its path with its deletion vector."""
     vector = DeletionVector(storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=9, cardinality=3)
     log = WrittenLog(tmp_path / "t").create()
     log.publish(1, remove("a", deletion_timestamp=10**15, deletion_vector=vector), add("a"))

@@ -90,7 +90,7 @@ def warehouse(tmp_path: Path, storage: FailingFiles) -> Iterator[refimpl.Warehou
 
 
 def test_no_version_is_minus_one(warehouse: refimpl.Warehouse) -> None:
-    """delta-facts 4: how Delta spells it."""
+    """`DELTA_SPARK.md#answers`: how Delta spells it."""
     engine = Engine(warehouse)
     assert engine.latest() == -1
     assert engine.create().latest() == 0
