@@ -16,7 +16,7 @@ from unittest import mock
 
 from conformance.adapters.reference.simulated_more_schedules import recorded_first
 from conformance.adapters.reference.simulated_processes import Change, SimulatedProcesses, unchanged
-from conformance.adapters.reference.simulated_schedules import _connected, _Connection
+from conformance.adapters.reference.simulated_schedules import _connected, _Connection, trusts_the_lock
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
@@ -229,6 +229,7 @@ CRASH_VARIANTS: Final = (
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-CORE-03",
         change=_lease,
+        patch=trusts_the_lock,
     ),
     CrashVariant(
         name="description-decides",
