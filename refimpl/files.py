@@ -73,10 +73,6 @@ class Files(Protocol):
 
     def read(self, path: Path) -> bytes: ...
 
-    def read_start(self, path: Path, size: int) -> bytes:
-        """The first `size` bytes, or fewer where the file is shorter."""
-        ...
-
     def stat(self, path: Path) -> FileStatus | None:
         """None if nothing has this name. Symbolic links are followed."""
         ...
@@ -84,6 +80,10 @@ class Files(Protocol):
     def exists(self, path: str) -> bool:
         """Whether anything has this name, be it a dangling link. Takes text: every commit asks this, and a
         `Path` costs more. Raises an `OSError` where the disk does not tell: that is no "no"."""
+        ...
+
+    def identity(self, path: str) -> object:
+        """Equal as long as the name is that of the same file, which somebody keeps open; None if nothing has it."""
         ...
 
 
@@ -161,10 +161,6 @@ class PosixFiles:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb", buffering=0) as file:
             return file.read() or b""
 
-    def read_start(self, path: Path, size: int) -> bytes:
-        with path.open("rb") as file:
-            return file.read(size)
-
     def stat(self, path: Path) -> FileStatus | None:
         try:
             return _status(path.name, path.stat())
@@ -177,6 +173,13 @@ class PosixFiles:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def identity(self, path: str) -> object:
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_ino, found.st_dev
 
 
 def reserve_private(path: Path) -> None:

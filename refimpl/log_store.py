@@ -8,7 +8,6 @@ reported only after the name itself is durable.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from refimpl import log_path
@@ -19,11 +18,6 @@ from refimpl.log_path import LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, 
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Names that no reader of a log takes for anything."""
-
-
-class SyncError(OSError):
-    """The disk failed after a name may have become visible, and before it was durable: a power cut may take it back,
-    and a second fsync may lie. Any other error of a publication left nothing behind."""
 
 
 class LogStore:
@@ -101,45 +95,52 @@ class LogStore:
 
         Order: write a temporary file, fsync it, link it to the name (the atomic step), fsync the
         directory, unlink the temporary. A name that is taken is made durable before it is reported,
-        because its creator may have died before that.
+        because its creator may have died before that (not where an fsync failed: see `put_once`).
         """
         temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         target = self.folder / name
         try:
             self._write_durably(temporary, content)
-            with _in_doubt():
-                try:
-                    self._files.link(temporary, target)
-                    created = True
-                except FileExistsError:
-                    self._files.fsync(target)
-                    created = False
-                self._files.fsync_directory(self.folder)
+            try:
+                self._files.link(temporary, target)
+                created = True
+            except FileExistsError:
+                self._files.fsync(target)
+                created = False
+            self._files.fsync_directory(self.folder)
         finally:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
         return created
 
-    def publish(self, version: Version, content: bytes, *, in_doubt: bool = False) -> None:
-        """Make `<version>.json` exist with exactly these bytes, durably.
+    def put_once(self, name: str, content: bytes) -> bool:
+        """`put_if_absent` for bytes that are nobody else's: True if the name has exactly these, durably, whoever put
+        them there. An fsync of theirs may have failed, and a second one may lie: so they become a new file."""
+        if self.put_if_absent(name, content):
+            return True
+        if self.bytes_or_none(name) != content:
+            return False
+        self.overwrite(name, content)
+        return True
 
-        Equal bytes that are there already are success; others are `CorruptLogError`. A beginning of these bytes is the
-        copy of a client that publishes too and has not come to its end, or never will (DuckDB makes the file first and
-        then writes it): it is replaced by the whole. `in_doubt`: an fsync of that name failed before. A second one may
-        lie, so that the same bytes are put there as a new file.
+    def publish(self, version: Version, content: bytes) -> None:
+        """Make `<version>.json` exist with exactly these bytes, durably, as `put_once` does.
+
+        Other bytes that are there already are `CorruptLogError`. A beginning of these bytes is the copy of a client
+        that publishes too and has not come to its end, or never will (DuckDB makes the file first and then writes
+        it): it is replaced by the whole.
         """
         name = log_path.commit(version)
         if self.put_if_absent(name, content):
             return
-        found = self._bytes_or_none(name)
+        found = self.bytes_or_none(name)
         if found is None or not content.startswith(found):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
                 version=version,
             )
-        if in_doubt or found != content:
-            self.overwrite(name, content)
+        self.overwrite(name, content)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.
@@ -149,14 +150,12 @@ class LogStore:
         temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         try:
             self._write_durably(temporary, content)
-            with _in_doubt():
-                self._files.replace(temporary, self.folder / name)
+            self._files.replace(temporary, self.folder / name)
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        with _in_doubt():
-            self._files.fsync_directory(self.folder)
+        self._files.fsync_directory(self.folder)
 
     def _write_durably(self, path: Path, content: bytes) -> None:
         try:
@@ -242,9 +241,9 @@ class LogStore:
 
     def holds(self, name: str, content: bytes) -> bool:
         """Whether `<log>/<name>` is a file with exactly these bytes."""
-        return self._bytes_or_none(name) == content
+        return self.bytes_or_none(name) == content
 
-    def _bytes_or_none(self, name: str) -> bytes | None:
+    def bytes_or_none(self, name: str) -> bytes | None:
         """None: it is a folder."""
         try:
             return self.read(name)
@@ -264,23 +263,16 @@ class LogStore:
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self.folder / name)
 
-    def make_durable(self, name: str) -> None:
-        """Make a file that somebody else created, and its name, durable."""
-        with _in_doubt():
-            self._files.fsync(self.folder / name)
-            self._files.fsync_directory(self.folder)
+    def make_durable(self, name: str) -> bytes:
+        """Make a file that somebody else created, and its name, durable; its bytes.
+
+        Whoever made it may have been told that an fsync failed, and a second one may lie: the same bytes become a new
+        file, as in `overwrite`.
+        """
+        content = self.read(name)
+        self.overwrite(name, content)
+        return content
 
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""
         self._files.fsync_directory(self.folder)
-
-
-@contextlib.contextmanager
-def _in_doubt() -> Iterator[None]:
-    """What fails here fails when others may see the name already. That the folder is gone is no failing disk."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise SyncError(error.errno, error.strerror or str(error)) from error

@@ -123,10 +123,6 @@ class SimulatedFiles:
         self._after(Kind.READ, path)
         return found
 
-    def read_start(self, path: Path, size: int) -> bytes:
-        """The first `size` bytes, or fewer where the file is shorter."""
-        return self.read(path)[:size]
-
     def stat(self, path: Path) -> Status | None:
         """None if nothing has this name."""
         self._before(Kind.STAT, path)
@@ -141,6 +137,10 @@ class SimulatedFiles:
         found = self.disk.find(path) is not None
         self._after(Kind.STAT, path)
         return found
+
+    def identity(self, path: str) -> object:
+        """Of the file that has this name, None if nothing has. No effect here: a subject asks it all the time."""
+        return self.disk.find(path)
 
     def _status(self, name: str, number: Number) -> Status:
         size, modified = self.disk.size_and_time(number)

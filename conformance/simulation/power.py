@@ -13,9 +13,11 @@ budget goes, is started from, and everything is asked that a client would ask. W
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
+from typing import Final
 
 from conformance.interface.answers import name_of
 from conformance.simulation.jobs import Told, untold
@@ -75,6 +77,9 @@ class Budget:
     failing_syncs: bool = False
     """Whether each sync of the script fails, in a run of its own. Of every cut afterwards `states_in_recovery` disks
     are tried."""
+    deaths_after_failing: int = 0
+    """At so many moments after each of these failures the process dies (chosen by the seed, where there are more);
+    another one starts, and the power is cut at every effect of that. Half as often a sync of the new one fails too."""
 
 
 def explore(host: Host, scope: Scope, budget: Budget, *, seed: int, told: Told = untold) -> Result:
@@ -91,11 +96,17 @@ def explore(host: Host, scope: Scope, budget: Budget, *, seed: int, told: Told =
             exploration.recover(cut, budget)
         if budget.failing_syncs and setup is not None:
             for sync in range(1, run.syncs + 1):
-                for cut in troubled(host, setup, script, sync).cuts:
+                cuts = troubled(host, setup, script, sync).cuts
+                for cut in cuts:
                     exploration.cut(cut, budget.states_in_recovery, f"sync {sync} failed", may_halt=True)
+                exploration.die_after(cuts, f"sync {sync} failed, and the process died", budget)
     except _Found as found:
         exploration.result.violations.append(found.violation)
     return exploration.finished()
+
+
+MOST_SYNCS: Final = 8
+"""The start of a process and what it is asked first have about so many syncs."""
 
 
 class _Found(Exception):  # noqa: N818  # what was looked for
@@ -153,10 +164,19 @@ class _Exploration:
             after = f"the power went {_place(cut)}, and left disk {number}"
             self._interrupted(cut, Disk.holding(tree, now=0), after, budget)
 
-    def _interrupted(self, cut: Cut, disk: Disk, after: str, budget: Budget) -> None:
+    def die_after(self, cuts: Sequence[Cut], after: str, budget: Budget) -> None:
+        """The process dies at some of these moments; of the next one a sync may fail, too."""
+        random = self._random(cuts[0], after)
+        for number, cut in enumerate(random.sample(cuts, min(budget.deaths_after_failing, len(cuts)))):
+            sync = random.randint(1, MOST_SYNCS) if number % 2 else None
+            too = "" if sync is None else f", and sync {sync} of the next one failed"
+            self._interrupted(cut, cut.disk.copy(), f"{after} {_place(cut)}{too}", budget, sync)
+
+    def _interrupted(self, cut: Cut, disk: Disk, after: str, budget: Budget, failing_sync: int | None = None) -> None:
         self.result.recoveries += 1
-        for second in recovery(self._host, disk, cut.facts, self._examine.next_start).cuts:
-            self.cut(second, budget.states_in_recovery, after)
+        start = self._examine.start_number
+        for second in recovery(self._host, disk, cut.facts, start, failing_sync).cuts:
+            self.cut(second, budget.states_in_recovery, after, may_halt=failing_sync is not None)
 
 
 def _violation(scope: Scope, wrong: Wrong, cut: Cut, after: str) -> Violation:

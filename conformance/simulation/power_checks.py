@@ -90,6 +90,9 @@ class Examination:
         """Every start has a number of its own."""
         return next(self._starts)
 
+    def start_number(self) -> int:
+        return self.next_start
+
     def expect(self, own: str, version: int, content: str) -> None:
         """One more attempt that may land, beside those of the run."""
         self._truth[own] = version, content

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from conformance.simulation.python_subject import PREFIX, PythonProcesses, split
 
 QUICK: Final = Budget(states=8)
 THOROUGH: Final = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
+FAILING: Final = Budget(states=1, states_in_recovery=24, failing_syncs=True)
 
 
 def add(commands: Any) -> None:
@@ -32,6 +33,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--thorough", action="store_true", help="many more disks of each cut, and cuts while the subject recovers"
+    )
+    parser.add_argument(
+        "--failing-syncs",
+        type=int,
+        metavar="DEATHS",
+        help="let each sync fail, then the process die at so many moments, restart, and lose its power at every effect",
     )
     parser.add_argument("--seed", type=int, default=1, help="decides which disks are tried where there are more")
     add_jobs(parser)
@@ -48,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     budget = THOROUGH if options.thorough else QUICK
+    if options.failing_syncs is not None:
+        budget = replace(FAILING, deaths_after_failing=options.failing_syncs)
     known = [scope for scope in scopes(SimulatedReference.storage) if subject is None or subject.can_do(scope)]
     chosen = [scope for scope in known if not wanted or scope.name.startswith(tuple(wanted))]
     if not chosen:

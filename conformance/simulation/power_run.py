@@ -147,12 +147,22 @@ def troubled(host: Host, setup: Script, script: Script, sync: int) -> Recorder:
     return run
 
 
-def recovery(host: Host, disk: Disk, facts: Sequence[Asked], start: int) -> Recorder:
-    """Start on a disk, whatever it holds, and send once more what was interrupted; all of it remembered."""
+def recovery(
+    host: Host, disk: Disk, facts: Sequence[Asked], start: Callable[[], int], failing_sync: int | None = None
+) -> Recorder:
+    """Start on a disk, whatever it holds, and send once more what was interrupted, and what was asked last; all of it
+    remembered. `failing_sync`: by its number from then on; where that ends the start, another one follows."""
     run = Recorder(disk, facts)
+    disk.failing_sync = None if failing_sync is None else disk.syncs + failing_sync
     try:
-        ask = run.start(host, start)
-        if facts and facts[-1].answer is None:
+        try:
+            ask = run.start(host, start())
+        except Exception:
+            if failing_sync is None or disk.syncs < (disk.failing_sync or 0):
+                raise
+            host.stop()
+            ask = run.start(host, start())
+        if facts and (facts[-1].answer is None or failing_sync is not None):
             ask(facts[-1].request)
         run.end()
     finally:

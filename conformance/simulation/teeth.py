@@ -25,6 +25,8 @@ DEPTH: Final = 3
 MOST_SCHEDULES: Final = 1000
 DISKS: Final = 8
 """Of each power cut; one of each, where a death or a failing sync comes before it."""
+DEATHS: Final = 16
+"""After each failing sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,13 @@ def by_crashes(host: Processes, scope: Operation) -> Kill:
 
 def by_power(host: PowerHost, scope: Operation, *, deaths: bool = False, failing_syncs: bool = False) -> Kill:
     disks = 1 if deaths or failing_syncs else DISKS
-    budget = power.Budget(states=disks, deaths=deaths, failing_syncs=failing_syncs)
+    both = deaths and failing_syncs
+    budget = power.Budget(
+        states=disks,
+        deaths=deaths and not both,
+        failing_syncs=failing_syncs,
+        deaths_after_failing=DEATHS if both else 0,
+    )
     result = power.explore(host, scope, budget, seed=1)
     if not result.violations:
         return Kill(found=None, tried=result.starts)

@@ -237,7 +237,7 @@ class Creation:
 
     def _write_first_version(self, content: bytes) -> None:
         try:
-            mine = self._log.put_if_absent(FIRST, content) or self._log.holds(FIRST, content)
+            mine = self._log.put_once(FIRST, content)
         except OSError as error:
             raise OwnerUnavailableError(
                 f"cannot write version 0 at {self.location}: {error}; no table was made"

@@ -106,7 +106,8 @@ class FilesystemProposer:
             if self._log.put_if_absent(name, content):
                 self._check_still_next(version)
                 return Won(version=version)
-            if self._log.read(name) == content:
+            if self._log.read(name) == content:  # an earlier call that failed; so may have its fsync, for ever
+                self._log.overwrite(name, content)
                 return Won(version=version)
         except OSError as error:
             self._explain(version, content, error)

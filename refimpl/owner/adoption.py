@@ -112,8 +112,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
         if latest is None:
             return VersionGap(latest_ratified_version=None)
         name = log_path.commit(latest)
-        log.make_durable(name)
-        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.make_durable(name))
         examined = decide.examine(table.feature, latest, proposal, proposal.content)
         flaw = decide.first_version_flaw(table, examined, owner_name)
         if flaw is None and latest > 0:

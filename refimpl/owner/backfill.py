@@ -17,7 +17,7 @@ from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
 from refimpl.log_path import Version
-from refimpl.log_store import LogStore, SyncError
+from refimpl.log_store import LogStore
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
@@ -63,21 +63,18 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next
         # version starts after that, and the ledger forgets the bytes in the transaction that follows.
         problem: CorruptLogError | OSError | None = None
-        visible_in_doubt = False
         through = table.backfilled
         log = context.log(table)
         for each in range(start, end + 1):
             try:
-                _publish(log, each, *_content(writer, table, log, each), in_doubt=table.halted is not None)
+                _publish(log, each, *_content(writer, table, log, each))
             except (CorruptLogError, OSError) as error:
                 problem = error
-                # A name whose fsync failed may be gone after a power cut, and a second fsync may lie.
-                visible_in_doubt = isinstance(error, SyncError) and _may_be_visible(log, each)
                 break
             through = each
         if through is not None and through >= start:
             writer.mark_published(table, through, context.now)
-        if isinstance(problem, CorruptLogError) or visible_in_doubt:
+        if isinstance(problem, CorruptLogError):
             writer.halt(table, f"backfill of version {each} failed: {problem}")
     if isinstance(problem, OSError):
         raise OwnerUnavailableError(
@@ -89,21 +86,17 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     return through, end - start + 1, end == target
 
 
-def _publish(log: LogStore, version: Version, content: bytes, way: Way, *, in_doubt: bool) -> None:
+def _publish(log: LogStore, version: Version, content: bytes, way: Way) -> None:
     try:
-        log.publish(version, content, in_doubt=in_doubt)
+        log.publish(version, content)
     except CorruptLogError:
         # A client may publish too (catalog-managed, "Publishing Commits"), and writes the actions of an
-        # inline commit as it likes. `publish` has made what is there durable.
-        if way is not Way.INLINE or not _says(log, log_path.commit(version), content):
+        # inline commit as it likes.
+        name = log_path.commit(version)
+        found = log.bytes_or_none(name)
+        if way is not Way.INLINE or found is None or not same_actions(found, content):
             raise
-
-
-def _says(log: LogStore, name: str, content: bytes) -> bool:
-    try:
-        return same_actions(log.read(name), content)
-    except IsADirectoryError:
-        return False
+        log.make_durable(name)
 
 
 def same_actions(one: bytes, other: bytes) -> bool:
@@ -112,13 +105,6 @@ def same_actions(one: bytes, other: bytes) -> bool:
         return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
     except msgspec.DecodeError:
         return False
-
-
-def _may_be_visible(log: LogStore, version: Version) -> bool:
-    try:
-        return log.published(version)
-    except OSError:
-        return True
 
 
 def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, Way]:

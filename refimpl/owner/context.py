@@ -12,7 +12,7 @@ from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import Version
-from refimpl.log_store import LogStore, SyncError
+from refimpl.log_store import LogStore
 from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord, next_version
@@ -82,23 +82,18 @@ class Context:
     def settle(self, table: TableRecord) -> None:
         """Complete or forget the table's open promise. The caller holds the lock.
 
-        Raises `OwnerUnavailableError` if the disk fails; the promise stays open.
+        Raises `OwnerUnavailableError` if the disk fails; the promise stays open, and `interrupted` is its attempt.
         """
-        log = self.log(table)
+        with self.ledger.read() as view:
+            promise = view.promise(table.key)
         try:
             with self.ledger.write() as writer:
-                promises.settle(writer, table, log, self.now)
-            return
+                promises.settle(writer, table, self.log(table), self.now)
         except OSError as error:
-            failure = error
-        if isinstance(failure, SyncError):
-            with disk_errors(f"look into the log of {table.label}"), self.ledger.write() as writer:
-                promise = writer.promise(table.key)
-                if promise is not None and log.published(promise.version):
-                    writer.halt(table, _in_doubt(promise, failure))
-        raise OwnerUnavailableError(
-            f"an interrupted commit of {table.label} cannot be completed: {failure}; try again"
-        ) from failure
+            raise OwnerUnavailableError(
+                f"an interrupted commit of {table.label} cannot be completed: {error}; try again",
+                interrupted=None if promise is None else promise.attempt,
+            ) from error
 
     def unnoticed(self, table: TableRecord) -> bool:
         """Whether a version above the latest is visible of a table whose commits are put-if-absent.
@@ -114,54 +109,47 @@ class Context:
     def notice(self, table: TableRecord) -> None:
         """Record what is visible of such a table; see `promises.adopt`. The caller holds the lock.
 
-        A failed fsync halts the table: a second one may lie.
+        Raises `OwnerUnavailableError` if the disk fails; the next call tries again, with a new file.
         """
         try:
             with self.ledger.write() as writer:
                 promises.adopt(writer, table, self.log(table), self.now, self.environment.new_id)
         except OSError as error:
-            if isinstance(error, SyncError):
-                with self.ledger.write() as writer:
-                    writer.halt(table, f"the disk failed while version {table.next} was made durable: {error}")
             raise OwnerUnavailableError(
-                f"version {table.next} of {table.label} is visible and cannot be recorded: {error}; run verify"
+                f"version {table.next} of {table.label} is visible and cannot be recorded: {error}; try again"
             ) from error
 
     def keep(self, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
         """Steps 2 and 3 of a promise that is stored: the commit, or None if somebody else's file was first.
 
         Raises `OwnerUnavailableError` if it was not made and never will be; `OutcomeUnknown` whenever that
-        is not sure. If the file is visible although the disk failed, the table is halted: a name whose
-        fsync failed may be gone after a power cut.
+        is not sure. If the file is visible although the disk failed, the promise stays open: a name whose
+        fsync failed may be gone after a power cut, and `settle` publishes the promised bytes anew.
         """
         log = self.log(table)
         failure: OSError | None = None
         commit: RatifiedCommit | None = None
-        visible = False
         try:
             try:
                 mine = promises.publish(promise, log)
             except OSError as error:
                 failure = error
-                visible = isinstance(error, SyncError) and log.published(promise.version)
+                if log.published(promise.version):
+                    raise
             with self.ledger.write() as writer:
-                if visible:
-                    writer.halt(table, _in_doubt(promise, failure))
-                elif failure is None and mine:
+                if failure is None and mine:
                     commit = promises.record(writer, table, promise, self.now)
                 else:
                     promises.forget(writer, table, promise)
         except (OSError, DeltaError) as error:
             raise self._unknown(table, promise, error) from error
-        if visible:
-            raise self._unknown(table, promise, failure) from failure
         if failure is not None:
             raise OwnerUnavailableError(
                 f"version {promise.version} of {table.label} could not be published: {failure}; nothing was committed"
             ) from failure
         return commit
 
-    def _unknown(self, table: TableRecord, promise: Promise, error: Exception | None) -> OutcomeUnknown:
+    def _unknown(self, table: TableRecord, promise: Promise, error: Exception) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"version {promise.version} of {table.label} is promised, but what came of it could not be recorded "
             f"({error}); ask attempt_outcome about {promise.attempt}",
@@ -284,10 +272,6 @@ def disk_errors(doing: str) -> Iterator[None]:
         yield
     except (OSError, OutcomeUnknown) as error:
         raise OwnerUnavailableError(f"cannot {doing}: {error}; try again") from error
-
-
-def _in_doubt(promise: Promise, failure: OSError | None) -> str:
-    return f"the disk failed while version {promise.version} was published: {failure}"
 
 
 def stored_commits(view: View, table: TableRecord, start: Version | None, end: Version | None) -> CommitsAnswer:

@@ -3,6 +3,9 @@
 Durability: WAL with synchronous=FULL, so that a committed transaction survives a power cut. Every
 write and every checkpoint happens under the owner's lock; reads take no lock and see one snapshot.
 The write-ahead log is folded into the database by hand, also under the lock.
+
+The database file is opened by SQLite alone: POSIX drops a process's locks on a file when any descriptor of it is
+closed, and without these locks another SQLite client would remove the write-ahead log of a running owner.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, 
 from refimpl.files import reserve_private
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.owner.statements import View, Writer
+from refimpl.owner.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
@@ -52,12 +56,14 @@ class Ledger:
     def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
         self.path = folder / FILE_NAME
         self._wal = folder / f"{FILE_NAME}-wal"
+        self._wal_name = str(self._wal)
         self._warehouse = folder.parent
         self._lock = lock
         self._environment = environment
         self._connect = environment.connect or connect
         self._local = threading.local()
-        self._connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+        self._connections: weakref.WeakKeyDictionary[apsw.Connection, object] = weakref.WeakKeyDictionary()
+        """Those of this process, each with the identity of its write-ahead log."""
         self._forked_inside = False
         self._wal_pages = 0
         before, after = weakref.WeakMethod(self._before_fork), weakref.WeakMethod(self._after_fork)
@@ -98,7 +104,6 @@ class Ledger:
 
     def open(self) -> None:
         """Check that the ledger is one and of a known schema; bring an older one up to date."""
-        self._refuse_foreign_log()
         with _errors(self.path):
             database = self._database()
             found = database.pragma("user_version")
@@ -118,6 +123,7 @@ class Ledger:
                     # undo the switch, below a write-ahead log that by then has commits.
                     self._environment.files.fsync_directory(self.path.parent)
                     _migrate(database, database.pragma("user_version"))
+                self._remember_log(database)
 
     def _keep_write_ahead_log(self, database: apsw.Connection) -> None:
         if database.pragma("journal_mode", "wal") != "wal":
@@ -125,14 +131,15 @@ class Ledger:
                 f"the file system of {self.path} does not let SQLite keep a write-ahead log", path=str(self.path)
             )
 
-    def _refuse_foreign_log(self) -> None:
+    def _refuse_foreign_log(self, database: apsw.Connection) -> None:
         """A backup does not keep a write-ahead log. If one stands beside it, it is that of the ledger which
         the backup replaced, and SQLite would apply it."""
-        files = self._environment.files
-        found = files.stat(self._wal)
+        found = self._environment.files.stat(self._wal)
         if found is None or not found.size:
             return
-        if files.read_start(self.path, 20)[18:20] == b"\x01\x01":  # the header's file format: without such a log
+        with _file(database, database.filename, apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY) as file:
+            header = file.xRead(20, 0) if file.xFileSize() >= 20 else b""
+        if header[18:] == b"\x01\x01":  # the file format: without such a log
             raise CorruptLedgerError(
                 f"{self.path} is a backup, but {self._wal.name} belongs to the ledger that it replaced; "
                 f"remove {self._wal.name} and {self.path.name}-shm, then run verify",
@@ -189,6 +196,8 @@ class Ledger:
             raise OutcomeUnknown(
                 f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
             ) from error
+        if self._log_is_another():
+            raise OutcomeUnknown(f"{self._log_was_removed()}; whether this transaction is there, attempt_outcome knows")
 
     def fold(self) -> None:
         """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock.
@@ -239,7 +248,7 @@ class Ledger:
         database: apsw.Connection | None = getattr(self._local, "database", None)
         if database is not None and self._local.process == os.getpid():
             database.close()
-            self._connections.discard(database)
+            self._connections.pop(database, None)
         self._local.database = None
 
     def _before_fork(self) -> None:
@@ -251,16 +260,39 @@ class Ledger:
         self._forked_inside = len(self._connections) > 0
 
     def _current_database(self) -> apsw.Connection:
-        """The connection, to the file that has the ledger's name now. SQLite goes on with the old one where a
-        ledger is replaced, as a restore does, and two processes would ratify the same version."""
+        """The connection, to the files that have the names of the ledger and of its write-ahead log now.
+
+        SQLite goes on with the old ones, and two processes would ratify the same version. A ledger is replaced where
+        one is restored: that one is opened. A write-ahead log that is gone, or another one, cannot be followed:
+        SQLite shares the index of the old one between all connections of a process.
+        """
         database = self._database()
-        moved = ctypes.c_int()
+        moved: ctypes.c_int = self._local.moved
         database.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
-        if not moved.value:
-            return database
-        self.close()
-        self.open()
-        return self._database()
+        if moved.value:
+            self.close()
+            self.open()
+            return self._database()
+        if self._log_is_another():
+            raise OwnerUnavailableError(self._log_was_removed(), path=str(self.path))
+        return database
+
+    def _log_is_another(self) -> bool:
+        known: object = self._local.log
+        try:
+            return self._environment.files.identity(self._wal_name) != known
+        except OSError:  # it cannot be looked at: that is no "no"
+            return True
+
+    def _log_was_removed(self) -> str:
+        return (
+            f"{self._wal} was removed or replaced while this process had it open, by hand or by an SQLite client that "
+            f"does not respect its locks; end every process of this owner, then run verify"
+        )
+
+    def _remember_log(self, database: apsw.Connection) -> None:
+        """The write-ahead log that this connection goes on with. Nobody removes it while SQLite's locks hold."""
+        self._local.log = self._connections[database] = self._environment.files.identity(self._wal_name)
 
     def _database(self) -> apsw.Connection:
         database: apsw.Connection | None = getattr(self._local, "database", None)
@@ -276,17 +308,19 @@ class Ledger:
             raise CorruptLedgerError(f"{self.path} is gone; restore it from a backup", path=str(self.path))
         self._make_name_durable()
         database = self._connect(self.path)
-        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        database.set_busy_timeout(10_000)
-        database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
-        database.set_wal_hook(self._on_commit)
         try:
+            self._refuse_foreign_log(database)
+            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            database.set_busy_timeout(10_000)
+            database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
+            database.set_wal_hook(self._on_commit)
             self._make_durable_what_is_seen(database)
         except BaseException:
             database.close()
             raise
-        self._connections.add(database)
+        self._remember_log(database)
         self._local.database = database
+        self._local.moved = ctypes.c_int()
         self._local.process = os.getpid()
         return database
 
@@ -301,20 +335,54 @@ class Ledger:
                 raise OwnerUnavailableError(f"cannot make {self.path} durable: {error}", path=str(self.path)) from error
 
     def _make_durable_what_is_seen(self, database: apsw.Connection) -> None:
-        """Whoever dies between writing a commit and syncing it leaves it in the write-ahead log, and the first
-        connection afterwards finds it there. Nobody may act on what a power cut can still take back.
+        """Whoever dies between writing a commit and syncing it, or is told that the sync failed, leaves it in the
+        write-ahead log, and the first connection afterwards finds it there. Nobody may act on what a power cut can
+        still take back.
 
-        Order: SQLite reads the log; what it may have found is synced, then its name (and with it, that the rollback
-        journal of an earlier change is gone). Other connections show nothing before they have synced it.
+        Order: SQLite reads the log; its last transaction is written again and synced; then its name is (and with it,
+        that the rollback journal of an earlier change is gone). Other connections show nothing before that.
         """
         database.pragma("user_version")
-        files = self._environment.files
+        log = self._environment.files.identity(self._wal_name)
+        if log is None or log not in self._connections.values():  # else what is seen was durable before it was shown
+            self._write_last_transaction_again(database)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                files.fsync(self._wal)
-            files.fsync_directory(self.path.parent)
+            self._environment.files.fsync_directory(self.path.parent)
         except OSError as error:
             raise OwnerUnavailableError(f"cannot make {self._wal} durable: {error}", path=str(self.path)) from error
+
+    def _write_last_transaction_again(self, database: apsw.Connection) -> None:
+        """Make the end of the write-ahead log durable: the same bytes at the same place, because after a failed sync
+        a second one has nothing to do, and succeeds. What is before the last transaction was durable when that began.
+
+        Raises `CorruptLedgerError` for a log that is damaged where SQLite takes it for the end.
+        """
+        frames = _frames(database)
+        if frames < 0:
+            return
+        with _file(database, database.filename_wal, apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE) as file:
+            log = WriteAheadLog(file)
+            while True:
+                try:
+                    database.execute("BEGIN EXCLUSIVE")  # nobody appends meanwhile, or begins the log anew
+                except apsw.BusyError:  # whoever writes now has made durable what he saw
+                    file.xSync(apsw.SQLITE_SYNC_FULL)
+                    return
+                try:
+                    damaged = log.is_damaged_after(frames)
+                    if not damaged:
+                        log.write_again(frames)
+                        file.xSync(apsw.SQLITE_SYNC_FULL)
+                        return
+                finally:
+                    _roll_back(database)
+                before, frames = frames, _frames(database)
+                if frames == before:  # nobody appended between the two looks
+                    raise CorruptLedgerError(
+                        f"{self._wal} is damaged after frame {frames}, and SQLite would go on from there without the "
+                        f"transactions that follow; restore the ledger from a backup, then run verify",
+                        path=str(self.path),
+                    )
 
     def _on_commit(self, _database: apsw.Connection, _schema: str, pages: int) -> int:
         self._wal_pages = pages
@@ -342,6 +410,22 @@ class _WriteTransaction:
             raise _translated(failure, self._ledger.path) from failure
         if isinstance(error, apsw.Error):
             raise _translated(error, self._ledger.path) from error
+
+
+def _frames(database: apsw.Connection) -> int:
+    """How many valid frames the write-ahead log has; negative where none is kept. Changes nothing."""
+    frames: int = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+    return frames
+
+
+@contextmanager
+def _file(database: apsw.Connection, name: str, flags: int) -> Iterator[apsw.VFSFile]:
+    """A file of the ledger, through SQLite, which closes it when no lock depends on it any more."""
+    file = apsw.VFSFile(database.open_vfs, name, [flags, 0])
+    try:
+        yield file
+    finally:
+        file.xClose()
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:

@@ -205,7 +205,7 @@ class LocalOwner:
             examined = self._examined(place, version, proposal)
             with self._context.lock():
                 outcome, due = self._decided(place, examined, terms)
-        except (OutcomeUnknown, OSError) as error:
+        except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
         if due:
             self._backfill_by_policy(place)
@@ -435,16 +435,23 @@ def _reported(doing: str, table_id: str | None, version: Version, attempt: Attem
     """Errors of a request that commits."""
     try:
         yield
-    except (OutcomeUnknown, OSError) as error:
+    except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
         raise _report(error, doing, table_id, version, attempt) from error
 
 
 def _report(
-    error: OutcomeUnknown | OSError, doing: str, table_id: str | None, version: Version, attempt: AttemptId
+    error: OutcomeUnknown | OwnerUnavailableError | OSError,
+    doing: str,
+    table_id: str | None,
+    version: Version,
+    attempt: AttemptId,
 ) -> DeltaError:
-    """An unknown outcome says of which attempt; else nothing landed."""
+    """An unknown outcome says of which attempt; so is that of an attempt sent again whose commit was interrupted, and
+    cannot be completed now. Else nothing landed."""
     if isinstance(error, OSError):
         return OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed")
+    if isinstance(error, OwnerUnavailableError) and error.facts.get("interrupted") != attempt:
+        return type(error)(error.message, **error.facts)
     return OutcomeUnknown(
         error.message, **{"table_id": table_id, "version": version, "attempt": attempt, **error.facts}
     )

@@ -53,7 +53,7 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     if promise.kind is PromiseKind.CREATE and _name_is_gone(writer, table):
         forget(writer, table, promise)
         writer.set_state(table, TableState.DROPPED)
-    elif _published_now(promise, log, in_doubt=table.halted is not None):
+    elif _published_now(promise, log):
         record(writer, table, promise, now)
     else:
         forget(writer, table, promise)
@@ -69,8 +69,8 @@ def adopt(
     that version v is committed, whoever wrote it: catalog-managed, "Published commit"; managed-commits, "Backfilled
     commit files". After a version that takes the table from this owner the files are the filesystem's: it is the last.
 
-    Durability order: the file and its name are made durable, and where an earlier fsync of them failed the same bytes
-    become a new file; then the transaction of the caller records it.
+    Durability order: the same bytes become a new file, because an fsync of whoever wrote them may have failed; then
+    the transaction of the caller records it.
     """
     while table.state is TableState.ACTIVE and log.published(table.next):
         version, name = table.next, log_path.commit(table.next)
@@ -80,10 +80,7 @@ def adopt(
         examined = decide.examine(table.feature, version, proposal, content)
         if examined.flaw is not None:
             return table, examined.flaw
-        if table.halted is None:
-            log.make_durable(name)
-        else:
-            log.overwrite(name, content)
+        log.overwrite(name, content)
         leaves = decide.leaves_owner(table, examined, writer.protocol_and_metadata(table.key))
         writer.ratify(table, examined, Way.DIRECT, now, published=True)
         if attempt is None:
@@ -105,9 +102,9 @@ def _staged_attempt(log: LogStore, table: TableRecord, version: Version, content
     return None
 
 
-def _published_now(promise: Promise, log: LogStore, *, in_doubt: bool) -> bool:
+def _published_now(promise: Promise, log: LogStore) -> bool:
     try:
-        return publish(promise, log, in_doubt=in_doubt)
+        return publish(promise, log)
     except FileNotFoundError:
         if promise.kind is PromiseKind.CREATE:  # its creator removed the folder
             return False
@@ -119,10 +116,10 @@ def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
     return holder is not None and holder.key != table.key
 
 
-def publish(promise: Promise, log: LogStore, *, in_doubt: bool = False) -> bool:
-    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there. `in_doubt` as in `LogStore`."""
+def publish(promise: Promise, log: LogStore) -> bool:
+    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there."""
     try:
-        log.publish(promise.version, promise.content, in_doubt=in_doubt)
+        log.publish(promise.version, promise.content)
     except CorruptLogError:
         return False
     return True

@@ -21,7 +21,7 @@ MODULES = {
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 }
-LONGEST_FILE = 450
+LONGEST_FILE = 600
 """Lines. A file is for one reading."""
 
 LONGEST_TEST_FILE = 650

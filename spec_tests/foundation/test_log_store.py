@@ -163,16 +163,16 @@ def test_equal_bytes_may_be_published_twice_and_others_not(log: LogStore, faults
         log.publish(4, b"x")
 
 
-def test_a_name_in_doubt_is_written_as_a_new_file(log: LogStore, faults: Faults) -> None:
+def test_an_equal_file_is_written_anew(log: LogStore, faults: Faults) -> None:
     """STORAGE.md#failed-fsync: after a failed fsync a second one may lie."""
     log.publish(3, b"x")
     before = (log.folder / log_path.commit(3)).stat().st_ino
     faults.seen.clear()
-    log.publish(3, b"x", in_doubt=True)
+    log.publish(3, b"x")
     assert (log.folder / log_path.commit(3)).stat().st_ino != before
     assert faults.seen[-5:] == [*TEMPORARY, "replace 3.json", "fsync _delta_log/"]
     with pytest.raises(CorruptLogError):
-        log.publish(3, b"y", in_doubt=True)
+        log.publish(3, b"y")
     assert log.read(log_path.commit(3)) == b"x"
 
 

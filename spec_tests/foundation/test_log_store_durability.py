@@ -126,7 +126,17 @@ CASES = {
     ),
     "publish what is in doubt": Case(
         before=lambda at: at.write_in_vain(at.folder / COMMIT),
-        act=lambda log: log.publish(3, NEW, in_doubt=True),
+        act=lambda log: log.publish(3, NEW),
+        path=COMMIT,
+    ),
+    "put again what is in doubt": Case(
+        before=lambda at: at.write_in_vain(at.folder / COMMIT),
+        act=lambda log: log.put_once(COMMIT, NEW),
+        path=COMMIT,
+    ),
+    "make durable what is in doubt": Case(
+        before=lambda at: at.write_in_vain(at.folder / COMMIT),
+        act=lambda log: log.make_durable(COMMIT),
         path=COMMIT,
     ),
     "overwrite": Case(
@@ -206,11 +216,10 @@ def test_folders_that_somebody_made_and_did_not_sync_are_made_durable() -> None:
 
 
 def test_a_stranger_who_was_first_is_told_once_he_is_durable() -> None:
-    """And a plain publish does not repair what an fsync lost: only who is in doubt puts it there anew."""
     at = host()
     at.log.create_folders(STAGING)
     at.disk.sync_everything()
     at.write(at.folder / COMMIT, OLD)
     with pytest.raises(CorruptLogError):
-        at.log.publish(3, NEW, in_doubt=True)
+        at.log.publish(3, NEW)
     assert {found(disk, at.folder / COMMIT) for disk in left(at.disk)} == {OLD}

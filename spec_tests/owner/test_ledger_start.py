@@ -168,22 +168,6 @@ def test_a_migration_that_the_disk_failed_is_tried_again_by_the_same_owner(tmp_p
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 
 
-def test_what_a_new_connection_sees_is_durable_before_it_is_used(tmp_path: Path) -> None:
-    """Whoever wrote it may have died before he synced it: what was read first is synced then."""
-    with opened(tmp_path / "w") as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
-    faults = Faults()
-
-    class Seen(apsw.Connection):
-        def pragma(self, name: str, *values: Any, **more: Any) -> Any:
-            faults.seen.append(name)
-            return super().pragma(name, *values, **more)
-
-    environment = Environment(files=faults.environment().files, connect=lambda path: Seen(str(path)))
-    with refimpl.open(tmp_path / "w", environment=environment, create=True):
-        assert faults.seen[:3] == ["user_version", "fsync ledger.sqlite", "fsync _owner/"]
-
-
 def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
     path = older(place, versions=1)

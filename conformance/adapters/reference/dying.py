@@ -219,10 +219,6 @@ class _Files(PosixFiles):
         self._life.alive()
         return super().read(path)
 
-    def read_start(self, path: Path, size: int) -> bytes:
-        self._life.alive()
-        return super().read_start(path, size)
-
     def stat(self, path: Path) -> FileStatus | None:
         self._life.alive()
         return super().stat(path)
@@ -230,6 +226,10 @@ class _Files(PosixFiles):
     def exists(self, path: str) -> bool:
         self._life.alive()
         return super().exists(path)
+
+    def identity(self, path: str) -> object:
+        self._life.alive()
+        return super().identity(path)
 
 
 class _NewFile:

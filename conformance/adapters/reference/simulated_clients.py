@@ -384,10 +384,6 @@ class _Files(PosixFiles):
         self._life.tell(Kind.READ, path)
         return super().read(path)
 
-    def read_start(self, path: Path, size: int) -> bytes:
-        self._life.tell(Kind.READ, path)
-        return super().read_start(path, size)
-
     def stat(self, path: Path) -> FileStatus | None:
         self._life.tell(Kind.STAT, path)
         found = super().stat(path)

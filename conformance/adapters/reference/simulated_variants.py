@@ -16,10 +16,16 @@ from unittest import mock
 
 from conformance.adapters.reference.dying import STAGING_FOLDERS
 from conformance.adapters.reference.simulated import SimulatedReference
+from conformance.adapters.reference.simulated_processes import SimulatedProcesses
 from conformance.simulation.files import SimulatedFiles
 from conformance.simulation.storage import Disk, Number
-from refimpl.log_path import LOG_FOLDER
+from refimpl import log_path
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import LOG_FOLDER, Version
+from refimpl.log_store import LogStore
+from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.write_ahead_log import WriteAheadLog
 
 
 class _WithoutFileSync(SimulatedFiles):
@@ -88,14 +94,6 @@ class _LinkedBeforeSynced(SimulatedFiles):
         self.fsync(target)
 
 
-class _RecoveredLogNotSynced(SimulatedFiles):
-    """The ledger acts on what a dead process wrote to its write-ahead log, and never synced."""
-
-    def fsync(self, path: Path) -> None:
-        if not path.name.endswith("-wal"):
-            super().fsync(path)
-
-
 class _StagedAgainNotSynced(SimulatedFiles):
     """A staged file that is there already is proposed, whether or not whoever wrote it lived to sync it."""
 
@@ -162,6 +160,13 @@ class _LazyLedger:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
+
+
+def _equal_file_believed(log: LogStore, version: Version, content: bytes) -> None:
+    """A version that is there already with the right bytes is taken for published, once it is synced again."""
+    name = log_path.commit(version)
+    if not log.put_if_absent(name, content) and log.read(name) != content:
+        raise CorruptLogError(f"{name} is not version {version}")
 
 
 class _LogFolderNotSynced(SimulatedFiles):
@@ -237,6 +242,27 @@ def _files(
     )
 
 
+def _patched(
+    name: str,
+    title: str,
+    scope: str,
+    target: object,
+    method: str,
+    instead: Any,
+    *,
+    requirement: str = "PROFILE-DURABLE-01",
+    **needs: bool,
+) -> PowerVariant:
+    return PowerVariant(
+        name=name,
+        title=title,
+        requirement=requirement,
+        scope=scope,
+        start=lambda: SimulatedProcesses(patch=lambda: mock.patch.object(target, method, instead)),
+        **needs,
+    )
+
+
 def _lazy(level: str, scope: str) -> PowerVariant:
     return PowerVariant(
         name=f"ledger-synchronous-{level.lower()}",
@@ -279,7 +305,36 @@ VARIANTS: Final = (
     _files("table-folder-not-synced", "create/catalogManaged/staged", _FolderNotSynced),
     _files("linked-before-synced", "commit/managedCommit/direct", _LinkedBeforeSynced, "MC-BACKFILL-01"),
     _files("ledger-name-not-synced", "first-start/catalogManaged/inline", _LedgerNameNotSynced),
-    _files("recovered-log-not-synced", "commit/catalogManaged/inline", _RecoveredLogNotSynced, deaths=True),
+    _patched(
+        "recovered-log-not-synced",
+        "The ledger acts on what a dead process wrote to its write-ahead log, and never synced.",
+        "commit/catalogManaged/inline",
+        Ledger,
+        "_write_last_transaction_again",
+        lambda _ledger, _database: None,
+        deaths=True,
+    ),
+    _patched(
+        "recovered-log-synced-again",
+        "The ledger syncs what it finds in its write-ahead log, where an earlier sync of that failed.",
+        "commit/catalogManaged/inline",
+        WriteAheadLog,
+        "write_again",
+        lambda _log, _frames: None,
+        failing_syncs=True,
+        deaths=True,
+    ),
+    _patched(
+        "equal-file-believed",
+        "A published file is recorded where an earlier sync of it failed, because its bytes are the right ones.",
+        "backfill/catalogManaged/inline",
+        LogStore,
+        "publish",
+        _equal_file_believed,
+        requirement="CM-PUBLISH-06",
+        failing_syncs=True,
+        deaths=True,
+    ),
     _files("staged-again-not-synced", "commit/managedCommit/staged", _StagedAgainNotSynced, deaths=True),
     _files(
         "taken-name-not-synced", "backfill/catalogManaged/inline", _TakenNameNotSynced, "CM-PUBLISH-06", deaths=True

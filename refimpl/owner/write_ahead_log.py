@@ -1,0 +1,78 @@
+"""SQLite's write-ahead log as bytes, for what SQLite does not do: write its end again, and tell damage from its end.
+
+The format is part of SQLite's file format: a header, then frames, each a header and a page. The checksum of a frame
+goes on from that of the frame before it; the last frame of a transaction says so. Which frames are valid, SQLite says.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Protocol
+
+
+class File(Protocol):
+    """What is used of a file that SQLite opened."""
+
+    def xFileSize(self) -> int: ...  # noqa: N802
+    def xRead(self, amount: int, offset: int) -> bytes: ...  # noqa: N802
+    def xWrite(self, data: bytes, offset: int) -> None: ...  # noqa: N802
+
+
+class WriteAheadLog:
+    """The log in an open file, as it is now. The caller keeps others from writing."""
+
+    HEADER: Final = 32
+    FRAME_HEADER: Final = 24
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._size = file.xFileSize()
+        self._header = file.xRead(self.HEADER, 0) if self._size >= self.HEADER else bytes(self.HEADER)
+        magic, _, page_size = struct.unpack_from(">3I", self._header)
+        self._frame_size: int = self.FRAME_HEADER + page_size
+        self._words = ">" if magic & 1 else "<"
+
+    def _offset(self, frame: int) -> int:
+        return self.HEADER + frame * self._frame_size
+
+    def write_again(self, frames: int) -> None:
+        """Write the last transaction again, the same bytes at the same place; with the log's header, if no other one
+        is before it. `frames`: so many are valid. Nothing is durable by that."""
+        first = frames - 1
+        while first > 0 and not _ends_transaction(self._file.xRead(self.FRAME_HEADER, self._offset(first - 1))):
+            first -= 1
+        start = self._offset(first) if first > 0 else 0
+        if frames:
+            self._file.xWrite(self._file.xRead(self._offset(frames) - start, start), start)
+
+    def is_damaged_after(self, frames: int) -> bool:
+        """Whether what follows so many valid frames is more than a transaction whose end was not written.
+
+        A header is written at once, and synced before any frame. A transaction is synced before another one is
+        appended to it: so no frame follows on the end of one that is not there.
+        """
+        if not any(self._header):
+            return False
+        if not frames and self._checksum(self._header[:24], (0, 0)) != struct.unpack_from(">2I", self._header, 24):
+            return True
+        rest = self._file.xRead(max(self._size - self._offset(frames), 0), self._offset(frames))
+        size, salts = self._frame_size, self._header[16:24]
+        for at in range(size, len(rest) - size + 1, size):
+            before, frame = rest[at - size : at - size + self.FRAME_HEADER], rest[at : at + size]
+            if before[8:16] == salts == frame[8:16] and _ends_transaction(before):
+                seed = struct.unpack_from(">2I", before, 16)
+                if self._checksum(frame[:8] + frame[self.FRAME_HEADER :], seed) == struct.unpack_from(">2I", frame, 16):
+                    return True
+        return False
+
+    def _checksum(self, content: bytes, seed: tuple[int, ...]) -> tuple[int, ...]:
+        first, second = seed
+        words = struct.unpack(f"{self._words}{len(content) // 4}I", content)
+        for even, odd in zip(words[::2], words[1::2], strict=True):
+            first = (first + even + second) & 0xFFFFFFFF
+            second = (second + odd + first) & 0xFFFFFFFF
+        return first, second
+
+
+def _ends_transaction(frame_header: bytes) -> bool:
+    return frame_header[4:8] != bytes(4)

@@ -1,0 +1,190 @@
+"""The ledger's write-ahead log: nobody removes it under a running owner, and damage in it is no older state."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import refimpl
+from conformance.adapters.reference.simulated import environment
+from conformance.simulation.effects import Effect, Kind, Moment
+from conformance.simulation.sqlite_vfs import SimulatedSqlite
+from conformance.simulation.storage import Disk
+from refimpl.commits import Ratified
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.owner.ledger import FILE_NAME
+from refimpl.table_feature import CATALOG_MANAGED, Way
+from spec_tests.support.builders import START, append, create, owned
+from spec_tests.support.faults import opened
+
+LOOKS = {Kind.STAT, Kind.LIST, Kind.READ}
+HEADER, FRAME = 32, 24 + 4096
+
+
+def log_of(warehouse: refimpl.Warehouse) -> Path:
+    return warehouse.owner.ledger.path.with_name(f"{FILE_NAME}-wal")
+
+
+# Other SQLite clients
+
+
+def visited_by_another_client(ledger: Path) -> None:
+    """Somebody looks into the ledger with a client of his own, and leaves: the last one to leave removes the log."""
+    look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM commits').fetchall()"
+    subprocess.run([sys.executable, "-c", f"{look}; c.close()", str(ledger)], check=True)
+
+
+def test_another_client_leaves_the_log_of_an_owner_opened_twice(tmp_path: Path) -> None:
+    """POSIX drops a process's locks on a file when it closes any descriptor of that file."""
+    with opened(tmp_path / "w") as first:
+        table = create(first, CATALOG_MANAGED, Way.INLINE, commits=1)
+        with opened(tmp_path / "w") as second:
+            log = log_of(first)
+            before = log.stat().st_ino
+            visited_by_another_client(first.owner.ledger.path)
+            assert log.stat().st_ino == before
+            assert isinstance(table.commit(2), Ratified)
+            assert isinstance(table.through(second).commit(3), Ratified)
+    with opened(tmp_path / "w") as third:
+        assert list(owned(third, "orders").history()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_owner_whose_log_was_removed_commits_nothing(tmp_path: Path, replaced: bool) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        log = log_of(warehouse)
+        content = log.read_bytes()
+        log.unlink()
+        if replaced:
+            log.write_bytes(content)
+        with pytest.raises(OwnerUnavailableError, match="removed or replaced"):
+            table.commit(3)
+        with pytest.raises(OwnerUnavailableError, match="removed or replaced"):
+            table.owner.get_commits(table.table_id)
+    with opened(tmp_path / "w") as again:
+        assert owned(again, "orders").latest == 2
+        owned(again, "orders").land()
+
+
+def test_a_commit_whose_log_is_removed_meanwhile_is_unknown(tmp_path: Path) -> None:
+    class Robbed(apsw.Connection):
+        armed = False
+
+        def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
+            if statement == "COMMIT" and Robbed.armed:
+                Path(self.filename_wal).unlink()
+            return super().execute(statement, *values, **more)
+
+    with refimpl.open(
+        tmp_path / "w", environment=Environment(connect=lambda path: Robbed(str(path))), create=True
+    ) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        proposal = table.propose(1, append(START + 1))
+        Robbed.armed = True
+        with pytest.raises(OutcomeUnknown) as unknown:
+            warehouse.owner.commit(table.table_id, 1, proposal)
+        assert unknown.value.attempt == proposal.attempt
+
+
+# A sync that failed
+
+
+def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> None:
+    """After a failed sync the next one has nothing to do: only bytes that are written again become durable."""
+    disk, place, seen = Disk(), Path("/warehouse"), list[str]()
+
+    def hook(effect: Effect) -> None:
+        if effect.moment is Moment.AFTER and effect.kind not in LOOKS:
+            seen.append(f"{effect.kind.value} {Path(effect.target).name}")
+
+    with SimulatedSqlite() as sqlite:
+        warehouse = refimpl.open(place, environment=environment(disk, sqlite, start=1), create=True)
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        proposal = table.propose(1, append(START + 1))
+        disk.failing_sync = disk.syncs + 1
+        with pytest.raises(OutcomeUnknown):
+            warehouse.owner.commit(table.table_id, 1, proposal)
+        number = disk.find(log_of(warehouse))
+        assert number is not None
+        log = disk.numbered(number)
+        assert log.durable != bytes(log.content)
+        warehouse.close()
+        again = refimpl.open(place, environment=environment(disk, sqlite, start=2, hook=hook))
+        assert log.durable == bytes(log.content)
+        assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
+        assert owned(again, "orders").latest == 1
+        again.close()
+
+
+# Damage
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+def frames(content: bytes) -> list[int]:
+    return list(range(HEADER, len(content), FRAME))
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a page in the middle": lambda content: flipped(content, frames(content)[len(frames(content)) // 2] + 100),
+    "the first page": lambda content: flipped(content, HEADER + 1000),
+    "the salt of a frame": lambda content: flipped(content, frames(content)[3] + 9),
+    "the checksum of a frame": lambda content: flipped(content, frames(content)[3] + 17),
+    "the magic number": lambda content: flipped(content, 0),
+    "the salt of the header": lambda content: flipped(content, 17),
+    "a sector that was never written": lambda content: content[:8192] + bytes(512) + content[8704:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """SQLite takes the first frame that is not right for the end of the log, and goes on from there."""
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        log = log_of(warehouse)
+    content = log.read_bytes()
+    damaged = damage(content)
+    log.write_bytes(damaged)
+    with pytest.raises(CorruptLedgerError, match="damaged after frame"):
+        opened(tmp_path / "w")
+    assert log.read_bytes() == damaged
+    log.write_bytes(content)
+    with opened(tmp_path / "w") as warehouse:
+        assert owned(warehouse, "orders").latest == 5
+
+
+@pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size - FRAME, lambda size: size - 4000])
+def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left: Callable[[int], int]) -> None:
+    """Which cannot be told from a last transaction that was damaged later."""
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        log = log_of(warehouse)
+    log.write_bytes(log.read_bytes()[: left(log.stat().st_size)])
+    with opened(tmp_path / "w") as warehouse:
+        table = owned(warehouse, "orders")
+        assert table.latest == 4
+        table.land()
+
+
+def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=8)
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        size = log_of(warehouse).stat().st_size
+        table.land(1)
+        assert log_of(warehouse).stat().st_size == size, "it begins anew"
+    with opened(tmp_path / "w") as warehouse:
+        assert owned(warehouse, "orders").latest == 9
