@@ -21,7 +21,6 @@ def test_killed_processes_lose_nothing(tmp_path: Path, seed: int) -> None:
             sys.executable,
             *("-m", "spec_tests.processes.storm"),
             *("--rounds", "20", "--seed", str(seed), "--directory", str(tmp_path / "w"), "--json"),
-            *("--without", "foreign"),
         ],
         capture_output=True,
         text=True,
