@@ -1,6 +1,6 @@
 """The actions of a Delta log, and newline-delimited JSON of them.
 
-delta-facts section 1, "Actions": unknown actions and unknown fields are ignored when read;
+DELTA.md#actions: unknown actions and unknown fields are ignored when read;
 the identity of a file is (path, deletion-vector id).
 """
 

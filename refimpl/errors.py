@@ -93,7 +93,7 @@ class LostRaceError(DeltaError):
 class ConcurrentModificationError(DeltaError):
     """A commit that landed first invalidates this transaction: read again, then redo the work.
 
-    delta-facts section 2 lists the kinds and the order in which they are looked for.
+    DELTA.md#order-of-checks lists the kinds and the order in which they are looked for.
     Facts: `version` of the winning commit.
     """
 

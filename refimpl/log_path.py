@@ -1,6 +1,6 @@
 """File names of a Delta log: what kind of file, of which version.
 
-delta-facts section 1, "File names"; managed-commits, "Commit Files"; catalog-managed,
+DELTA.md#file-names; managed-commits, "Commit Files"; catalog-managed,
 "Delta Log Entries". Names only: whether a file counts is for the log segment and the owner.
 """
 

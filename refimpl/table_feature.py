@@ -152,7 +152,7 @@ COORDINATED_COMMITS: Final = TableFeature(
     cleanup_deletes_checksums=False,
     cleanup_keeps_newest=1,
 )
-"""managed-commits as Delta Lake 4.x ships it, with names of its own: delta-facts section 4."""
+"""managed-commits as Delta Lake 4.x ships it, with names of its own: DELTA_SPARK.md#names."""
 
 DOCUMENTED_FEATURES: Final = {feature.name: feature for feature in (MANAGED_COMMIT, CATALOG_MANAGED)}
 """The dialects that the two documents define; the others are engines' renderings of them."""

@@ -215,7 +215,7 @@ def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
 @check(Family.CONTENT, *COMMITTED)
 def metadata_that_nobody_can_read_is_refused_or_left_alone(s: Scenario) -> None:
     """A writer that does it wrong proposes a schema that no reader can parse. The owner had better refuse that, and may
-    not look at it (requirements-notes, `FREE-VALIDATE-02`). It does not put it right, and a commit that brings the old
+    not look at it (RULINGS.md#validation). It does not put it right, and a commit that brings the old
     schema back is as good as any other."""
     table = s.create()
     first = (json.loads(line) for line in s.published(table).get(0, "").splitlines())

@@ -1,6 +1,6 @@
 """Writing checkpoints, and the pointer to the last one.
 
-delta-facts section 1, "Checkpoint, compaction, checksum": only of a version whose `<v>.json` is published.
+DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published.
 Order: the checkpoint is durable before `_last_checkpoint` names it, and the pointer moves forward only.
 """
 

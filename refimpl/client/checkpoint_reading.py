@@ -1,6 +1,6 @@
 """Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars; and the pointer to the last one.
 
-delta-facts section 1, "File names". What a checkpoint holds is found by its columns, not by its name,
+DELTA.md#file-names. What a checkpoint holds is found by its columns, not by its name,
 because a V2 checkpoint may have a classic name. Bytes come through the log store; Arrow decodes them.
 """
 

@@ -1,6 +1,6 @@
 """Version checksums: an independent statement of what a version holds, compared and never trusted.
 
-delta-facts section 1: a corrupt checksum is ignored; one that parses and disagrees is reported. Spark
+DELTA.md#checksum-disagrees: a corrupt checksum is ignored; one that parses and disagrees is reported. Spark
 writes them, so they are a second opinion on our replay.
 """
 

@@ -1,6 +1,6 @@
 """Metadata cleanup: old log files go, everything from a cut-off checkpoint on stays.
 
-managed-commits and catalog-managed, "Metadata Cleanup"; delta-facts section 1. The steps:
+managed-commits and catalog-managed, "Metadata Cleanup"; DELTA.md#cleanup. The steps:
 
 1. the newest commit that is older than the retention is the cut-off commit;
 2. the newest complete and readable checkpoint at or below it is the cut-off checkpoint; without one

@@ -1,6 +1,6 @@
 """Log compaction: one file `x.y.compacted.json` that stands for the commits x to y.
 
-Delta's protocol, "Log Compaction Files"; delta-facts section 1: only where `<y>.json` is published. The
+Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only where `<y>.json` is published. The
 file holds what is left of the range after the later of two actions on the same thing won; removed files stay in
 it, for they hide what was added before x. commitInfo is left out. Lines are kept as they are, with fields that this
 client does not know, and all lines of actions that it does not know: others may.

@@ -2,7 +2,7 @@
 
     basis = check(work, winner, basis)      for each winning commit, oldest first
 
-delta-facts section 2, "Order of checks", and delta-commits-and-conflicts. Step 8, the new in-commit
+DELTA.md#order-of-checks, and delta-commits-and-conflicts. Step 8, the new in-commit
 timestamp, is no check: the commit loop stamps it. No I/O, clock or randomness here.
 """
 
@@ -128,7 +128,7 @@ class Basis:
 def effective_isolation(asked: IsolationLevel, actions: Sequence[Action]) -> IsolationLevel:
     """The level that a transaction with these actions runs at.
 
-    delta-facts section 2, "Isolation": without a change of data the order among others does not
+    DELTA.md#downgrade: without a change of data the order among others does not
     matter, so SnapshotIsolation serves. Only file actions are considered harmless. An empty transaction at
     WriteSerializable stays there: it was meant to change data, and its emptiness depends on what it read.
     """
@@ -141,7 +141,7 @@ def effective_isolation(asked: IsolationLevel, actions: Sequence[Action]) -> Iso
 
 
 def is_blind_append(reads: Reads, actions: Sequence[Action]) -> bool:
-    """delta-facts section 2, "Blind append": it read no predicate and no file, and of files only adds."""
+    """DELTA.md#blind-append: it read no predicate and no file, and of files only adds."""
     return not reads.any_file and not any(isinstance(action, Remove) for action in actions)
 
 
@@ -250,7 +250,7 @@ def _added_files(work: Work, winner: Winner, basis: Basis) -> None:
 
 
 def _why_it_would_have_been_read(reads: Reads, add: Add, metadata: Metadata) -> str | None:
-    """delta-facts section 2, "Pruning"."""
+    """DELTA.md#pruning."""
     if reads.whole_table:
         return "the whole table"
     if reads.predicates and not metadata.partition_columns:

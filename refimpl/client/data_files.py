@@ -1,6 +1,6 @@
 """Data files: Arrow batches become Parquet files in their final place, durable, as add actions.
 
-delta-facts section 3: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
+DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
 the start; it joins the table only when a transaction commits its action. So nothing here is visible to
 a reader, and a writer that dies leaves nothing but files that no log names.
 
@@ -48,14 +48,14 @@ PartitionKey = tuple[str | None, ...]
 
 
 def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool = False) -> str:
-    """`part-<split, 5 digits>-<uuid><extension>`; `cdc-...` for change data. delta-facts section 3."""
+    """`part-<split, 5 digits>-<uuid><extension>`; `cdc-...` for change data. DELTA.md#data-file-names."""
     return f"{'cdc' if change else 'part'}-{split:05d}-{uuid}{extension}"
 
 
 def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
     """The folder for these partition values, relative to the table, and whether it is for change data.
 
-    delta-facts section 3: the virtual column makes no folder of its own; change data go below `_change_data`.
+    DELTA.md#partition-folders: the virtual column makes no folder of its own; change data go below `_change_data`.
     """
     change = (CHANGE_COLUMN, "true") in values
     inner = partition_values.folder(pair for pair in values if pair[0] != CHANGE_COLUMN)
@@ -239,7 +239,7 @@ class DataFileWriter:
 def file_action(path: Path, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
     """The action for a file that is written and durable, after a look at its size and time.
 
-    delta-facts section 3: the virtual column of the change data feed decides the kind and is no partition value.
+    DELTA.md#partition-folders: the virtual column of the change data feed decides the kind and is no partition value.
     """
     found = path.stat()
     encoded = partition_values.encode_path(relative)

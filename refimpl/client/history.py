@@ -32,7 +32,7 @@ class HistoryEntry:
 
     version: Version
     timestamp: int
-    """When it was committed, in ms since the epoch: delta-facts section 1, rule 5."""
+    """When it was committed, in ms since the epoch: DELTA.md#ict-commit-time."""
     stored: Stored
     info: CommitInfo | None
 

@@ -1,6 +1,6 @@
 """The time of a commit, stored in the commit: pure rules for writers, readers and time travel.
 
-in-commit timestamps; delta-facts section 1, "In-commit timestamps", rules 1 to 7. All times are in ms
+DELTA.md#in-commit-timestamps. All times are in ms
 since the epoch. What the document leaves open follows Delta: exactly one enablement property is an
 error, modification times are made monotonic, a time outside the history is an error.
 

@@ -91,7 +91,7 @@ class LogReader:
         """A listing made from `_last_checkpoint` alone: its files and the commits after them. None: list for real.
 
         Only where the owner's latest version is the target, so that nothing newer can be overlooked, and only if the
-        hint names files that are there and not beyond the target (delta-facts section 1).
+        hint names files that are there and not beyond the target (DELTA.md#last-checkpoint).
         """
         if answer is None or self.feature is None or not self.feature.capped_at_latest:
             return None

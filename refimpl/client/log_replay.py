@@ -1,6 +1,6 @@
 """From actions to the state of a table: the latest one wins.
 
-delta-facts section 1, "Actions": a file is identified by its path and deletion vector; of protocol and
+DELTA.md#actions: a file is identified by its path and deletion vector; of protocol and
 metadata there is one, of `txn` one for each application, of `domainMetadata` one for each domain.
 """
 

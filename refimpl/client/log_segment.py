@@ -1,6 +1,6 @@
 """Which files and commits make up one version of a table: a pure function of what was listed and asked.
 
-The rules (delta-facts section 1, "Log segment from owner commits + listing"; catalog-managed and
+The rules (DELTA.md#log-segment; catalog-managed and
 managed-commits, the sections on reading), in the order in which `build` applies them:
 
 1. The owner's answer must make sense: ascending, contiguous, nothing above its latest version,

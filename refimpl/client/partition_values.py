@@ -10,7 +10,7 @@ in an action's path    `p=a%253Ab%20c/part-...`   the disk path as a URL-encoded
                                                   Hive's percent signs are encoded once more
 =====================  =========================  ============================================
 
-Delta's protocol, "Partition Value Serialization"; delta-facts section 1, "Actions": an empty string and
+Delta's protocol, "Partition Value Serialization"; DELTA.md#partition-values: an empty string and
 null both mean null. `_metadata.file_path` of Spark is spelled like an action's path, but absolute.
 """
 

@@ -2,7 +2,7 @@
 
 Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
 hand-back alone. An edit that drops or changes them would leave a table that its owner must refuse,
-or commits whose time nobody knows (delta-facts section 1, "In-commit timestamps", rule 7).
+or commits whose time nobody knows (DELTA.md#ict-replace).
 """
 
 from __future__ import annotations

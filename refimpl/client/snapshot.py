@@ -122,7 +122,7 @@ class Snapshot:
 
     @property
     def timestamp(self) -> int:
-        """When this version was committed, in ms since the epoch. delta-facts section 1, rules 5 and 7.
+        """When this version was committed, in ms since the epoch. DELTA.md#ict-commit-time, DELTA.md#ict-replace.
 
         The in-commit timestamp where the newest version has them enabled, from the enablement on; else the commit
         file's modification time (which costs a listing, once). Raises `CorruptLogError` where neither is to be had.

@@ -34,7 +34,7 @@ catalogManaged         yes                 yes, through the table's owner
 =====================  ==================  ==========================================================
 
 A feature that only writers must know says nothing to readers, so unknown ones do not hinder reading.
-delta-facts section 2 asks a transaction to apply the same list to the protocol of each winner.
+DELTA.md#conflict-protocol asks a transaction to apply the same list to the protocol of each winner.
 """
 
 from __future__ import annotations

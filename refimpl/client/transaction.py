@@ -5,7 +5,7 @@
         transaction.remove(file)
     committed = transaction.commit()
 
-delta-facts section 2; delta-commits-and-conflicts; the commit protocols of managed-commits and
+DELTA.md#transactions; delta-commits-and-conflicts; the commit protocols of managed-commits and
 catalog-managed. After a lost race the winners are checked, oldest first, and the same actions are
 proposed for the next version; nothing is read again and nothing encoded anew but the commitInfo.
 A conflict ends the transaction. It is used once.
@@ -103,8 +103,7 @@ class Transaction:
     def read_files(self, predicate: Predicate | str | None = None) -> list[Add]:
         """The active files that may hold matching rows; without a predicate all of them.
 
-        Partition values alone decide which files of others would have been read too: delta-facts section 2,
-        "Pruning".
+        Partition values alone decide which files of others would have been read too: DELTA.md#pruning.
         """
         if predicate is None:
             return self.read_whole_table()
@@ -161,7 +160,7 @@ class Transaction:
     def claim(self, app_id: str, version: int) -> bool:
         """Whether a batch is still to be written: False if the application committed this version or a later one.
 
-        delta-facts section 2, "Idempotent writers". With True the batch is recorded in this transaction,
+        DELTA.md#idempotent-writers. With True the batch is recorded in this transaction,
         and whoever records a batch of the same application meanwhile is a conflict.
         """
         if not isinstance(app_id, str) or type(version) is not int:

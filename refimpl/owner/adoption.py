@@ -1,6 +1,6 @@
 """Tables that an engine makes ours by itself: the owner is told before, and reads afterwards what was written.
 
-delta-facts section 4: Delta Spark registers a table with its coordinator, then writes version 0, or the version
+DELTA_SPARK.md#registering: Delta Spark registers a table with its coordinator, then writes version 0, or the version
 that names the owner, through the filesystem. That put-if-absent is the commit point, and it is not the owner's.
 
     announce   the place is the owner's business from now on; nothing in the log says so yet

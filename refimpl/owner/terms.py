@@ -1,6 +1,6 @@
 """What a catalog's request asks besides the commit itself, judged and stored in the commit's own transaction.
 
-delta-facts section 5: one request may commit, report how far the log is published, demand an etag and change
+UNITY_CATALOG.md#updates: one request may commit, report how far the log is published, demand an etag and change
 properties; all of it happens or none. The order in which it is judged is the server's contract: a replay and a
 lost race are answered before any of this is looked at, because a loser's report and etag are naturally stale.
 """

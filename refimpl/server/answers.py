@@ -1,6 +1,6 @@
 """The owner's values in the API's shapes.
 
-delta-facts section 5 and the recorded exchanges with the Unity Catalog server. Whatever can be derived from the log's
+UNITY_CATALOG.md#load. Whatever can be derived from the log's
 own protocol and metadata is derived here, from the read state that the answer is made of.
 """
 

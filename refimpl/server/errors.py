@@ -1,6 +1,6 @@
 """What went wrong, in the API's words: a status, one of the documented types, a message.
 
-delta-facts section 5. The status is a promise to the client: 409 says that the commit has not landed and a rebase may
+UNITY_CATALOG.md#errors. The status is a promise to the client: 409 says that the commit has not landed and a rebase may
 help, 400 that it never will, 429 and 503 that nothing landed and the same request may succeed later, 500 that nobody
 knows and the identical request may be sent again.
 """

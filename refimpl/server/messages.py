@@ -1,6 +1,6 @@
 """The bodies of the Delta API's requests. Unknown fields are ignored, as everywhere in Delta.
 
-delta-facts section 5; names are hyphenated on the wire. Numbers have Delta's range, so that an absurd one is refused
+UNITY_CATALOG.md#calls; names are hyphenated on the wire. Numbers have Delta's range, so that an absurd one is refused
 as a shape and nothing behind it has to think of it.
 """
 

@@ -1,6 +1,6 @@
 """The delayed commit protocol: tasks write, the driver commits.
 
-delta-facts section 3 and the document "DelayedCommitProtocol", whose parts are here:
+DELTA.md#data-files-of-a-distributed-write and DelayedCommitProtocol, whose parts are here:
 
 =======================  ==============================================================================
 in the document          here

@@ -7,7 +7,7 @@
 
 `spark` is any session with Delta on its class path and `SETTINGS`; the owner runs in the driver's Python, and other
 processes share the warehouse as usual. Tables must be inside the warehouse, or below one of its roots. The dialect is
-`table_feature.COORDINATED_COMMITS`; delta-facts section 4 tells the interfaces.
+`table_feature.COORDINATED_COMMITS`; DELTA_SPARK.md#interfaces describes the interfaces.
 """
 
 from __future__ import annotations

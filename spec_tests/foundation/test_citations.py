@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("conformance", "spec_tests")
+PACKAGES = ("refimpl", "conformance", "spec_tests")
 SUFFIXES = (".py", ".toml", ".md", ".jinja")
 TEXTS = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ TEXTS = {
 }
 PAGES = {
     path.name: path
-    for package in ("refimpl", "conformance", "spec_tests")
+    for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.md"))
     if path.name != "README.md"
 }
@@ -57,7 +57,7 @@ PUBLIC = {
 """How public documents are called in prose, and their headings in SOURCES.md."""
 NAME = "|".join(map(re.escape, PUBLIC))
 PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
-OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]')
+OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]|(?<![\w-])([a-z]+-[a-z-]+), (?:"[A-Z]|`[A-Z]+-)')
 NUMBERED = re.compile(r'\b[a-z]+-[a-z]+ (?:section \d|\d(?=, "|[:;] |\.?"""))')
 
 
@@ -113,7 +113,8 @@ def wrong(path: str, text: str) -> Iterator[str]:
             documents = [PUBLIC[name] for name in (first, second) if name]
             if not all(any(section.casefold() in title for title in LINKED[document]) for document in documents):
                 yield f'{first}, "{section}"'
-    yield from (f'{other}, "..."' for other in OTHER.findall(plain) if other not in PUBLIC)
+    others = ("".join(groups) for groups in OTHER.findall(plain))
+    yield from (f'{other}, "..."' for other in others if other not in PUBLIC)
     yield from NUMBERED.findall(plain)
     if path.endswith(".md"):
         yield from broken_links(ROOT / path, FENCE.sub("", text))
@@ -157,6 +158,7 @@ def test_anchors_of_a_page_are_unique(name: str) -> None:
         '"""architecture, "Layers": who may use whom."""',
         "design-notes section 5",
         'design-notes 5, "Layers"',
+        "see design-notes, `FREE-GET-01`",
     ],
 )
 def test_a_citation_of_what_is_not_there_is_found(text: str) -> None:
