@@ -289,7 +289,7 @@ class Run:
     def _look_for_filesystem_commits(self, series: Series, log: LogStore) -> None:
         """A filesystem writer that died left its file or did not: there is nobody to ask."""
         for each in series.tries.values():
-            if each.attempt.startswith(STRANGER) and each.answer is Answer.IN_FLIGHT:
+            if each.attempt.startswith(STRANGER) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
                 name = log_path.commit(each.version)
                 each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
 
