@@ -96,6 +96,7 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
     """
     import pyarrow as pa
 
+    values = values.cast(_plain(values.type))
     values = _labelled(values, _named(values.type, column.type)).cast(_nullable_type(kind))
     if _holds_required(True, column.type):
         for chunk in values.chunks:
@@ -103,6 +104,22 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
         values = _labelled(values, kind)
     assert isinstance(values, pa.ChunkedArray)
     return values
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without what only Arrow's own footer says: dictionaries, and lists of other kinds."""
+    import pyarrow as pa
+
+    is_ = pa.types
+    if is_.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if is_.is_struct(kind):
+        return pa.struct([item.with_type(_plain(item.type)) for item in kind])
+    if is_.is_map(kind):
+        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:

@@ -216,6 +216,23 @@ class TestTypes:
         ]
         assert log.table().snapshot().to_arrow(["Id"], where="s.key = 'k'").num_rows == 1
 
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pa.large_list(pa.struct([("n", pa.string())])),
+            pa.list_(pa.struct([("n", pa.string())]), 1),
+            pa.list_(pa.struct([("n", pa.dictionary(pa.int32(), pa.string()))])),
+        ],
+        ids=["large list", "list of fixed size", "dictionary"],
+    )
+    def test_names_are_found_in_any_case_in_types_of_arrow(self, tmp_path: Path, kind: pa.DataType) -> None:
+        """Polars and pandas write such types; a footer of Arrow's brings them back."""
+        schema = pa.schema([("l", pa.list_(pa.struct([("N", pa.string())])))])
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
+        write(log, "x.parquet", pa.table({"l": pa.array([[{"n": "a"}], None], kind)}))
+        log.publish(1, with_values(add("x.parquet"), {}))
+        assert log.table().snapshot().to_arrow().to_pylist() == [{"l": [{"N": "a"}]}, {"l": None}]
+
     def test_of_two_names_that_differ_in_case_the_exact_one_counts(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("id", pa.int64())])))
         write(log, "x.parquet", {"ID": [1], "id": [2]})
