@@ -8,6 +8,7 @@ table.append(rows)
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from refimpl.client.log_reading import LogReader
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import TableFeature, Way
@@ -132,6 +133,9 @@ class Table:
         return newest
 
     def _at(self, version: Version) -> Snapshot:
+        if self._reader.owner is None:
+            with contextlib.suppress(DeltaError):  # `at` judges by the newest version, which is then read once
+                self._latest()
         asked = self._reader
         try:
             return at(asked, version, self._newest)

@@ -50,6 +50,17 @@ class TestCost:
         assert (later.version, files.listings) == (31, 0)
         assert files.reads == [log_path.commit(30), log_path.commit(31)]
 
+    def test_time_travel_by_path_reads_the_newest_version_once(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create()
+        for version in range(1, 10):
+            log.publish(version, add(f"f{version}"))
+        files = WatchedFiles()
+        table = log.table(files=files)
+        table.snapshot(version=0)
+        files.reads = []
+        assert table.snapshot(version=1).version == 1
+        assert [name for name in files.reads if name.endswith(".json")] == [log_path.commit(0), log_path.commit(1)]
+
     @both_dialects
     def test_the_owners_answer_is_asked_for_from_the_next_version_on(
         self, tmp_path: Path, feature: TableFeature
