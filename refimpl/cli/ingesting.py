@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import unquote
 
 import typer
 
@@ -216,23 +217,42 @@ def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
 
 
 def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
-    """The names of the columns of the first file. Raises `InvalidRequestError` for a file that is no Parquet file."""
+    """The columns' names, which all files must have in any order: Spark takes those of one file, leaves out what others
+    have besides, and fills in nulls. Names of folders such as `month=1` give columns, too.
+
+    Raises `InvalidRequestError` for a file that differs, and for one that is no Parquet file.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names: list[tuple[str, ...]] = []
+    first: tuple[Path, tuple[str, ...]] | None = None
     for path in files:
-        inside = sorted(path.rglob(f"*{PARQUET}")) if path.is_dir() else [path]
+        inside = [file for file in sorted(path.rglob(f"*{PARQUET}")) if file.is_file()] if path.is_dir() else [path]
+        inside = [file for file in inside if not _is_hidden(file.relative_to(path))]
         if not inside:
             raise InvalidRequestError(f"there is no Parquet file in the folder {path}")
-        try:
-            names.append(tuple(pq.read_schema(inside[0]).names))
-        except pa.ArrowException as error:
-            what = "is empty" if inside[0].stat().st_size == 0 else f"cannot be read as Parquet: {error}"
-            raise InvalidRequestError(f"{inside[0]} {what}; expected a Parquet file") from None
-        if not names[-1]:
-            raise InvalidRequestError(f"{inside[0]} has no columns")
-    return names[0]
+        for file in inside:
+            folders = [part for part in file.relative_to(path).parts[:-1] if "=" in part]
+            try:
+                names = (*pq.read_schema(file).names, *(unquote(part.partition("=")[0]) for part in folders))
+            except pa.ArrowException as error:
+                what = "is empty" if file.stat().st_size == 0 else f"cannot be read as Parquet: {error}"
+                raise InvalidRequestError(f"{file} {what}; expected a Parquet file") from None
+            if not names:
+                raise InvalidRequestError(f"{file} has no columns")
+            first = first or (file, names)
+            if {name.lower() for name in names} != {name.lower() for name in first[1]}:
+                raise InvalidRequestError(
+                    f"{file} has the columns {', '.join(names)}, and {first[0]} has {', '.join(first[1])}; ingest them "
+                    "one after the other"
+                )
+    assert first is not None
+    return first[1]
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether Spark leaves a file out: by its own name, or that of a folder which names no column."""
+    return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
 
 
 def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:

@@ -177,6 +177,41 @@ def test_files_that_cannot_be_ingested_are_refused_before_spark_is_started(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
+@pytest.mark.parametrize("other", ["ids.parquet", "more.parquet", "mixed.parquet"])
+def test_parquet_files_with_other_columns_are_not_one_commit(
+    cli: CommandLine, warehouse: Warehouse, sales: str, other: str
+) -> None:
+    """Spark would take the columns of one file, leave out what others have besides, and fill in nulls."""
+    Path("mixed.parquet").mkdir()
+    for name, columns in {
+        "good.parquet": ["id", "month"],
+        "ids.parquet": ["id"],
+        "more.parquet": ["id", "month", "x"],
+        "mixed.parquet/a.parquet": ["id", "month"],
+        "mixed.parquet/b.parquet": ["id"],
+    }.items():
+        parquet.write_table(pa.table({column: [1] for column in columns}), name)
+    for words in (["good.parquet", other], ["--fill-missing", "good.parquet", other]):
+        answer = cli("ingest", sales, *words)
+        assert answer.code == ExitCode.USAGE
+        assert "one after the other" in " ".join(answer.err.split())
+    assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+def test_the_folders_of_parquet_files_give_columns(
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+) -> None:
+    for month in (1, 2):
+        folder = Path(f"days.parquet/month={month}")
+        folder.mkdir(parents=True)
+        parquet.write_table(pa.table({"id": pa.array([month * 10], pa.int64())}), folder / "a.parquet")
+        (folder / "_unfinished.parquet").write_text("")
+    answer = cli("ingest", sales, "days.parquet", "--json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert _rows(warehouse, sales) == [(1, 10), (2, 20)]
+
+
 @pytest.mark.parametrize(
     "words",
     [
