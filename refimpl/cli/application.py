@@ -104,7 +104,7 @@ def _show_version(wanted: bool) -> None:
 @application.callback(epilog=DOCUMENTED)
 def _commit_owner(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
     ] = False,
 ) -> None:
     """The reference commit owner for Delta Lake's managed commits and catalog-managed tables.

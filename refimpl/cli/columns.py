@@ -49,7 +49,7 @@ def of_sql(columns: str) -> Struct:
 
     from refimpl.client.schema import Struct
 
-    wrong = f"{columns!r} is not a list of columns; write for example: id BIGINT NOT NULL, name STRING"
+    wrong = f"invalid column list {columns!r}; expected for example: id BIGINT NOT NULL, name STRING"
     try:
         statement = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
     except SqlglotError:
@@ -74,7 +74,7 @@ def _check_words(columns: str) -> None:
     tokens = sqlglot.tokenize(columns, dialect="spark")
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.token_type is TokenType.L_BRACKET:
-            raise InvalidRequestError("Spark has no brackets in types; write ARRAY<INT>")
+            raise InvalidRequestError("brackets are not supported in types; write ARRAY<INT>")
         if token.token_type is TokenType.IDENTIFIER or not token.text[0].isalpha():
             continue
         named = following is not None and (
@@ -83,7 +83,9 @@ def _check_words(columns: str) -> None:
         closing = following is not None and following.text.upper() in ("NOT", "NULL")
         word = token.text.upper()
         if (not named or closing) and word not in ("NOT", "NULL") and word not in _WORDS.split():
-            raise InvalidRequestError(f"{token.text} is not a type of Spark's SQL; it has {', '.join(_WORDS.split())}")
+            raise InvalidRequestError(
+                f"unknown type {token.text!r}; expected a Spark SQL type: {', '.join(_WORDS.split())}"
+            )
 
 
 def _field(definition: Any) -> Field:
@@ -112,7 +114,9 @@ def _type(kind: Any) -> DataType:
         numbers = [int(argument.name) for argument in arguments]
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 0 <= scale <= precision <= 38 or precision == 0:
-            raise InvalidRequestError(f"{kind.sql(dialect='spark')} is out of range: 1 to 38 digits, scale within them")
+            raise InvalidRequestError(
+                f"invalid {kind.sql(dialect='spark')}; expected a precision of 1 to 38, a scale of at most that"
+            )
         return Decimal(precision=precision, scale=scale)
     if name == "ARRAY" and len(arguments) == 1:
         return Array(element=_type(arguments[0]))
@@ -120,7 +124,7 @@ def _type(kind: Any) -> DataType:
         return Map(key=_type(arguments[0]), value=_type(arguments[1]))
     if name == "STRUCT" and all(isinstance(member, sql.ColumnDef) for member in arguments):
         return Struct(fields=tuple(_field(member) for member in arguments))
-    raise InvalidRequestError(f"{kind.sql(dialect='spark')} is not a type of a Delta column")
+    raise InvalidRequestError(f"unsupported type {kind.sql(dialect='spark')}; Delta columns cannot have it")
 
 
 def of_file(path: Path) -> Struct:
@@ -135,4 +139,4 @@ def of_file(path: Path) -> Struct:
             return from_arrow(parquet.read_schema(path))
         return from_arrow(csv.read_csv(path).schema)
     except pa.ArrowInvalid as error:
-        raise InvalidRequestError(f"{path} has no columns to read: {error}") from None
+        raise InvalidRequestError(f"cannot read the columns of {path}: {error}") from None

@@ -36,28 +36,33 @@ def demo(
     input: Annotated[  # noqa: A002 - the option's name
         Path | None,
         typer.Option(
-            "--input", metavar="FILE", help="Your rows, CSV with a header or Parquet, instead of the flights."
+            "--input", metavar="FILE", help="input rows: CSV with a header, or Parquet (default: a year of flights)"
         ),
     ] = None,
     partition_by: Annotated[
-        str, typer.Option("--partition-by", "-p", metavar="COLUMN", help="Its values are what is ingested one by one.")
+        str,
+        typer.Option(
+            "--partition-by", "-p", metavar="COLUMN", help="partition column; each of its values is ingested separately"
+        ),
     ] = "month",
     warehouse: Annotated[
         Path | None,
-        typer.Option("--warehouse", "-w", metavar="DIR", help="A new directory, which is kept afterwards."),
+        typer.Option(
+            "--warehouse", "-w", metavar="DIR", help="new directory, kept afterwards (default: a temporary one)"
+        ),
     ] = None,
     conformance: Annotated[
         bool,
-        typer.Option("--conformance/--no-conformance", help="End with the conformance kit, about a minute more."),
+        typer.Option("--conformance/--no-conformance", help="run the conformance kit at the end (about a minute)"),
     ] = True,
     json: JsonOption = False,
 ) -> None:
-    """Watch competing writers commit real data, with nothing lost.
+    """Run a demonstration: competing writers commit real data, and nothing is lost.
 
-    Eight processes race for one table; three ingest the flights of a year through Spark while another reads;
+    Eight processes race to create one table; three ingest a year of flights through Spark while another one reads;
     two of them are killed in the middle of a commit, and their outcomes are resolved; Spark reads the table
-    back, and every sum must equal the input's. Takes about a minute. At the end the conformance kit judges
-    the owner, if it is installed. Exit code 1: a check failed, or a requirement is violated.
+    back, and every sum must equal the input's. This takes about a minute. At the end the conformance kit tests
+    the owner, if the kit is installed. Exit code 1: a check failed, or a requirement is violated.
     """
     from refimpl.demo.story import Wishes, run
 
@@ -147,7 +152,7 @@ def _show_result(result: Result) -> None:
     held = len(result.checks) - len(failed)
     output.show_line()
     output.show_line(
-        f"{held} of {len(result.checks)} checks hold, {result.rows:,} rows in {result.parts} parts, "
+        f"{held} of {len(result.checks)} checks passed, {result.rows:,} rows in {result.parts} parts, "
         f"{result.seconds:.1f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""),
         style="bold red" if failed else "bold green",
     )
@@ -155,21 +160,21 @@ def _show_result(result: Result) -> None:
         name = result.timelines[0].table
         output.show_line(f"kept in {result.warehouse}; next: commit-owner explain {name} 1 -w {result.warehouse}")
     else:
-        output.show_line("the warehouse was a temporary one; to look around in it: commit-owner demo --warehouse DIR")
+        output.show_line("the temporary warehouse was removed; to keep it: commit-owner demo --warehouse DIR")
 
 
 def _show_timeline(timeline: Timeline) -> None:
     start = timeline.rows[0].ratified_at if timeline.rows else 0
     output.show_table(
-        ("v", "who", "what it did", "way", "ratified", "backfilled", "in-commit"),
+        ("v", "writer", "operation", "mode", "ratified", "backfilled", "in-commit"),
         [_timeline_row(row, start) for row in timeline.rows],
         right=("v", "ratified", "backfilled"),
-        whole=("who", "way", "in-commit"),
+        whole=("writer", "mode", "in-commit"),
         title=f"{timeline.table}: {timeline.feature}, backfilled {timeline.backfill}; seconds after version 0",
     )
     lost = [f"{row.version} ({', '.join(row.lost)})" for row in timeline.rows if row.lost]
     if lost:
-        output.show_line(f"proposed in vain: {'; '.join(lost)}")
+        output.show_line(f"lost proposals by version: {'; '.join(lost)}")
 
 
 def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a failure means to a script: its exit code, and one or two lines on the standard error."""
+"""The exit code of a failure, and its message of one or two lines on stderr."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ class ExitCode(IntEnum):
 
     OK = 0
     REFUSED = 1
-    """What was checked is wrong, or the operation was refused or lost. Nothing was changed."""
+    """A check failed, or the operation was rejected or lost a race. Nothing was changed."""
     USAGE = 2
-    """The call is wrong: an unknown table, a bad option, a file that is not there."""
+    """Usage error: an unknown table, an invalid option, a missing file."""
     UNAVAILABLE = 3
-    """The owner or the disk cannot answer now. Nothing landed; the same call may succeed later."""
+    """The owner or the disk is unavailable. Nothing landed; the same call may succeed later."""
     CORRUPTION = 4
     """Stored bytes contradict what was acknowledged: stop, and run verify."""
     OUTCOME_UNKNOWN = 5
     """The commit may or may not have landed: run resolve with the attempt id, never the same call."""
     DEFECT = 70
-    """A defect of this program."""
+    """Internal error."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
-DOCUMENTED = """Exit codes: 0 it is so, or done · 1 what was checked is wrong, or the operation was refused or lost \
-· 2 the call is wrong · 3 the owner or the disk cannot answer now, try again · 4 corruption: stop, and run verify \
-· 5 outcome unknown: resolve the attempt id, do not repeat · 70 a defect of this program · 130 interrupted"""
+DOCUMENTED = """Exit codes: 0 success · 1 a check failed, or the operation was rejected or lost a race · 2 usage error \
+· 3 owner or disk unavailable: try again · 4 corruption: stop, and run verify · 5 outcome unknown: resolve the \
+attempt id, do not repeat · 70 internal error · 130 interrupted"""
 
 _REFUSALS = (
     errors.NameTakenError,
@@ -73,10 +73,10 @@ def message(error: Exception) -> str:
     if isinstance(error, OSError):
         return _message_of_system(error)
     if is_of_spark(error):
-        return f"Spark could not do it: {_first_line(error)}"
+        return f"Spark failed: {_first_line(error)}"
     return (
-        f"this is a defect of commit-owner: {type(error).__name__}: {_first_line(error)}\n"
-        "set COMMIT_OWNER_TRACEBACK=1 to see where, and report it"
+        f"internal error: {type(error).__name__}: {_first_line(error)}\n"
+        "set COMMIT_OWNER_TRACEBACK=1 to get the traceback, and report it"
     )
 
 
@@ -84,17 +84,19 @@ def _way_to_know(error: errors.OutcomeUnknown) -> str:
     """An owner answers only for tables that it knows; a table that is being taken over has no id yet."""
     table, attempt = error.facts.get("table_id"), error.facts.get("attempt")
     if table is not None and attempt is not None:
-        return f"ask for it: commit-owner resolve {table} {attempt}"
-    return "look before it is tried again: commit-owner show PATH --by-path, and commit-owner verify"
+        return f"find out whether it landed: commit-owner resolve {table} {attempt}"
+    return "before a retry, check whether it landed: commit-owner show PATH --by-path, and commit-owner verify"
 
 
 def _message_of_system(error: OSError) -> str:
     place = f" {error.filename}" if error.filename else ""
     what = error.strerror or str(error)
     step = (
-        "make room, then try again" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its rights"
+        "free some space, then try again"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "check the path and its permissions"
     )
-    return f"the system refused{place}: {what}; {step}"
+    return f"system error{place}: {what}; {step}"
 
 
 def is_of_spark(error: Exception) -> bool:

@@ -19,4 +19,6 @@ def format_of(path: Path) -> str:
         return PARQUET
     if suffix == CSV or (suffix == _COMPRESSED and Path(path.stem).suffix.lower() == CSV):
         return CSV
-    raise InvalidRequestError(f"{path} is not called *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}; only these are read")
+    raise InvalidRequestError(
+        f"unsupported file type {str(path)!r}; expected *{CSV}, *{CSV}{_COMPRESSED} or *{PARQUET}"
+    )

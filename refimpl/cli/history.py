@@ -32,13 +32,15 @@ _LOG = "Example:  commit-owner log sales --limit 5"
 
 def log(
     table: TableArgument,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="The newest N only.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
+    ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what each version did.
+    """List the versions of a table with their operations.
 
-    The newest first, staged and inline commits included.
+    Newest first; staged and inline commits are included.
     """
     with opened(warehouse) as place:
         entries = place.table(table).history(limit)
@@ -83,14 +85,18 @@ _COMMITS = "Example:  commit-owner commits sales --start 10"
 
 def commits(
     table: TableArgument,
-    start: Annotated[int | None, typer.Option("--start", metavar="N", help="From this version on.")] = None,
-    end: Annotated[int | None, typer.Option("--end", metavar="N", help="Up to this version.")] = None,
+    start: Annotated[
+        int | None, typer.Option("--start", metavar="N", help="first version (default: the first one stored)")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
+    ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what the owner answers to get_commits.
+    """Show the owner's answer to get_commits.
 
-    Ratified commits that it still stores, and the latest ratified version.
+    It has the ratified commits that the owner still stores, and the latest ratified version.
     """
     with opened(warehouse) as place:
         found = place.owner.resolve(table)
@@ -105,7 +111,7 @@ def commits(
         return
     if answer.commits:
         output.show_table(
-            ("version", "way", "attempt", "in-commit timestamp"),
+            ("version", "mode", "attempt", "in-commit timestamp"),
             [
                 (
                     output.plain(commit.version),
@@ -116,10 +122,10 @@ def commits(
                 for commit in answer.commits
             ],
             right=("version",),
-            whole=("way", "attempt", "in-commit timestamp"),
+            whole=("mode", "attempt", "in-commit timestamp"),
         )
     latest = output.plain(answer.latest_ratified_version)
-    output.show_line(f"latest ratified version {latest}; {len(answer.commits)} in this answer wait to be published")
+    output.show_line(f"latest ratified version {latest}; {output.counted(len(answer.commits), 'stored commit')} listed")
 
 
 def _commit(commit: RatifiedCommit) -> dict[str, Any]:
@@ -140,13 +146,14 @@ _EXPLAIN = "Example:  commit-owner explain sales 12"
 
 def explain(
     table: TableArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="A ratified version.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="ratified version")],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tell why a version is what it is.
+    """Explain how a version was decided.
 
-    Its proposal, attempts that lost, timestamps, ratified and published when, and the rule at each step.
+    Shows its proposal, the attempts that lost, its timestamps, when it was ratified and published, and the rule
+    that applied at each step.
     """
     from refimpl.owner.explain import explain as explained
 
@@ -182,13 +189,15 @@ _RESOLVE = "Example:  commit-owner resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1
 
 def resolve(
     table: TableArgument,
-    attempt: Annotated[str, typer.Argument(metavar="ATTEMPT", help="The attempt id: the uuid in the staged name.")],
+    attempt: Annotated[
+        str, typer.Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")
+    ],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Tell what became of a commit whose answer was lost.
+    """Report the outcome of a commit whose answer was lost.
 
-    Exit code 1: it has not landed, and from now on it never will.
+    Exit code 0: the attempt landed; 1: it did not land, and never will.
     """
     from refimpl.commits import Landed
 
@@ -205,6 +214,6 @@ def resolve(
             f"{attempt} landed: it is version {landed.version}, ratified {output.moment(landed.ratified_at)}"
         )
     else:
-        output.show_line(f"{attempt} has not landed and never will: the work can be committed anew")
+        output.show_line(f"{attempt} did not land and never will; the changes can be committed again")
     if landed is None:
         raise typer.Exit(ExitCode.REFUSED)

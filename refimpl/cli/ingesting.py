@@ -46,42 +46,54 @@ commit-owner ingest events events.csv --create --partition-by day"""
 
 
 def ingest(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV files with a header, or Parquet files.")],
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="append or overwrite.")] = "append",
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="name of the table")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV files with a header, or Parquet files")],
+    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
     replace_where: Annotated[
         str | None,
-        typer.Option("--replace-where", metavar="SQL", help="With overwrite: replace only these partitions."),
+        typer.Option(
+            "--replace-where", metavar="SQL", help="replace only these partitions (only with --mode overwrite)"
+        ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the table if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="create the table if it does not exist")] = False,
     partition_by: Annotated[
-        list[str] | None, typer.Option("--partition-by", "-p", metavar="COLUMN", help="Of a table that is created.")
+        list[str] | None,
+        typer.Option(
+            "--partition-by", "-p", metavar="COLUMN", help="partition columns of the new table (with --create)"
+        ),
     ] = None,
     feature: Annotated[
-        str | None, typer.Option("--feature", metavar="DIALECT", help="Of a table that is created.")
+        str | None, typer.Option("--feature", metavar="FEATURE", help="table feature of the new table (with --create)")
     ] = None,
-    way: Annotated[str | None, typer.Option("--way", metavar="WAY", help="Of a table that is created.")] = None,
-    null: Annotated[str, typer.Option("--null", metavar="TEXT", help="A missing value in a CSV file.")] = "",
-    delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHARACTER", help="Of a CSV file.")] = ",",
+    way: Annotated[
+        str | None, typer.Option("--way", metavar="MODE", help="commit mode of the new table (with --create)")
+    ] = None,
+    null: Annotated[
+        str, typer.Option("--null", metavar="TEXT", help="text that means null in a CSV file (default: the empty text)")
+    ] = "",
+    delimiter: Annotated[
+        str, typer.Option("--delimiter", metavar="CHARACTER", help="column delimiter of a CSV file")
+    ] = ",",
     multi_line: Annotated[
-        bool, typer.Option("--multi-line", help="Quoted values of a CSV file may hold line breaks (slower).")
+        bool, typer.Option("--multi-line", help="allow line breaks in quoted values of a CSV file (slower)")
     ] = False,
     fill_missing: Annotated[
-        bool, typer.Option("--fill-missing", help="Write null to columns of the table that the files lack.")
+        bool, typer.Option("--fill-missing", help="write null to columns that the files do not have")
     ] = False,
-    cores: Annotated[int | None, typer.Option("--cores", min=1, metavar="N", help="Without it: all.")] = None,
+    cores: Annotated[
+        int | None, typer.Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
+    ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Add files of rows to a table, through Spark.
+    """Add the rows of CSV or Parquet files to a table, through Spark.
 
-    One commit, whatever the number of files: it lands whole or not at all. Columns are matched by name. An append
-    without a row commits nothing.
+    All files become one atomic commit. Columns are matched by name. An append without rows commits nothing.
     """
     if mode not in ("append", "overwrite"):
-        raise InvalidRequestError(f"{mode!r} is not a mode; choose append or overwrite")
+        raise InvalidRequestError(f"invalid --mode {mode!r}; choose append or overwrite")
     if not create and (partition_by or feature or way):
-        raise InvalidRequestError("--partition-by, --feature and --way are for a table that is created: add --create")
+        raise InvalidRequestError("--partition-by, --feature and --way require --create")
     options, kind = _options(replace_where, feature, way), _kind(files)
     csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
@@ -95,7 +107,7 @@ def ingest(
             empty = rows.isEmpty()
             if empty and schema is None and kind != PARQUET:
                 raise InvalidRequestError(
-                    f"no row in {_listed(files)}: the types of a new table are taken from the rows; create it first: "
+                    f"no rows in {_listed(files)}; types cannot be inferred; create the table first: "
                     f"commit-owner create {table}"
                 )
             writer = delta.write(rows).mode(mode)
@@ -128,7 +140,7 @@ def _kind(files: list[Path]) -> str:
             raise InvalidRequestError(f"{path} does not exist")
         kinds.add(format_of(path))
     if len(kinds) > 1:
-        raise InvalidRequestError("CSV and Parquet files cannot be one commit: ingest them one after the other")
+        raise InvalidRequestError("CSV and Parquet files cannot be mixed in one commit; ingest them separately")
     return kinds.pop()
 
 
@@ -138,7 +150,7 @@ def _table(place: Warehouse, name: str, *, create: bool) -> Table | None:
     except TableNotFoundError as error:
         if create:
             return None
-        raise TableNotFoundError(f"{error}; add --create to make it from these rows", reference=name) from None
+        raise TableNotFoundError(f"{error}; pass --create to create it from these rows", reference=name) from None
 
 
 @contextlib.contextmanager
@@ -182,7 +194,7 @@ def _csv(null: str, delimiter: str) -> dict[str, str]:
     """Spark's options for a CSV file. Raises `InvalidRequestError` for a delimiter that is not one character."""
     separator = "\t" if delimiter == "\\t" else delimiter
     if len(separator) != 1:
-        raise InvalidRequestError(f"the delimiter {delimiter!r} is not one character")
+        raise InvalidRequestError(f"invalid --delimiter {delimiter!r}; expected one character")
     return {"header": "true", "mode": "FAILFAST", "nullValue": null, "sep": separator}
 
 
@@ -198,14 +210,14 @@ def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
             try:
                 header = next((line for line in csv.reader(lines, delimiter=delimiter) if line), None)
             except (UnicodeDecodeError, csv.Error, EOFError, gzip.BadGzipFile) as error:
-                raise InvalidRequestError(f"{path} is not a CSV file in UTF-8: {error}") from None
+                raise InvalidRequestError(f"{path} is not a valid UTF-8 CSV file: {error}") from None
         if header is None:
-            raise InvalidRequestError(f"{path} is empty; expected a header with the names of the columns")
+            raise InvalidRequestError(f"{path} is empty; expected a header with the column names")
         first = first or header
         if header != first:
             raise InvalidRequestError(
-                f"{path} has the columns {', '.join(header)}, and {files[0]} has {', '.join(first)}; ingest them one "
-                "after the other"
+                f"{path} has the columns {', '.join(header)}, but {files[0]} has {', '.join(first)}; ingest them "
+                "separately"
             )
     names = tuple(name or f"_c{number}" for number, name in enumerate(first))
     seen: set[str] = set()
@@ -230,7 +242,7 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
         inside = [file for file in sorted(path.rglob(f"*{PARQUET}")) if file.is_file()] if path.is_dir() else [path]
         inside = [file for file in inside if not _is_hidden(file.relative_to(path))]
         if not inside:
-            raise InvalidRequestError(f"there is no Parquet file in the folder {path}")
+            raise InvalidRequestError(f"no Parquet file in the folder {path}; expected *{PARQUET}")
         for file in inside:
             folders = [part for part in file.relative_to(path).parts[:-1] if "=" in part]
             try:
@@ -239,12 +251,12 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
                 what = "is empty" if file.stat().st_size == 0 else f"cannot be read as Parquet: {error}"
                 raise InvalidRequestError(f"{file} {what}; expected a Parquet file") from None
             if not names:
-                raise InvalidRequestError(f"{file} has no columns")
+                raise InvalidRequestError(f"{file} has no columns; expected at least one")
             first = first or (file, names)
             if {name.lower() for name in names} != {name.lower() for name in first[1]}:
                 raise InvalidRequestError(
-                    f"{file} has the columns {', '.join(names)}, and {first[0]} has {', '.join(first[1])}; ingest them "
-                    "one after the other"
+                    f"{file} has the columns {', '.join(names)}, but {first[0]} has {', '.join(first[1])}; ingest them "
+                    "separately"
                 )
     assert first is not None
     return first[1]
@@ -260,8 +272,8 @@ def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:
     missing = [name for name in schema.names if name.lower() not in given]
     if missing:
         raise InvalidRequestError(
-            f"the files lack the columns {', '.join(map(repr, missing))} of {table}; add them, or write null there: "
-            "--fill-missing"
+            f"the files lack the columns {', '.join(map(repr, missing))} of {table}; add them, or pass --fill-missing "
+            "to write null"
         )
 
 
@@ -337,20 +349,20 @@ def _first_misfit(
     place = next((str(path) for path in files if uri.endswith(f"/{path.name}")), uri)
     texts = next(csv.reader([line], delimiter=options["sep"]))
     if len(texts) != len(names):
-        hint = "; if a quoted value goes on in the next line: --multi-line" if line.count('"') % 2 else ""
-        return f"{place}: a line has {len(texts)} values instead of {len(names)}: {line!r}{hint}"
+        hint = "; if a quoted value continues on the next line, pass --multi-line" if line.count('"') % 2 else ""
+        return f"{place}: expected {len(names)} values, found {len(texts)}, in the line {line!r}{hint}"
     suspects = [
         (field, text)
         for field, value, text in zip(typed.fields, values, texts, strict=True)
         if value is None and text != options["nullValue"]
     ]
     if not suspects:
-        return f"{place}: a line does not fit the columns {', '.join(names)}: {line!r}"
+        return f"{place}: the line {line!r} does not match the columns {', '.join(names)}"
     field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # one without a value may mean null
     kind = field.dataType.simpleString()
     return (
-        f"{place}: the value {text!r} of the column {field.name!r} is not a {kind}, in the line {line!r}; "
-        f"correct it, or if it means a missing value: --null {text or repr(text)}"
+        f"{place}: invalid {kind} {text!r} in the column {field.name!r}, in the line {line!r}; "
+        f"correct it, or, if it means null, pass --null {text or repr(text)}"
     )
 
 
@@ -363,7 +375,7 @@ def _show(table: str, written: Written | None, *, json: bool) -> None:
         output.show_json({"table": table, **(_NOTHING if written is None else dataclasses.asdict(written))})
         return
     if written is None:
-        output.show_line(f"no rows: nothing was committed to {table}")
+        output.show_line(f"no rows; nothing was committed to {table}")
         return
     removed = f", removed {output.counted(written.removed, 'file')}" if written.removed else ""
     races = f", after {output.counted(written.tries - 1, 'lost race')}" if written.tries > 1 else ""

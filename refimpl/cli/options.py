@@ -25,29 +25,31 @@ WarehouseOption = Annotated[
         "-w",
         envvar=WAREHOUSE_VARIABLE,
         metavar="DIR",
-        help="The warehouse. Without it: the current directory, if it is one.",
+        help="warehouse directory (default: the current directory)",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, id, or path (with a /).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
+TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
     str,
-    typer.Option("--feature", metavar="DIALECT", help=f"{' or '.join(TABLE_FEATURES)}: the table's dialect."),
+    typer.Option("--feature", metavar="FEATURE", help=f"table feature: {' or '.join(TABLE_FEATURES)}"),
 ]
 WayOption = Annotated[
     str | None,
-    typer.Option("--way", metavar="WAY", help="How commits are proposed: staged (default), inline, or direct."),
+    typer.Option("--way", metavar="MODE", help="commit mode: staged (default), inline or direct"),
 ]
 BackfillOption = Annotated[
     str,
-    typer.Option("--backfill-every", metavar="N", help="The owner publishes after every N commits; or: never."),
+    typer.Option("--backfill-every", metavar="N", help="publish after every N commits, or: never"),
 ]
 BacklogOption = Annotated[
-    int, typer.Option("--backlog-limit", metavar="N", help="Refuse commits beyond so many that wait to be published.")
+    int, typer.Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
 ]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="JOB", help="Maintenance that clients may do: metadata-cleanup, vacuum, ..."),
+    typer.Option(
+        "--allow", metavar="JOB", help="maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"
+    ),
 ]
 
 
@@ -63,19 +65,19 @@ def opened(warehouse: Path | None) -> Warehouse:
         here = Path.cwd()
         if not (here / OWNER_FOLDER).is_dir():
             raise InvalidRequestError(
-                f"no warehouse is named and {here} is none: give -w DIR or set {WAREHOUSE_VARIABLE}, "
-                f"or make one: commit-owner init DIR"
+                f"no warehouse given, and {here} is not a warehouse; pass -w DIR, set {WAREHOUSE_VARIABLE}, "
+                f"or create one: commit-owner init DIR"
             )
         warehouse = here
     return refimpl.open(warehouse)
 
 
 def feature_named(name: str) -> TableFeature:
-    """The dialect of this name, whatever its case."""
+    """The table feature of this name, in any case."""
     for feature in TABLE_FEATURES.values():
         if feature.name.lower() == name.lower():
             return feature
-    raise InvalidRequestError(f"{name!r} is not a dialect; choose {' or '.join(TABLE_FEATURES)}")
+    raise InvalidRequestError(f"unknown table feature {name!r}; choose {' or '.join(TABLE_FEATURES)}")
 
 
 def way_named(name: str | None) -> Way | None:
@@ -85,7 +87,7 @@ def way_named(name: str | None) -> Way | None:
         return Way(name)
     except ValueError:
         known = ", ".join(way.value for way in Way)
-        raise InvalidRequestError(f"{name!r} is not a way to commit; choose one of {known}") from None
+        raise InvalidRequestError(f"unknown commit mode {name!r}; choose one of {known}") from None
 
 
 def policy_of(backfill_every: str, backlog_limit: int, allow: list[str] | None) -> MaintenancePolicy:
@@ -107,7 +109,7 @@ def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:
     wanted = names_of(names)
     for name in wanted:
         if name not in known:
-            raise InvalidRequestError(f"{name!r} is not a maintenance job; choose from {', '.join(known)}")
+            raise InvalidRequestError(f"unknown maintenance job {name!r}; choose from {', '.join(known)}")
     return frozenset(known[name] for name in wanted)
 
 
@@ -116,7 +118,7 @@ def backfill_number(given: str) -> int | None:
     if given == "never":
         return None
     if not given.isascii() or not given.isdigit():
-        raise InvalidRequestError(f"--backfill-every {given!r} is not a number: give one from 1, or never")
+        raise InvalidRequestError(f"invalid --backfill-every {given!r}; expected a number >= 1, or never")
     return int(given)
 
 
@@ -126,7 +128,7 @@ def properties_of(pairs: list[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InvalidRequestError(f"{pair!r} is not a property; write KEY=VALUE")
+            raise InvalidRequestError(f"invalid property {pair!r}; expected KEY=VALUE")
         found[key] = value
     return found
 
@@ -143,7 +145,7 @@ def duration_ms(given: str) -> int:
     """`90s`, `24h`, `7d`: in ms."""
     match = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d|w)", given.strip(), re.ASCII)
     if match is None:
-        raise InvalidRequestError(f"{given!r} is not a length of time; write for example 90s, 24h or 7d")
+        raise InvalidRequestError(f"invalid duration {given!r}; expected for example 90s, 24h or 7d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -159,7 +161,7 @@ def moment_ms(given: str) -> int:
         at = datetime.datetime.fromisoformat(given)
     except ValueError:
         raise InvalidRequestError(
-            f"{given!r} is not a moment; write for example 2026-11-21T12:00:00, or ms since the epoch"
+            f"invalid timestamp {given!r}; expected ISO 8601, such as 2026-11-21T12:00:00, or epoch milliseconds"
         ) from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=datetime.UTC)
@@ -167,7 +169,7 @@ def moment_ms(given: str) -> int:
 
 
 def default_root() -> Path:
-    """Where `init` makes a warehouse if it is not told: the variable's directory, or this one."""
+    """The default directory of `init`: the environment variable's, otherwise the current one."""
     return Path(os.environ.get(WAREHOUSE_VARIABLE) or ".")
 
 

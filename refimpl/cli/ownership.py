@@ -35,10 +35,12 @@ _TAKE_OVER = "Example:  commit-owner take-over /data/lake/sales sales --feature 
 
 
 def take_over(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A filesystem table, inside the warehouse or a root.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that it gets.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="new name of the table")],
     feature: Annotated[
-        str, typer.Option("--feature", metavar="DIALECT", help=f"{' or '.join(TABLE_FEATURES)}: its new dialect.")
+        str, typer.Option("--feature", metavar="FEATURE", help=f"new table feature: {' or '.join(TABLE_FEATURES)}")
     ] = MANAGED_COMMIT.name,
     way: WayOption = None,
     backfill_every: BackfillOption = "1",
@@ -47,10 +49,10 @@ def take_over(
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Let the owner own a table of the filesystem.
+    """Give a filesystem table to the owner.
 
-    The change is one commit, by put-if-absent: a writer that commits meanwhile wins or loses cleanly. Tables
-    outside the warehouse need a root that was named at init.
+    The change is one commit by put-if-absent; a concurrent writer wins or loses the version as usual. A table
+    outside the warehouse must be below a root (`commit-owner init --root`).
     """
     from refimpl.client.ownership import take_over as taken_over
     from refimpl.client.table import Table
@@ -65,16 +67,16 @@ def take_over(
         told = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
         output.show_json(told | {"feature": dialect.name})
         return
-    output.show_line(f"{owned.location} is {name} now, a {dialect.name} table from version {version} on")
+    output.show_line(f"{owned.location} is now {name}, a {dialect.name} table from version {version} on")
 
 
 _HAND_BACK = "Example:  commit-owner hand-back sales"
 
 
 def hand_back(table: TableArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Give a table back to the filesystem.
+    """Return a table to the filesystem.
 
-    Everything is published first; then one commit removes the feature, and the owner takes no more commits.
+    All commits are published first; then one commit removes the feature, and the owner rejects further commits.
     """
     from refimpl.client.ownership import hand_back as handed_back
 

@@ -29,7 +29,7 @@ _PANEL = "Server"
 
 def register(application: typer.Typer) -> None:
     application.command("serve", rich_help_panel=_PANEL, epilog=_SERVE)(serve)
-    tokens = typer.Typer(no_args_is_help=True, help="Tokens of the server: who may call it, and for what.")
+    tokens = typer.Typer(no_args_is_help=True, help="Manage the access tokens of the server.")
     tokens.command("add", epilog=_TOKEN_ADD)(token_add)
     tokens.command("list", epilog=_TOKEN_LIST)(token_list)
     tokens.command("remove", epilog=_TOKEN_REMOVE)(token_remove)
@@ -41,30 +41,34 @@ _SERVE = "Example:  commit-owner serve -w /data/lake --port 8080"
 
 def serve(
     warehouse: WarehouseOption = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Others than loopback need a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option("--port", metavar="N", help="0: any that is free.", min=0, max=65535)] = 8080,
-    catalog: Annotated[str, typer.Option("--catalog", metavar="NAME", help="What clients call the warehouse.")] = (
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="listen address; other than loopback requires a token")
+    ] = ("127.0.0.1"),
+    port: Annotated[int, typer.Option("--port", metavar="N", help="port; 0: any free port", min=0, max=65535)] = 8080,
+    catalog: Annotated[str, typer.Option("--catalog", metavar="NAME", help="name of the catalog for clients")] = (
         "unity"
     ),
     schema: Annotated[
         list[str] | None,
-        typer.Option("--schema", metavar="NAME", help="A schema besides default and those that have tables."),
+        typer.Option("--schema", metavar="NAME", help="additional empty schema (repeatable)"),
     ] = None,
     backfill_every: Annotated[
         str,
-        typer.Option("--backfill-every", metavar="N", help="Of tables made over HTTP: publish every N; or: never."),
+        typer.Option(
+            "--backfill-every",
+            metavar="N",
+            help="for tables created over HTTP: publish after every N commits, or: never",
+        ),
     ] = "10",
     backlog_limit: BacklogOption = 1000,
     log_level: Annotated[
-        str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+        str, typer.Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
     ] = "info",
 ) -> None:
     """Serve a warehouse over HTTP, in Unity Catalog's Delta API.
 
-    The first line on the standard output is a JSON object with the URL; logs go to the standard error. The schema
-    default holds the tables with one-part names, the schema s those called s.TABLE. Stop it with Ctrl-C or SIGTERM.
+    The first line on stdout is a JSON object with the URL; logs go to stderr. The schema default holds the tables
+    with one-part names, the schema s the tables named s.TABLE. Stop the server with Ctrl-C or SIGTERM.
     """
     try:
         from refimpl.server.serving import Serving
@@ -76,7 +80,7 @@ def serve(
     from refimpl.commit_owner import MaintenancePolicy
 
     if log_level not in ("debug", "info", "warning", "error"):
-        raise InvalidRequestError(f"{log_level!r} is not a log level; choose debug, info, warning or error")
+        raise InvalidRequestError(f"invalid log level {log_level!r}; choose debug, info, warning or error")
     with opened(warehouse) as found:  # one is never made by accident, as anywhere else
         directory = found.directory
     run(
@@ -92,25 +96,23 @@ def serve(
     )
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Who holds it: letters, digits, - and _.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
 
 _TOKEN_ADD = "Example:  commit-owner token add pipeline --scope write"
 
 
 def token_add(
     name: NameArgument,
-    scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, or write, which may read too.")] = (
-        "read"
-    ),
+    scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = ("read"),
     expires_in: Annotated[
-        str | None, typer.Option("--expires-in", metavar="AGE", help="Lifetime, for example 30d (default: no limit).")
+        str | None, typer.Option("--expires-in", metavar="AGE", help="lifetime, for example 30d (default: no limit)")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a token. It is shown this once: only a hash of it is kept.
+    """Create a token and print it once; only its hash is stored.
 
-    As soon as a warehouse has a token, its servers answer nobody without one.
+    As soon as a warehouse has a token, its servers reject requests without one.
     """
     valid_ms = None if expires_in is None else duration_ms(expires_in)
     with _tokens(warehouse) as tokens:
@@ -118,7 +120,7 @@ def token_add(
 
         known = {each.value: each for each in Scope}
         if scope not in known:
-            raise InvalidRequestError(f"{scope!r} is not a scope; choose {' or '.join(known)}")
+            raise InvalidRequestError(f"invalid scope {scope!r}; choose {' or '.join(known)}")
         secret = tokens.add(name, known[scope], valid_ms=valid_ms)
     if json:
         output.show_json({"name": name, "scope": scope, "token": secret})
@@ -130,7 +132,7 @@ _TOKEN_LIST = "Example:  commit-owner token list"
 
 
 def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Who has a token, and for what. Never the token itself."""
+    """List the tokens: names, scopes and expiry; never the tokens themselves."""
     with _tokens(warehouse) as tokens:
         found = tokens.all()
     if json:
@@ -142,7 +144,7 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
         )
         return
     if not found:
-        output.show_line("no tokens: whoever reaches a server of this warehouse may use it")
+        output.show_line("no tokens: servers of this warehouse accept every request that reaches them")
         return
     rows = [
         (
@@ -160,16 +162,16 @@ _TOKEN_REMOVE = "Example:  commit-owner token remove pipeline"
 
 
 def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Remove a token. Servers that run refuse it from now on."""
+    """Remove a token; running servers reject it from now on."""
     with _tokens(warehouse) as tokens:
         tokens.remove(name)
         left = len(tokens.all())
     if json:
         output.show_json({"name": name, "left": left})
         return
-    output.show_line(f"{name} is removed; {output.counted(left, 'token')} left")
+    output.show_line(f"removed {name}; {output.counted(left, 'token')} left")
     if not left:
-        output.show_hint("without any token, servers answer everybody who reaches them")
+        output.show_hint("no tokens left: servers accept every request that reaches them")
 
 
 @contextmanager

@@ -51,17 +51,19 @@ _INIT = "Example:  commit-owner init /data/warehouse --root /data/lake"
 
 def init(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The warehouse; without it the current directory.")
+        Path | None, typer.Argument(metavar="[DIR]", help="directory of the warehouse (default: the current directory)")
     ] = None,
     root: Annotated[
         list[Path] | None,
-        typer.Option("--root", metavar="DIR", help="Tables below it, outside the warehouse, may be taken over."),
+        typer.Option(
+            "--root", metavar="DIR", help="directory outside the warehouse whose tables may be taken over (repeatable)"
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a directory a warehouse with a commit owner.
+    """Create a warehouse with a commit owner in a directory.
 
-    One that is a warehouse already keeps everything; its roots are added to.
+    An existing warehouse keeps its content; new roots are added to it.
     """
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
@@ -75,7 +77,7 @@ def init(
     if json:
         output.show_json(made)
         return
-    output.show_line(f"{made['warehouse']} {'was a warehouse already' if existed else 'is a warehouse now'}")
+    output.show_line(f"{made['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
     for path in roots:
         output.show_line(f"tables below {path} may be taken over")
     output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {made['warehouse']}")
@@ -89,15 +91,18 @@ commit-owner create events --like events.parquet --feature managedCommit --backf
 
 
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One to three identifiers joined by dots.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
     columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="SQL", help="Columns with Spark's SQL types.")
+        str | None, typer.Option("--columns", "-c", metavar="SQL", help="columns with Spark SQL types")
     ] = None,
     like: Annotated[
-        Path | None, typer.Option("--like", metavar="FILE", help="Take the columns of this Parquet or CSV file.")
+        Path | None, typer.Option("--like", metavar="FILE", help="copy the columns of this Parquet or CSV file")
     ] = None,
     partition_by: Annotated[
-        list[str] | None, typer.Option("--partition-by", "-p", metavar="COLUMN", help="Repeat, or join by commas.")
+        list[str] | None,
+        typer.Option(
+            "--partition-by", "-p", metavar="COLUMN", help="partition column (repeatable, or joined by commas)"
+        ),
     ] = None,
     feature: FeatureOption = DEFAULT_FEATURE,
     way: WayOption = None,
@@ -105,17 +110,20 @@ def create(
     backlog_limit: BacklogOption = 1000,
     allow: AllowOption = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A table property; repeat it.")
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
     ] = None,
     location: Annotated[
-        Path | None, typer.Option("--location", metavar="DIR", help="An empty place inside the warehouse.")
+        Path | None,
+        typer.Option(
+            "--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"
+        ),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Create an empty table.
 
-    Of several creators of one name exactly one wins; the others learn who (exit code 1).
+    If several processes create the same name, exactly one succeeds; the others exit with code 1.
     """
     schema = _schema(columns, like)
     policy = policy_of(backfill_every, backlog_limit, allow)
@@ -141,7 +149,7 @@ def _schema(columns: str | None, like: Path | None) -> Struct:
     from refimpl.cli import columns as columns_of
 
     if (columns is None) == (like is None):
-        raise InvalidRequestError("say which columns the table has: either --columns SQL or --like FILE")
+        raise InvalidRequestError("exactly one of --columns SQL and --like FILE is required")
     if columns is not None:
         return columns_of.of_sql(columns)
     assert like is not None
@@ -156,25 +164,37 @@ commit-owner show sales --rows 10 --at 2026-11-21T12:00:00"""
 
 
 def show(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Without it: all tables.")] = None,
-    version: Annotated[int | None, typer.Option("--version", "-v", metavar="N", help="As it was at a version.")] = None,
-    at: Annotated[str | None, typer.Option("--at", metavar="MOMENT", help="As it was at a moment (UTC).")] = None,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=0, metavar="N", help="Show the first N rows, too.")] = 0,
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[TABLE]", help="name, id, or path (with a /) of the table (default: list all tables)"),
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIMESTAMP",
+            help="snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds",
+        ),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, metavar="N", help="also show the first N rows")] = 0,
     by_path: Annotated[
-        bool, typer.Option("--by-path", help="TABLE is a path; do not ask the owner (it may be stale).")
+        bool, typer.Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show all tables, or one of them.
+    """List all tables, or describe one table.
 
-    Of one: what the owner knows of it, its columns, properties, files and rows.
+    The description has the owner's state, the columns, properties, files and the number of rows.
     """
     if version is not None and at is not None:
-        raise InvalidRequestError("give --version or --at, not both")
+        raise InvalidRequestError("--version and --at are mutually exclusive; pass one of them")
     if table is None:
         if by_path or version is not None or at is not None or rows:
-            raise InvalidRequestError("name the table that these options are about")
+            raise InvalidRequestError("--version, --at, --rows and --by-path need a TABLE")
         _show_tables(warehouse, json=json)
         return
     moment = None if at is None else moment_ms(at)
@@ -200,10 +220,10 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
         output.show_json([_of_owner(table) for table in tables])
         return
     if not tables:
-        output.show_line(f"{place.directory} has no tables; make one: commit-owner create NAME --columns SQL")
+        output.show_line(f"{place.directory} has no tables; create one: commit-owner create NAME --columns SQL")
         return
     output.show_table(
-        ("name", "dialect", "way", "state", "version", "waiting", "location"),
+        ("name", "feature", "mode", "state", "version", "unpublished", "location"),
         [
             (
                 table.name,
@@ -216,7 +236,7 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
             )
             for table in tables
         ],
-        right=("version", "waiting"),
+        right=("version", "unpublished"),
     )
 
 
@@ -268,11 +288,11 @@ def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
     return {
         "id": table.table_id,
         "location": table.location,
-        "dialect": table.feature_name,
+        "table feature": table.feature_name,
         "state": table.state.value,
         "commits": f"{table.way.value}, published {'on request' if every is None else f'after every {every}'}",
         "latest version": output.plain(table.commits.latest_ratified_version),
-        "waiting": f"{len(table.commits.commits)} to be published (limit {table.policy.backlog_limit})",
+        "unpublished": f"{len(table.commits.commits)} (limit {table.policy.backlog_limit})",
         "allowed": ", ".join(sorted(job.value for job in table.policy.allowed)),
         "halted": table.halted,
     }
@@ -344,18 +364,18 @@ _DROP = "Example:  commit-owner drop sales --yes"
 
 def drop(
     table: TableArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Forget a table.
+    """Remove a table from the warehouse, and keep its files.
 
-    Its name is free again. Its files and its history stay where they are.
+    The name becomes free. The table's files and its history stay in place.
     """
     with opened(warehouse) as place:
         found = place.owner.resolve(table)
         if not yes:
-            _ask(f"forget {found.name} at {found.location}?")
+            _ask(f"drop {found.name} at {found.location}?")
         place.owner.drop_table(found.table_id)
     if json:
         output.show_json({"name": found.name, "table_id": found.table_id, "location": str(found.location)})
@@ -365,7 +385,7 @@ def drop(
 
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidRequestError("nobody can be asked here: say --yes")
+        raise InvalidRequestError("stdin is not a terminal; pass --yes to confirm")
     if not typer.confirm(question, err=True):
         output.show_error("nothing was dropped")
         raise typer.Exit(ExitCode.REFUSED)

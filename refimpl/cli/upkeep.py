@@ -46,13 +46,15 @@ _BACKFILL = "Example:  commit-owner backfill sales --to 20"
 
 def backfill(
     table: TableArgument,
-    to: Annotated[int | None, typer.Option("--to", metavar="N", help="Up to this version; without it all.")] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="N", help="last version to publish (default: the latest)")
+    ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Publish ratified commits, in order and durably.
 
-    Each becomes <version>.json in the table's log. Continues a backfill that was interrupted.
+    Each becomes <version>.json in the table's log. An interrupted backfill is continued.
     """
     with opened(warehouse) as place:
         found = place.owner.resolve(table)
@@ -75,21 +77,22 @@ commit-owner checkpoint sales --compact 10:19"""
 def checkpoint(
     table: TableArgument,
     version: Annotated[
-        int | None, typer.Option("--version", "-v", metavar="N", help="Of this version, instead of the newest.")
+        int | None, typer.Option("--version", "-v", metavar="N", help="version to write it for (default: the latest)")
     ] = None,
     compact: Annotated[
-        str | None, typer.Option("--compact", metavar="FIRST:LAST", help="A log compaction file, instead.")
+        str | None,
+        typer.Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead"),
     ] = None,
-    checksum: Annotated[bool, typer.Option("--checksum", help="A version checksum, instead.")] = False,
+    checksum: Annotated[bool, typer.Option("--checksum", help="write a version checksum instead")] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a checkpoint, so that readers start from it.
+    """Write a checkpoint, a log compaction or a checksum.
 
-    Only published versions have checkpoints and compactions; a checksum may be of any version.
+    Checkpoints and compactions need published versions; a checksum may be of any version.
     """
     if compact is not None and (checksum or version is not None):
-        raise InvalidRequestError("--compact stands alone: it names its versions itself")
+        raise InvalidRequestError("--compact cannot be combined with --version or --checksum")
     with opened(warehouse) as place:
         handle = place.table(table)
         written = (
@@ -116,7 +119,7 @@ def _compacted(table: Table, versions: str) -> dict[str, Any]:
 
     first, colon, last = versions.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal()):
-        raise InvalidRequestError(f"{versions!r} is not a range of versions; write for example 10:19")
+        raise InvalidRequestError(f"invalid version range {versions!r}; expected FIRST:LAST, for example 10:19")
     return {"kind": "log-compaction", "name": compact(table, int(first), int(last))}
 
 
@@ -127,15 +130,17 @@ def cleanup(
     table: TableArgument,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Without it the table's own retention (30 days)."),
+        typer.Option(
+            "--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"
+        ),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete old log files that no kept version needs.
 
-    The owner must allow it (see policy), and a checkpoint must be old enough to start from. Time travel to
-    versions before it ends.
+    The table's policy must allow metadata-cleanup, and a sufficiently old checkpoint must exist. Versions before
+    that checkpoint can no longer be read.
     """
     from refimpl.client.cleanup import clean_up
 
@@ -145,7 +150,7 @@ def cleanup(
     if json:
         output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
     elif done.cut_off is None:
-        output.show_line("deleted nothing: there is no checkpoint that is old enough")
+        output.show_line("nothing deleted: no checkpoint is old enough")
     else:
         output.show_line(
             f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
@@ -163,20 +168,21 @@ def policy(
     table: TableArgument,
     allow: AllowOption = None,
     forbid: Annotated[
-        list[str] | None, typer.Option("--forbid", metavar="JOB", help="Maintenance that clients may no longer do.")
+        list[str] | None, typer.Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
     ] = None,
     backfill_every: Annotated[
-        str | None, typer.Option("--backfill-every", metavar="N", help="Publish after every N commits; or: never.")
+        str | None, typer.Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
     ] = None,
     backlog_limit: Annotated[
-        int | None, typer.Option("--backlog-limit", metavar="N", help="At most so many commits wait to be published.")
+        int | None,
+        typer.Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show or change what the owner allows on a table.
+    """Show or change the maintenance policy of a table.
 
-    Checkpoints, log compaction and checksums are always allowed; everything else only where it is said here.
+    Checkpoints, log compactions and checksums are always allowed; every other job only if the policy lists it.
     """
     with opened(warehouse) as place:
         found = place.owner.resolve(table)
@@ -199,7 +205,7 @@ def policy(
             "allowed": allowed,
             "published": "on request" if after.backfill_every is None else f"after every {after.backfill_every}",
             "backlog limit": after.backlog_limit,
-            "hand-back": "allowed" if after.hand_back else "refused",
+            "hand-back": "allowed" if after.hand_back else "rejected",
         },
         title=found.name or found.table_id,
     )
@@ -209,9 +215,9 @@ _VERIFY = "Example:  commit-owner verify -w /data/warehouse --json"
 
 
 def verify(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Check the ledger and all tables.
+    """Check the ledger and all tables, read-only.
 
-    Every invariant, reading only. Exit code 1: one of them is broken.
+    Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
     from refimpl.owner.verify import verify as verified
@@ -241,7 +247,7 @@ def _show_findings(findings: list[Finding]) -> None:
 
 def _count(findings: list[Finding]) -> str:
     if not findings:
-        return "every invariant holds"
+        return "no problems found"
     severities = [finding.severity.value for finding in findings]
     return ", ".join(output.counted(severities.count(kind), kind) for kind in _STYLES if kind in severities)
 
@@ -255,18 +261,21 @@ commit-owner repair --adopt-published --older-than 7d"""
 
 def repair(
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Remove orphaned staged files of this age.")
+        str, typer.Option("--older-than", metavar="AGE", help="minimum age of the orphaned staged files to remove")
     ] = "24h",
     adopt_published: Annotated[
         bool,
-        typer.Option("--adopt-published", help="Believe published files above the ledger's latest version."),
+        typer.Option(
+            "--adopt-published", help="record published files above the ledger's latest version (after a restore)"
+        ),
     ] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Repair what is provably safe to repair.
+    """Repair what is safe to repair.
 
-    Finish promises and backfills, remove old orphaned staged files. Exit code 1: something could not be done.
+    Completes interrupted operations and backfills, and removes old orphaned staged files. Exit code 1: a repair
+    failed.
     """
     from refimpl.owner.repair import repair as repaired
 
@@ -277,7 +286,7 @@ def repair(
     if json:
         output.show_json({"ok": not undone, "actions": actions})
     elif not actions:
-        output.show_line("there was nothing to repair")
+        output.show_line("nothing to repair")
     else:
         output.show_table(
             ("done", "table", "code", "what"),
@@ -291,13 +300,13 @@ _BACKUP = "Example:  commit-owner backup /backups/ledger-2026-11-21.db"
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="path of the copy; must not exist")],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Copy the owner's ledger while it runs.
 
-    The copy is consistent and durable. The tables' own files are not in it.
+    The copy is consistent and durable. It does not contain the tables' files.
     """
     place_of_copy = target.absolute()
     with opened(warehouse) as place:

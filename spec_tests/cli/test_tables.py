@@ -119,7 +119,7 @@ def test_create_refuses_what_makes_no_table_and_makes_none(
 def test_show_lists_the_tables(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     commit_rows(warehouse, sales, {"id": 1, "month": 1})
     header, row = cli("show").out.splitlines()
-    assert header.split() == ["name", "dialect", "way", "state", "version", "waiting", "location"]
+    assert header.split() == ["name", "feature", "mode", "state", "version", "unpublished", "location"]
     assert row.split()[:6] == ["sales", "catalogManaged", "staged", "active", "1", "1"]
     assert [(table["name"], table["unbackfilled"]) for table in cli("show", "--json").json] == [("sales", 1)]
 

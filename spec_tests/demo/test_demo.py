@@ -90,7 +90,7 @@ def test_a_check_that_fails_is_shown_and_ends_the_command_with_1(
     answer = _run("--input", small_file)
     assert answer.exit_code == ExitCode.REFUSED
     assert " FAIL   the earth is flat: 0 corners were found" in answer.stdout
-    assert "1 of 2 checks hold" in answer.stdout
+    assert "1 of 2 checks passed" in answer.stdout
     assert "FAILED: the earth is flat" in answer.stdout
     as_json = _run("--input", small_file, "--json")
     assert as_json.exit_code == ExitCode.REFUSED
