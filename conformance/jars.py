@@ -70,7 +70,7 @@ def jars(group: str) -> tuple[Path, ...]:
     if absent:
         raise JarsError(
             f"Java libraries are missing in {folder()}: {', '.join(absent)}; fetch them with: {COMMAND} "
-            f"(needs Maven), or name a folder that has them in {VARIABLE}"
+            f"(needs Maven), or set {VARIABLE} to a folder that has them"
         )
     return tuple(wanted)
 
@@ -80,7 +80,9 @@ def pyspark_jars() -> str:
     spark = importlib.util.find_spec("pyspark")
     home = None if spark is None or spark.origin is None else Path(spark.origin).parent / "jars"
     if home is None or not home.is_dir():
-        raise JarsError("PySpark, whose jars hold Hadoop, is not here: pip install 'delta-commit-owner[jvm]'")
+        raise JarsError(
+            "PySpark, whose jars contain Hadoop, is missing; install it: pip install 'delta-commit-owner[jvm]'"
+        )
     return str(home / "*")
 
 
@@ -115,18 +117,18 @@ def _copy_dependencies(scratch: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsError(
-            f"Maven fetches the Java libraries, and there is no `mvn` on the PATH: install it, or name a folder that "
-            f"has them in {VARIABLE} ({len(GROUPS['all'])} files, listed in {POM})"
+            f"no `mvn` on the PATH; install Maven, which downloads the Java libraries, or set {VARIABLE} to a folder "
+            f"that has them ({len(GROUPS['all'])} files, listed in {POM})"
         )
     pom = shutil.copy(POM, scratch / "pom.xml")
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise JarsError(f"Maven did not come to an end within {SECONDS} s; is there a network?") from error
+        raise JarsError(f"Maven did not finish within {SECONDS} s; check the network") from error
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:3]
-        raise JarsError(f"Maven failed with exit code {done.returncode}: {' | '.join(lines) or 'it said nothing'}")
+        raise JarsError(f"Maven failed with exit code {done.returncode}: {' | '.join(lines) or 'no output'}")
 
 
 def version(artifact: str) -> str:

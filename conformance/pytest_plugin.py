@@ -15,13 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--commit-owner-subject",
         metavar="SUBJECT",
-        help="who is tested, as `delta-commit-conformance list subjects` says; there is no default",
+        help="subject to test (forms: `delta-commit-conformance list subjects`; no default)",
     )
     group.addoption("--commit-owner-profile", default="quick", metavar="NAME", help="quick, standard or thorough")
-    group.addoption("--commit-owner-seed", default=0, type=int, metavar="N", help="of the generated scenarios")
-    group.addoption("--commit-owner-known", metavar="FILE", help="known failures, with reasons: they are expected")
-    group.addoption("--commit-owner-strict", action="store_true", help="a SHOULD that is not followed fails too")
-    group.addoption("--commit-owner-timeout", default="10s", metavar="TIME", help="how long one answer may take")
+    group.addoption("--commit-owner-seed", default=0, type=int, metavar="N", help="seed of the generated scenarios")
+    group.addoption("--commit-owner-known", metavar="FILE", help="list of known failures with reasons (TOML)")
+    group.addoption("--commit-owner-strict", action="store_true", help="also fail on a violated SHOULD")
+    group.addoption("--commit-owner-timeout", default="10s", metavar="TIME", help="timeout of one answer")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -56,7 +56,7 @@ class HttpSubject:
         try:
             answer = self._exchange("kit", Hello(owner_url=self._owner_url), self._connections)
         except NoConnectionError as error:
-            raise AdapterError(f"nobody is there at {self._url}: {error}. Start the subject before the kit") from error
+            raise AdapterError(f"no server at {self._url}: {error}. Start the subject before the kit") from error
         if isinstance(answer, Unknown):
             raise AdapterError(f"{self._name} does not answer `hello`: {answer.reason}")
         return wire.identity_of(answer, self._name)

@@ -1,4 +1,4 @@
-"""Subjects by name, as on the command line. There is no default: whoever names none is told the forms."""
+"""Subjects by name, as on the command line. There is no default: a missing name is an error that lists the forms."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def _parts(name: str) -> tuple[str, str]:
     if (kind in _OURS and not colon) or (kind in _KINDS and rest.strip()):
         return kind, rest
     if kind in _OURS:
-        problem = f"{name!r} names no subject: it is {kind!r} alone"
+        problem = f"unknown subject {name!r}; expected {kind!r} without a suffix"
     elif kind in _KINDS:
-        problem = f"{name!r} names no subject: something is missing after {kind + ':'!r}"
+        problem = f"incomplete subject {name!r}; expected a value after {kind + ':'!r}"
     else:
         more = wire.near(kind if colon else name, (*_OURS, *_KINDS))
         if not more and (" " in name or "/" in name):
             more = f"; for a command: {'stdio:' + name!r}"
-        problem = f"{name!r} names no subject{more}"
+        problem = f"unknown subject {name!r}{more}"
     raise UsageError(f"{problem}\nA subject is one of:\n{FORMS}".rstrip())
 
 
@@ -132,11 +132,11 @@ def _command(name: str, rest: str) -> list[str]:
         command = shlex.split(rest)
     except ValueError as error:
         raise UsageError(
-            f"{name!r}: the command cannot be taken apart: {str(error).lower()}. It is split into words as a shell "
-            f"does it, and run without one"
+            f"{name!r}: invalid command line: {str(error).lower()}; it is split into words by shell rules and run "
+            f"without a shell"
         ) from error
     if not command:
-        raise UsageError(f"{name!r}: there is no command after 'stdio:'")
+        raise UsageError(f"{name!r}: expected a command after 'stdio:'")
     return command
 
 
@@ -145,16 +145,16 @@ def _url(name: str, kind: str, rest: str) -> str:
     url = rest if rest.startswith(("http://", "https://")) else f"{kind}://{rest.removeprefix('//')}"
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise UsageError(
-            "a subject's name is in reports, so its URL takes no user and no password; a server that asks for them is "
-            "tested through an adapter (stdio:, python:) that knows them"
+            "a subject's URL must not contain a user or a password, because reports show it; test a server that needs "
+            "them through an adapter (stdio:, python:)"
         )
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0
     except ValueError as error:
-        raise UsageError(f"{name!r}: {url!r} is no URL: {error}") from error
+        raise UsageError(f"{name!r}: invalid URL {url!r}: {error}") from error
     if not usable:
-        raise UsageError(f"{name!r}: {url!r} names no host; a subject is, for example, http://127.0.0.1:8080/")
+        raise UsageError(f"{name!r}: {url!r} has no host; expected for example http://127.0.0.1:8080/")
     return url
 
 
@@ -181,7 +181,7 @@ class Handler:
         arguments: dict[str, Any] = {}
         if self.owner_parameter is not None:
             if owner is None:
-                raise UsageError(f"{self.name!r} is a client: it is tested with an owner to ask, and none was given")
+                raise UsageError(f"{self.name!r} is a client; its test needs an owner, and none was given")
             arguments[self.owner_parameter] = owner
         if self.directory_parameter:
             arguments["directory"] = directory
@@ -189,7 +189,7 @@ class Handler:
             return self.make(**arguments)
         except Exception as error:
             raise UsageError(
-                f"{self.name!r} cannot be made: its constructor raised {type(error).__name__}: {error}"
+                f"cannot create {self.name!r}: its constructor raised {type(error).__name__}: {error}"
             ) from error
 
 
@@ -204,7 +204,7 @@ def handler_of(name: str) -> Handler:
         return _handler(name, _coordinator(name, rest))
     if kind in ("mutant", "good"):
         return _handler(name, _mutant(kind, rest))
-    raise UsageError(f"{name!r} runs in another process; a subject in this one is python:MODULE:CLASS, or one of ours")
+    raise UsageError(f"{name!r} runs in another process; expected python:MODULE:CLASS or a built-in subject")
 
 
 def _handler(name: str, kind: Any) -> Handler:
@@ -221,8 +221,8 @@ def _handler(name: str, kind: Any) -> Handler:
     others = [each for each in needed if each not in (*owners, "directory")]
     if others:
         raise UsageError(
-            f"{name!r}: its constructor asks for {', '.join(others)}; it may ask for `directory`, a folder of its own, "
-            f"and a client's for `owner`, a function of a client's name and a request. All else needs a default"
+            f"{name!r}: its constructor requires {', '.join(others)}; only `directory`, its own folder, and, for a "
+            f"client, `owner`, a function of a client's name and a request; other parameters need a default"
         )
     return Handler(
         name=name,
@@ -237,7 +237,7 @@ def _ours(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), member)
     except ImportError as error:
-        raise UsageError(f"{name!r} cannot be loaded: {error}") from error
+        raise UsageError(f"cannot load {name!r}: {error}") from error
 
 
 def _mutant(kind: str, identifier: str) -> Any:
@@ -249,9 +249,9 @@ def _mutant(kind: str, identifier: str) -> Any:
     other = all_mutants().get(identifier)
     if other is not None:
         right = "good" if kind == "mutant" else "mutant"
-        raise UsageError(f"'{kind}:{identifier}' names no subject; did you mean '{right}:{identifier}'?")
+        raise UsageError(f"unknown subject '{kind}:{identifier}'; did you mean '{right}:{identifier}'?")
     raise UsageError(
-        f"'{kind}:{identifier}' names no subject{wire.near(identifier, known)} "
+        f"unknown subject '{kind}:{identifier}'{wire.near(identifier, known)} "
         f"(all {len(known)}: delta-commit-conformance list mutants)"
     )
 

@@ -133,7 +133,7 @@ class Process:
     def _half_a_line(self) -> str:
         if not self._unfinished:
             return ""
-        return f"; {self._unfinished:,} bytes came without a line feed: is one written after each reply, and flushed?"
+        return f"; {self._unfinished:,} bytes came without a line feed; write one after each reply, and flush"
 
     def _send(self, line: bytes, deadline: float) -> None:
         """As far as the process reads in time. The rest of a line goes before the next one."""
@@ -195,9 +195,9 @@ class Process:
             if wire.meant_as_reply(line):
                 raise
             raise AdapterError(
-                f"{error.problem}. Every line there is one reply; all else belongs on the standard error",
+                f"{error.problem}. Every line there must be one reply; write everything else to stderr",
                 error.came,
-                f"{error.says}; every line of the standard output is one reply, all else belongs on the standard error",
+                f"{error.says}; every line of stdout must be one reply; write everything else to stderr",
             ) from error
         with self._state:
             call, heard = self._waiting.pop(reply.id, (None, None))
@@ -207,8 +207,8 @@ class Process:
             open_calls = ", ".join(map(str, self._waiting)) or "none"
         if call is None or heard is None:
             raise AdapterError(
-                f"{where} {wire.shown(line)}, a reply to call {reply.id}, which was not asked or has been answered "
-                f'(calls that wait for their replies: {open_calls}). "id" is the one of the call, given back once'
+                f"{where} {wire.shown(line)}, a reply to call {reply.id}, which is unknown or already answered "
+                f'(open calls: {open_calls}); "id" must be the id of the call, and is used once'
             )
         heard.put(reply.answer)
 

@@ -189,9 +189,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.adapters.serve", description=__doc__)
     parser.add_argument("subject")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--stdio", action="store_true", help="standard input and output, which is the default")
-    way.add_argument("--http", metavar="[HOST:]PORT", help="at a URL; port 0 is a free one")
-    parser.add_argument("--public", action="store_true", help="let other machines call; nothing asks who calls")
+    way.add_argument("--stdio", action="store_true", help="serve on stdin and stdout (default)")
+    way.add_argument("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
+    parser.add_argument("--public", action="store_true", help="accept requests from other machines (no authentication)")
     options = parser.parse_args(arguments)
     try:
         return serve(options.subject, http=options.http, public=options.public)

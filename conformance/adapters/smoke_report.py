@@ -76,11 +76,11 @@ class SmokeReport:
     def __str__(self) -> str:
         who = f"{self.identity.name} {self.identity.version} ({self.identity.side})"
         if self.adapter:
-            verdict = "the adapter is broken: no verdict is possible before it is repaired"
+            verdict = "the adapter is broken; repair it to get a verdict"
         elif self.owner:
-            verdict = "the adapter works; what it tells of the owner is wrong"
+            verdict = "the adapter works; the owner's answers are wrong"
         else:
-            verdict = "the adapter works, and the owner does what it was asked"
+            verdict = "the adapter works, and the owner's answers are correct"
         return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
 
 

@@ -84,7 +84,7 @@ def reply_of(text: bytes, where: str) -> Reply:
         return decode(text, Reply)
     except msgspec.ValidationError as error:
         says = _explained(error, text)
-        raise AdapterError(f"{where} {shown(text)}, which is no reply: {says}", shown(text), says) from error
+        raise AdapterError(f"{where} {shown(text)}, which is not a valid reply: {says}", shown(text), says) from error
     except msgspec.DecodeError as error:
         # Where it stops to be JSON is worth knowing only if it was meant to be.
         where_it_stops = f" ({error})" if text.lstrip()[:1] in (b"{", b"[") else ""
@@ -185,6 +185,6 @@ def same_identity(before: Identity, now: Identity, subject: str) -> None:
     ]
     if changed:
         raise AdapterError(
-            f"{subject} changed its mind: another `hello` is answered otherwise than the first one: "
-            f"{'; '.join(changed)}. Who a subject is, and what it promises, must stay the same through a run"
+            f"{subject}: the answer to `hello` changed between calls: {'; '.join(changed)}; it must stay the same "
+            f"during a run"
         )

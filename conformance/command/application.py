@@ -29,9 +29,9 @@ _OPTIONAL: Final = ("hypothesis", "jinja2")
 """Libraries of the extra `conformance`."""
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 conformant · 1 a requirement is violated, or a known failure is stale · 2 the call is wrong, the "
-    "subject does not speak the interface, or nothing was selected · 3 incomplete: the budget expired, the run was "
-    "interrupted, or a declared profile came to no verdict"
+    "Exit codes: 0 conformant · 1 a requirement is violated, or a known failure is stale · 2 usage error, a subject "
+    "that does not implement the interface, or an empty selection · 3 incomplete: the budget expired, the run was "
+    "interrupted, or a declared profile has no verdict"
 )
 
 
@@ -75,7 +75,7 @@ class _Border(TyperGroup):
 
 
 def report(error: Exception) -> int:
-    """Say what went wrong, in the words of whoever called; the exit code."""
+    """Print the error message; returns the exit code."""
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exc()
     usage = getattr(error, "format_message", None)
@@ -85,16 +85,16 @@ def report(error: Exception) -> int:
         say(f"error: {error.problem}")
         return error.exit_code if isinstance(error, UnusableError) else ExitCode.USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
-        say(f"error: this needs {error.name}: pip install 'delta-commit-owner[conformance]'")
+        say(f"error: the module {error.name} is missing; install it: pip install 'delta-commit-owner[conformance]'")
         return ExitCode.USAGE
     if isinstance(error, OSError):
         place = f" {error.filename}" if error.filename else ""
-        say(f"error: the system refused{place}: {error.strerror or error}; check the path and its rights")
+        say(f"error: system error{place}: {error.strerror or error}; check the path and its permissions")
         return ExitCode.USAGE
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     say(
-        f"error: this is a defect of the kit: {type(error).__name__}: {lines[0] if lines else ''}\n"
-        f"set {TRACEBACK_VARIABLE}=1 to see where, and report it; there is no verdict"
+        f"error: internal error of the kit: {type(error).__name__}: {lines[0] if lines else ''}\n"
+        f"set {TRACEBACK_VARIABLE}=1 to get the traceback, and report it; there is no verdict"
     )
     return ExitCode.INCOMPLETE
 
@@ -135,10 +135,10 @@ def _show_version(wanted: bool) -> None:
 @application.callback(epilog=EXIT_CODES)
 def _conformance(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
     ] = False,
 ) -> None:
-    """Does a commit owner, or a client, do what the documents of Delta's managed commits ask for?
+    """Test a commit owner, or a client, against the documents of Delta's managed commits.
 
     Start with:  delta-commit-conformance smoke SUBJECT
     """

@@ -22,17 +22,18 @@ def register(application: typer.Typer) -> None:
 
 
 def jars(
-    show: Annotated[bool, typer.Option("--print", help="Print the class path, and fetch nothing.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="print the class path; download nothing")] = False,
     group: Annotated[
-        str, typer.Option("--group", metavar="GROUP", help=f"Of that class path: {', '.join(libraries.GROUPS)}.")
+        str,
+        typer.Option("--group", metavar="GROUP", help=f"libraries in the class path: {', '.join(libraries.GROUPS)}"),
     ] = "all",
 ) -> None:
-    """Fetch the Java libraries that subjects `jvm:...` are made of, by Maven, once.
+    """Download the Java libraries of the subjects `jvm:...`, once, with Maven.
 
-    They go to a folder below ~/.cache, or to the one that DELTA_CONFORMANCE_JARS names.
+    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names.
     """
     if group not in libraries.GROUPS:
-        raise UnusableError(f"there is no group {group!r} of libraries; there are {', '.join(libraries.GROUPS)}")
+        raise UnusableError(f"unknown group {group!r}; choose one of {', '.join(libraries.GROUPS)}")
     try:
         if not show:
             folder = libraries.fetch()

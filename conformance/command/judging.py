@@ -24,12 +24,12 @@ def register(application: typer.Typer) -> None:
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="HISTORY", help="JSON Lines, from header to footer.")],
+    file: Annotated[Path, typer.Argument(metavar="HISTORY", help="history file in JSON Lines, with header and footer")],
     json: JsonOption = False,
 ) -> None:
-    """Judge a recorded history, whoever recorded it: of this kit, or of a system in production.
+    """Check a recorded history, of this kit or of a system in production.
 
-    Exit code 0: conformant; 1: it shows a violation; 2: it cannot be judged.
+    Exit code 0: conformant; 1: the history shows a violation; 2: the file is not a valid history.
     """
     code = command.check(file, as_json=json)
     raise typer.Exit(code)

@@ -35,21 +35,21 @@ def register(application: typer.Typer) -> None:
 
 def list_(
     what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="checks, requirements, families, profiles, mutants or subjects.")
+        str, typer.Argument(metavar="WHAT", help="checks, requirements, families, profiles, mutants or subjects")
     ] = "checks",
     requirement: Annotated[
         list[str] | None,
         typer.Option(
-            "--requirement", metavar="ID", help="Only checks, mutants or requirements that are about it; `*`."
+            "--requirement", metavar="ID", help="only entries about this requirement (repeatable; `*` matches any text)"
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List what the kit has: checks, requirements, families, profiles, mutants, or the forms of a subject's name."""
+    """List checks, requirements, families, profiles, mutants, or the forms of a subject's name."""
     if what not in _LISTS:
-        raise UnusableError(f"there is no list of {what!r}; there are {', '.join(_LISTS)}")
+        raise UnusableError(f"unknown list {what!r}; choose one of {', '.join(_LISTS)}")
     if requirement and what not in _ABOUT:
-        raise UnusableError(f"--requirement belongs to {', '.join(_ABOUT)}; {what} are about no single requirement")
+        raise UnusableError(f"--requirement works only with {', '.join(_ABOUT)}, not with {what}")
     if what == "subjects" and not json:
         show(FORMS)
         return
@@ -61,7 +61,7 @@ def list_(
         show_json(rows)
         return
     if not rows:
-        say(f"no {what.removesuffix('s')} is about {', '.join(requirement or ())}")
+        say(f"no {what.removesuffix('s').replace('familie', 'family')} is about {', '.join(requirement or ())}")
         return
     wide = next(reversed(rows[0]))
     show_rows([{name: _text(value) for name, value in row.items()} for row in rows], wide=wide)

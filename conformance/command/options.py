@@ -12,18 +12,18 @@ SubjectArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="SUBJECT",
-        help="Who is tested: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
-        "`http:URL`, `uc:URL` or `jvm:CLASS`. There is no default. All forms: `list subjects`.",
+        help="subject to test: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
+        "`http:URL`, `uc:URL` or `jvm:CLASS` (required; all forms: `list subjects`)",
         show_default=False,
     ),
 ]
 ClasspathOption = Annotated[
     str | None,
-    typer.Option("--classpath", metavar="JARS", help="Of a subject jvm:CLASS: where its class is.", show_default=False),
+    typer.Option("--classpath", metavar="JARS", help="class path of a subject jvm:CLASS", show_default=False),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on the standard output.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
 TimeoutOption = Annotated[
     str,
-    typer.Option("--timeout", metavar="TIME", help="How long one answer may take: `10s`, `500ms`."),
+    typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`"),
 ]
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"

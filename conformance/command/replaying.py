@@ -30,21 +30,25 @@ def register(application: typer.Typer) -> None:
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(metavar="FINDING.json", help="Of a bundle that `run --report` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FINDING.json", help="finding.json from a bundle that `run --report` wrote")
+    ],
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBJECT]", help="Another one than that of the finding.", show_default=False),
+        typer.Argument(metavar="[SUBJECT]", help="other subject (default: the finding's own)", show_default=False),
     ] = None,
-    subject: Annotated[str | None, typer.Option("--subject", metavar="SUBJECT", help="The same, by name.")] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="SUBJECT", help="same as the argument SUBJECT")
+    ] = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
-    """Run exactly the case of a finding again, on the same subject or another one.
+    """Replay the case of a finding, on the same subject or on another one.
 
-    Exit code 0: it passes now; 1: it still fails; 2: the file, or the subject, cannot be used; 3: no verdict.
+    Exit code 0: the case passes; 1: it still fails; 2: invalid file or subject; 3: no verdict.
     """
     if other is not None and subject is not None and other != subject:
-        raise UnusableError(f"two subjects were named, {other} and --subject {subject}; choose one")
+        raise UnusableError(f"two subjects given: {other!r} and --subject {subject!r}; pass one of them")
     subject = subject or other
     finding = read_finding(file)
     for remark in remarks(finding, subject):

@@ -40,29 +40,34 @@ def register(application: typer.Typer) -> None:
 
 
 def report(
-    file: Annotated[Path, typer.Argument(metavar="RESULT.json", help="What `run --report` or `run --json` wrote.")],
-    html: Annotated[bool, typer.Option("--html", help="The page, in one file.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A summary in Markdown.")] = False,
-    junit: Annotated[bool, typer.Option("--junit", help="JUnit XML.")] = False,
-    badge: Annotated[bool, typer.Option("--badge", help="JSON for a shields endpoint.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="The result itself, as this version writes it.")] = False,
+    file: Annotated[
+        Path, typer.Argument(metavar="RESULT.json", help="result that `run --report` or `run --json` wrote")
+    ],
+    html: Annotated[bool, typer.Option("--html", help="write the HTML page, in one file")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="write a summary in Markdown")] = False,
+    junit: Annotated[bool, typer.Option("--junit", help="write JUnit XML")] = False,
+    badge: Annotated[bool, typer.Option("--badge", help="write JSON for a shields.io endpoint badge")] = False,
+    json: Annotated[bool, typer.Option("--json", help="write the result in this version's JSON format")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of the standard output.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="output file (default: stdout)")
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", metavar="FOLDER", help="All of them, and the findings, in a folder.")
+        Path | None,
+        typer.Option("--folder", metavar="FOLDER", help="write all formats and the findings to this folder"),
     ] = None,
 ) -> None:
-    """Show the result of an earlier run in another form. Without a form: the verdict in words.
+    """Convert the result of an earlier run to another format (default: the verdict as text).
 
-    The exit code is that of the run, so that a pipeline cannot lose it here; 2 if the file is no result.
+    The exit code is that of the earlier run; 2 if the file is not a result.
     """
     asked = {"html": html, "markdown": markdown, "junit": junit, "badge": badge, "json": json}
     wanted = [name for name, chosen in asked.items() if chosen]
     if len(wanted) > 1:
-        raise UnusableError(f"one form at a time, not {' and '.join(wanted)}; --folder FOLDER writes all of them")
+        raise UnusableError(
+            f"only one format is possible, not --{' and --'.join(wanted)}; --folder FOLDER writes all formats"
+        )
     if output is not None and not wanted:
-        raise UnusableError(f"--output needs a form: --{', --'.join(_MAKERS)}")
+        raise UnusableError(f"--output requires a format: --{', --'.join(_MAKERS)}")
     result = read_result(file)
     if folder is not None:
         for path in reports.write(result, folder):
@@ -81,5 +86,7 @@ def read_result(file: Path) -> RunResult:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise UnusableError(f"{file} cannot be read: {error.strerror or error}") from error
+        raise UnusableError(
+            f"cannot read {file}: {error.strerror or error}; expected the result file of a run"
+        ) from error
     return reports.from_json(content)

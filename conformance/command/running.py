@@ -45,46 +45,64 @@ def run(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
     profile: Annotated[
-        str, typer.Option("--profile", "-p", metavar="NAME", help=f"How much is tried: {', '.join(PROFILES)}.")
+        str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of the run: {', '.join(PROFILES)}")
     ] = "quick",
     budget: Annotated[
         str | None,
-        typer.Option("--budget", metavar="TIME", help="At most this long; what is left then was not run, exit code 3."),
+        typer.Option(
+            "--budget", metavar="TIME", help="maximum time; a run that exceeds it is incomplete (exit code 3)"
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Other seeds generate other scenarios.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the generated scenarios")] = 0,
     workers: Annotated[
-        str, typer.Option("-n", "--workers", metavar="N", help="Processes, each with a subject of its own; or: auto.")
+        str,
+        typer.Option(
+            "-n", "--workers", metavar="N", help="number of worker processes, each with its own subject; or: auto"
+        ),
     ] = "auto",
     check: Annotated[
-        list[str] | None, typer.Option("--check", metavar="PATTERN", help="Only checks or cases of this name; `*`.")
+        list[str] | None,
+        typer.Option(
+            "--check", metavar="PATTERN", help="only checks or cases with this name (repeatable; `*` matches any text)"
+        ),
     ] = None,
     requirement: Annotated[
-        list[str] | None, typer.Option("--requirement", metavar="ID", help="Only cases that are evidence for it; `*`.")
+        list[str] | None,
+        typer.Option(
+            "--requirement", metavar="ID", help="only cases about this requirement (repeatable; `*` matches any text)"
+        ),
     ] = None,
-    family: Annotated[list[str] | None, typer.Option("--family", help="Only checks of this family.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option("--family", help="only checks of this family (repeatable)")
+    ] = None,
     layer: Annotated[
-        list[str] | None, typer.Option("--layer", help="Only example, model, simulation or processes.")
+        list[str] | None,
+        typer.Option("--layer", help="only this layer: example, model, simulation or processes (repeatable)"),
     ] = None,
     known: Annotated[
-        Path | None, typer.Option("--known", metavar="FILE", help="Failures that are known, with reasons (TOML).")
+        Path | None, typer.Option("--known", metavar="FILE", help="list of known failures with reasons (TOML)")
     ] = None,
     write_known: Annotated[
-        Path | None, typer.Option("--write-known", metavar="FILE", help="Write such a list from what fails now.")
+        Path | None, typer.Option("--write-known", metavar="FILE", help="write a list of known failures from this run")
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FOLDER", help="Write the page, JSON, JUnit, Markdown, badge and findings."),
+        typer.Option(
+            "--report",
+            metavar="FOLDER",
+            help="write the HTML page, JSON, JUnit, Markdown, badge and findings to this folder",
+        ),
     ] = None,
     json: JsonOption = False,
-    strict: Annotated[bool, typer.Option("--strict", help="A SHOULD that is not followed fails the run too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="also fail on a violated SHOULD")] = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
-    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Stop at the first failure.")] = False,
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="stop at the first failure")] = False,
 ) -> None:
-    """Test a subject against every requirement that it is held to.
+    """Test a subject against every requirement that applies to it.
 
-    The verdict is on the standard output, progress on the standard error. The same seed and subject give the same
-    result, whatever is selected and however many workers share the work; the cases of the layer `processes`, with
-    real concurrency, are the exception.
+    The verdict goes to stdout, progress to stderr. The same seed and subject give the same result, independent of
+    the selection and of the number of workers. The exception is the layer `processes`, whose cases run
+    concurrently.
     """
     options = Options(
         subject=subject_of(subject, classpath),
@@ -119,11 +137,11 @@ def subject_of(name: str | None, classpath: str | None = None) -> str:
     """The subject's name, with the class path as a part of it. There is no default: raises `UnusableError` with the
     forms."""
     if name is None or not name.strip():
-        raise UnusableError(f"no subject was named, and there is no default; it is one of\n{FORMS}")
+        raise UnusableError(f"SUBJECT is required; it is one of\n{FORMS}")
     if classpath is None:
         return name
     if not name.startswith("jvm:"):
-        raise UnusableError(f"--classpath belongs to subjects jvm:CLASS; this is {name}")
+        raise UnusableError(f"--classpath works only with a subject jvm:CLASS, not with {name!r}")
     return f"{name} --classpath {shlex.quote(classpath)}"
 
 
@@ -147,19 +165,19 @@ def _number_of(workers: str) -> int:
     if workers == "auto":
         return max(1, min(os.cpu_count() or 1, 4))
     if not workers.isdecimal() or not int(workers):
-        raise UnusableError(f"-n {workers!r} is not a number of processes; it is 1, 2, ... or auto")
+        raise UnusableError(f"invalid -n {workers!r}; expected a number >= 1, or auto")
     return int(workers)
 
 
 def _must_be_new(file: Path, known: Path | None) -> None:
     """The reasons in a list are somebody's work."""
     if file.exists() and (known is None or file.resolve() != known.resolve()):
-        raise UnusableError(f"{file} is there already; name it with --known too to keep its reasons, or take it away")
+        raise UnusableError(f"{file} exists already; pass it with --known too to keep its reasons, or delete it")
 
 
 def _write_known(file: Path, result: RunResult) -> None:
     if not result.complete:
-        say(f"{file} is not written: the run is incomplete, and so would the list be")
+        say(f"{file} was not written: the run is incomplete")
         return
     file.write_text(
         known_failures.generate(result.subject.named, result.cases, result.known, strict=result.strict), "utf-8"

@@ -26,17 +26,19 @@ def register(application: typer.Typer) -> None:
 
 def serve(
     subject: SubjectArgument = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Standard input and output; this is the default.")] = False,
+    stdio: Annotated[bool, typer.Option("--stdio", help="serve on stdin and stdout (default)")] = False,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="[HOST:]PORT", help="At a URL; port 0 is a free one.")
+        str | None, typer.Option("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
     ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Let other machines call; nothing asks who calls.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="accept requests from other machines (no authentication)")
+    ] = False,
 ) -> None:
-    """Offer a subject of this process to others, for as long as they want it.
+    """Serve a subject to other processes, over stdio or HTTP.
 
-    Its state is in the folder that CONFORMANCE_DIRECTORY names, or in a temporary one. With --http, one line of JSON
-    tells the URL.
+    Its state is in the folder that $CONFORMANCE_DIRECTORY names, or in a temporary one. With --http, the first line
+    on stdout is a JSON object with the URL.
     """
     if stdio and http is not None:
-        raise UnusableError("--stdio and --http are two ways; choose one")
+        raise UnusableError("--stdio and --http are mutually exclusive; pass one of them")
     raise typer.Exit(serving.serve(subject_of(subject), http=http, public=public))

@@ -31,9 +31,10 @@ def smoke(
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
-    """Ask a subject the first questions: is its adapter broken, or the owner behind it, or neither?
+    """Send a subject the first requests, to tell adapter errors from owner errors.
 
-    Exit code 0: neither; 1: the owner does something wrong; 2: the adapter is broken, no verdict is possible.
+    Exit code 0: no error; 1: the owner violates a requirement; 2: the adapter is broken, no verdict is possible;
+    3: incomplete.
     """
     try:
         with Session(subject_of(subject, classpath), timeout=seconds(timeout, "--timeout")) as session:
@@ -59,4 +60,4 @@ def _show_first_hello(step: Step, *, json: bool) -> None:
     if json:
         show_json({"ok": False, "adapter": str(step), "owner": "", "steps": [step]})
     else:
-        show(f"the adapter is broken: no verdict is possible before it is repaired\n{step}")
+        show(f"the adapter is broken; repair it to get a verdict\n{step}")

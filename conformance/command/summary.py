@@ -36,9 +36,11 @@ def show_result(result: RunResult, folder: Path | None) -> None:
         _show_requirement(result, found, folder)
     if len(shown) > MOST_REQUIREMENTS:
         more = sum(1 + len(each.twins) for each in shown[MOST_REQUIREMENTS:])
-        show(f"... and {counted(more, 'more requirement')}: name a folder with --report\n")
+        show(f"... and {counted(more, 'more requirement')}: use --report FOLDER to get all\n")
     for entry in result.stale:
-        show(f"stale known failure: {entry.case}: it did not fail like that, or matches no case; take it off the list")
+        show(
+            f"stale known failure: {entry.case}: it did not fail as listed, or matches no case; remove it from the list"
+        )
     _show_open(result)
     summary = summarise(result)
     show(f"{summary.subject} ({one_line(result.subject.named)}), profile {result.profile}, seed {result.seed}")
@@ -57,7 +59,7 @@ def show_result(result: RunResult, folder: Path | None) -> None:
 def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -> None:
     requirement = found.requirement
     place = citation(requirement.source, requirement.section)
-    verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "advice not followed"
+    verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "recommendation not followed"
     show(f"{requirement.requirement} ({requirement.level}; {place}): {verdict}")
     show(textwrap.fill(requirement.paraphrase, 110, initial_indent="  ", subsequent_indent="  "))
     if found.twins:
@@ -70,7 +72,7 @@ def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -
         again = run_command(result, case)
         if folder is not None:
             again = replay_command(finding_of(folder, bundle_name(case)))
-        show(f"    again: {again}")
+        show(f"    replay: {again}")
         if alike := _mutants_like(result, requirement.requirement):
             show(f"    compare: {', '.join(alike)}")
     show()

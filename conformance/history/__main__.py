@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m conformance.history", description=(__doc__ or "").partition("\n")[0]
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="exit code 0 conformant, 1 violation, 2 it cannot be judged")
+    check = commands.add_parser("check", help="check a history; exit code 0 conformant, 1 violation, 2 invalid history")
     check.add_argument("file", type=Path, help="the history: JSON Lines, from header to footer")
     check.add_argument("--json", action="store_true", help="print the verdict as JSON")
     commands.add_parser("schema", help="print the JSON Schema of a line")

@@ -22,17 +22,17 @@ from conformance.proxy.server import PATIENCE, FaultProxy
 def main(arguments: Sequence[str] | None = None) -> int:
     """Until a signal says to end."""
     parser = argparse.ArgumentParser(prog="python -m conformance.proxy", description=__doc__.splitlines()[0])
-    parser.add_argument("server", metavar="URL", help="of the server, for example http://127.0.0.1:8080")
-    parser.add_argument("--port", type=int, default=0, help="where it listens, on this machine; 0: a free one")
-    parser.add_argument("--seed", type=int, default=0, help="other seeds have other requests fail")
+    parser.add_argument("server", metavar="URL", help="URL of the server, for example http://127.0.0.1:8080")
+    parser.add_argument("--port", type=int, default=0, help="listen port on this machine (default: 0, any free port)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the faults (default: 0)")
     parser.add_argument("--share", action="append", default=[], metavar="FAULT=SHARE", type=_share,
-                        help=f"how many of the requests have it, 0 to 1; faults: {', '.join(Fault)}")  # fmt: skip
-    parser.add_argument("--method", help="only requests of this method have faults")
-    parser.add_argument("--path", help="only requests whose path and query this regular expression is found in")
-    parser.add_argument("--body", help="only requests whose body contains this")
-    parser.add_argument("--once", action="store_true", help="what is sent again, byte for byte, passes")
+                        help=f"share of the requests with a fault, 0 to 1; faults: {', '.join(Fault)}")  # fmt: skip
+    parser.add_argument("--method", help="only requests with this method")
+    parser.add_argument("--path", help="only requests whose path and query match this regular expression")
+    parser.add_argument("--body", help="only requests whose body contains this text")
+    parser.add_argument("--once", action="store_true", help="do not fault an identical request twice")
     parser.add_argument("--patience", type=float, default=PATIENCE, metavar="SECONDS",
-                        help="how long a delayed request waits to be overtaken (%(default)s)")  # fmt: skip
+                        help="maximum delay of a request (default: %(default)s)")  # fmt: skip
     given = parser.parse_args(arguments)
     match = Match(method=given.method, path=given.path, body=given.body)
     try:

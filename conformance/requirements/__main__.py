@@ -59,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
             action="append",
             choices=[value.value for value in values],
             metavar=name.upper(),
-            help=f"only those of this {name}: {', '.join(values)}",
+            help=f"only requirements with this {name}: {', '.join(values)}",
         )
-    parser.add_argument("--freedoms", action="store_true", help="what must never be held against a subject, instead")
+    parser.add_argument("--freedoms", action="store_true", help="list the freedoms instead: what is never a violation")
     parser.add_argument("--json", action="store_true", help="print a JSON array")
     return parser
 

@@ -146,8 +146,8 @@ def demand_same(before: Identity, after: Identity) -> None:
         old, new = getattr(before, field.name), getattr(after, field.name)
         if old != new and field.name != "storage":
             raise AdapterError(
-                f"the subject was opened again and changed its mind: `{field.name}` in the answer to `hello` was "
-                f"{old!r} and is {new!r}; it must be the same every time"
+                f"the answer to `hello` changed between two starts: `{field.name}` was {old!r}, is {new!r}; "
+                f"it must stay the same"
             )
 
 

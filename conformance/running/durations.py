@@ -15,5 +15,5 @@ def seconds(text: str, option: str) -> float:
     """`90`, `90s`, `1.5m`, `2h`. Raises `UnusableError`, which names the option."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not (value := float(found[1]) * _SECONDS[found[2]]):
-        raise UnusableError(f"{option} {text!r} is not a time above zero, such as 60s, 500ms, 5m or 2h")
+        raise UnusableError(f"invalid {option} {text!r}; expected a time above zero, such as 60s, 500ms, 5m or 2h")
     return value

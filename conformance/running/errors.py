@@ -13,9 +13,9 @@ class ExitCode(IntEnum):
     VIOLATION = 1
     """A requirement is violated, or a known failure is stale. What was found counts even if the run is incomplete."""
     USAGE = 2
-    """The call is wrong, the subject does not speak the interface, or nothing was selected: no verdict is possible."""
+    """Usage error, a subject that does not implement the interface, or an empty selection: no verdict is possible."""
     INCOMPLETE = 3
-    """Nothing is violated so far, but not everything was judged: the budget expired, somebody interrupted the run, a
+    """Nothing is violated so far, but not everything was judged: the budget expired, the run was interrupted, a
     worker died, or no case of a declared profile came to a verdict."""
 
 

@@ -161,7 +161,7 @@ class _Run:
             if news is None and left < limit:
                 raise UnusableError(
                     f"the budget of {self._options.budget_seconds:g} s expired before the subject "
-                    f"{self._options.subject!r} could {what}; give it more",
+                    f"{self._options.subject!r} could {what}; pass a larger --budget",
                     exit_code=ExitCode.INCOMPLETE,
                 )
             if news is None:

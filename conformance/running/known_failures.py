@@ -47,9 +47,9 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     try:
         entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
     except OSError as error:
-        raise UnusableError(f"the list of known failures {file} cannot be read: {error.strerror or error}") from error
+        raise UnusableError(f"cannot read the list of known failures {file}: {error.strerror or error}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UnusableError(f"the list of known failures {file} is not TOML: {error}") from error
+        raise UnusableError(f"the list of known failures {file} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
         form = "[[known-failure]] with case, reason and, if only one is known, requirement"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error

@@ -57,4 +57,4 @@ def profile_named(name: str) -> RunProfile:
     try:
         return PROFILES[name]
     except KeyError:
-        raise UnusableError(f"there is no profile {name!r}; there are {', '.join(PROFILES)}") from None
+        raise UnusableError(f"unknown --profile {name!r}; choose one of {', '.join(PROFILES)}") from None

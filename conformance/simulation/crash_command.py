@@ -20,15 +20,18 @@ from conformance.simulation.python_subject import PREFIX, PythonProcesses, split
 def add(commands: Any) -> None:
     """Add the command to those of the program."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "crash", help="interrupt every effect in four ways; exit code 0 nothing lost, 1 violation, 2 wrong call"
+        "crash", help="interrupt every effect in four ways; exit code 0 nothing lost, 1 violation, 2 usage error"
     )
     parser.add_argument(
         "scope",
         nargs="*",
-        help="beginnings of names, such as commit/catalogManaged; python:MODULE:CLASS is another subject",
+        help="only operations whose name starts so, such as commit/catalogManaged; python:MODULE:CLASS: your owner",
     )
     parser.add_argument(
-        "--mode", action="append", choices=[mode.value for mode in Mode], help="only this way; may be repeated"
+        "--mode",
+        action="append",
+        choices=[mode.value for mode in Mode],
+        help="only this kind of interruption (repeatable)",
     )
     add_jobs(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")

@@ -80,21 +80,23 @@ def add(commands: Any) -> None:
     """Add the commands to those of the program."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "explore",
-        help="run every schedule of small scopes; exit code 0 all clean, 1 violation, 2 wrong call, 3 unfinished",
+        help="run every schedule of small scopes; exit code 0 all clean, 1 violation, 2 usage error, 3 unfinished",
     )
     parser.add_argument(
         "scope",
         nargs="*",
-        help="beginnings of ids, such as two-writers[catalogManaged; python:MODULE:CLASS is another subject",
+        help="only scopes whose id starts so, such as two-writers[catalogManaged; python:MODULE:CLASS: your owner",
     )
-    parser.add_argument("--quick", action="store_true", help="the scopes that are finished within seconds")
+    parser.add_argument("--quick", action="store_true", help="leave out the two largest situations")
     add_jobs(parser)
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for each scope (default: 120)")
-    parser.add_argument("--seed", type=int, default=1, help="of the random schedules of a scope that is not finished")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the random schedules of an unfinished scope (default: 1)"
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)
     again: argparse.ArgumentParser = commands.add_parser(
-        "replay", help="run a recorded schedule again; exit code 0 clean, 1 still a violation, 2 wrong call"
+        "replay", help="run a recorded schedule again; exit code 0 clean, 1 still a violation, 2 usage error"
     )
     again.add_argument("file", type=Path, help="the fixture of a schedule, JSON")
     again.set_defaults(run=replay)

@@ -28,7 +28,7 @@ def untold(_so_far: Callable[[], str]) -> None:
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """`--jobs`, the same for every command."""
-    parser.add_argument("--jobs", type=int, default=1, help="so many processes share the scopes (default: 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="number of processes (default: 1)")
 
 
 def in_order(function: Callable[[Work], Done], works: Sequence[Work], jobs: int) -> Iterator[Done]:

@@ -24,12 +24,12 @@ FAILING: Final = Budget(states=1, states_in_recovery=24, failing_syncs=True)
 def add(commands: Any) -> None:
     """Add the command to those of the program."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "power", help="cut the power at every effect; exit code 0 nothing lost, 1 violation, 2 wrong call"
+        "power", help="cut the power at every effect; exit code 0 nothing lost, 1 violation, 2 usage error"
     )
     parser.add_argument(
         "scope",
         nargs="*",
-        help="beginnings of names, such as commit/catalogManaged; python:MODULE:CLASS is another subject",
+        help="only operations whose name starts so, such as commit/catalogManaged; python:MODULE:CLASS: your owner",
     )
     parser.add_argument(
         "--thorough", action="store_true", help="many more disks of each cut, and cuts while the subject recovers"
@@ -38,9 +38,9 @@ def add(commands: Any) -> None:
         "--failing-syncs",
         type=int,
         metavar="DEATHS",
-        help="let each sync fail, then the process die at so many moments, restart, and lose its power at every effect",
+        help="let each sync fail, then kill the process at N moments, restart it, and cut the power at each effect",
     )
-    parser.add_argument("--seed", type=int, default=1, help="decides which disks are tried where there are more")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the choice of disks (default: 1)")
     add_jobs(parser)
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.set_defaults(run=run)

@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
     """Add the command to those of the program."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "teeth",
-        help="hunt known-bad variants; exit code 0 all killed by their requirement, 1 one survived, 2 wrong call",
+        help="hunt known-bad variants; exit code 0 all killed by their requirement, 1 one survived, 2 usage error",
     )
     parser.add_argument("id", nargs="*", help="ids of variants, or families: schedule, crash, power")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")

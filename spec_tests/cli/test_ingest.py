@@ -92,7 +92,7 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     (tmp_path / "ragged.csv").write_text("id,month\n1,1\n2,2,2\n")
     ragged = cli("ingest", sales, tmp_path / "ragged.csv")
     assert ragged.code == ExitCode.USAGE
-    assert "3 values instead of 2: '2,2,2'" in " ".join(ragged.err.split())
+    assert "expected 2 values, found 3, in the line '2,2,2'" in " ".join(ragged.err.split())
     (tmp_path / "quoted.csv").write_text('id,note\n1,x\n"",y\n')
     quoted = cli("ingest", "notes", tmp_path / "quoted.csv", "--create", "--null", "NA")
     assert (quoted.code, "the value '' of the column 'id'" in " ".join(quoted.err.split())) == (ExitCode.USAGE, True)
@@ -159,7 +159,7 @@ def test_missing_columns_become_null_only_where_that_is_wanted(
         ({"a.csv": "\n\n"}, "a.csv is empty"),
         ({"a.csv": "id,month\n1,1\n", "b.csv": "month,id\n1,1\n"}, "b.csv has the columns month, id"),
         ({"a.csv": "id,ID\n1,1\n"}, "twice"),
-        ({"a.csv.gz": "no gzip"}, "a.csv.gz is not a CSV file"),
+        ({"a.csv.gz": "no gzip"}, "a.csv.gz is not a valid UTF-8 CSV file"),
         ({"a.parquet": ""}, "a.parquet is empty"),
         ({"a.parquet": "no parquet"}, "a.parquet cannot be read as Parquet"),
         ({"a.csv": "id\n1\n"}, "lack the columns 'month'"),

@@ -68,14 +68,14 @@ def test_a_wrong_answer_is_told_with_its_question_and_others_can_still_be_asked(
 
 
 NO_REPLIES = {
-    "no JSON": ("`version 1 is ratified`, which is not JSON; a reply", "all else belongs on the standard error"),
-    "a list": ("`[]`, which is no reply", 'such as {"id": 7, "answer": {"outcome": "done"}}'),
+    "no JSON": ("`version 1 is ratified`, which is not JSON; a reply", "write everything else to stderr"),
+    "a list": ("`[]`, which is not a valid reply", 'such as {"id": 7, "answer": {"outcome": "done"}}'),
     "no envelope": ('The outcome belongs into the field "answer"',),
-    "a line of a log": ("which is no reply", "all else belongs on the standard error"),
+    "a line of a log": ("which is not a valid reply", "write everything else to stderr"),
     "nested too deeply": ("which is no",),
     "no UTF-8": ("which is not JSON",),
-    "wrong id": ("a reply to call 1002, which was not asked or has been answered", "wait for their replies: 2"),
-    "twice": ("a reply to call 2, which was not asked or has been answered",),
+    "wrong id": ("a reply to call 1002, which is unknown or already answered", "open calls: 2"),
+    "twice": ("a reply to call 2, which is unknown or already answered",),
     "endless line": ("a line of more than 67,108,864 bytes", "which begins `xxx"),
 }
 
@@ -138,7 +138,7 @@ NO_HELLO = {
     "configuration",
     "deaf and mute": "does not answer `hello`: no answer within 1.5 s; its standard error is empty",
     "a greeting": "wrote to its standard output `Listening for calls`, which is not JSON",
-    "a reply before any call": "a reply to call 99, which was not asked",
+    "a reply before any call": "a reply to call 99, which is unknown",
 }
 
 
@@ -155,7 +155,7 @@ def test_a_subject_that_is_another_one_after_a_restart_is_not_believed(tmp_path:
     with StdioSubject(command("other after a restart"), timeout=LONG, directory=tmp_path) as subject:
         with pytest.raises(AdapterError) as raised:
             subject.ask("kit", m.Restart())
-        assert "changed its mind" in raised.value.problem
+        assert "changed between calls" in raised.value.problem
         assert "profiles was `('core', 'version-0-by-owner', 'staged')` and is `('core',)`" in raised.value.problem
     assert pids(tmp_path) == []
 

@@ -126,10 +126,10 @@ def test_what_may_have_been_meant_is_suggested(name: str, hint: str) -> None:
 
 
 WRONG = {
-    "stdio:'owner": "the command cannot be taken apart: no closing quotation",
-    "http:///path": "names no host",
+    "stdio:'owner": "invalid command line: no closing quotation",
+    "http:///path": "has no host",
     "http://127.0.0.1:99999/": "Port out of range",
-    "http://user:secret@127.0.0.1:8080/": "takes no user and no password",
+    "http://user:secret@127.0.0.1:8080/": "must not contain a user or a password",
     "python:json": "a Python subject is python:MODULE:CLASS",
     "python:no_such_module:Owner": "there is no module 'no_such_module'",
     f"python:{HERE}.no_such_module:Owner": f"there is no module '{HERE}.no_such_module'",
@@ -137,7 +137,7 @@ WRONG = {
     f"python:{HERE}.imports_what_is_not_there:Owner": "No module named 'a_library_that_is_not_installed'",
     f"python:{SUBJECTS}:NUMBER": "'NUMBER' is a int; it must be a class",
     f"python:{SUBJECTS}:Raises": "its constructor raised OSError: no database at port 5432",
-    f"python:{SUBJECTS}:AsksForMore": "its constructor asks for password",
+    f"python:{SUBJECTS}:AsksForMore": "its constructor requires password",
 }
 
 

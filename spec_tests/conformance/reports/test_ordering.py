@@ -62,7 +62,7 @@ def test_the_console_the_summary_and_the_page_have_one_order(capsys: pytest.Capt
     assert len(names) > 10
     show_result(result, None)
     console = re.findall(
-        r"^(\S+) \((?:MUST|SHOULD); .*: (?:violated|advice not followed)$", capsys.readouterr().out, re.M
+        r"^(\S+) \((?:MUST|SHOULD); .*: (?:violated|recommendation not followed)$", capsys.readouterr().out, re.M
     )
     summary = re.findall(r"^### (\S+) \(", reports.to_markdown(result), re.M)
     page = re.findall(r"</span> (?:violated|not followed)</b> ([A-Z0-9-]+)</h3>", reports.to_html(result))

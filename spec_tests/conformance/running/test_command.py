@@ -57,7 +57,7 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("run",), "no subject was named, and there is no default"),
+        (("run",), "SUBJECT is required"),
         (("smoke",), "stdio:COMMAND"),
         (("serve",), "python:MODULE:CLASS"),
         (("run", "modell"), "model"),
@@ -72,11 +72,11 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("run", "model", "--seed", "one"), "--seed"),
         (("run", "model", "--no-such-option"), "--no-such-option"),
         (("run", "model-client", *SMALL), "nothing to run"),
-        (("list", "everything"), "there is no list of 'everything'"),
+        (("list", "everything"), "unknown list 'everything'"),
         (("report", "/no/such.json"), "/no/such.json"),
         (("replay", "/no/such.json"), "/no/such.json"),
         (("check", "/no/such.jsonl"), "/no/such.jsonl"),
-        (("serve", "model", "--stdio", "--http", "0"), "choose one"),
+        (("serve", "model", "--stdio", "--http", "0"), "mutually exclusive"),
         (("serve", "model", "--http", "nowhere"), "nowhere"),
         (("runn",), "runn"),
     ],
@@ -146,7 +146,7 @@ def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path)
     file = tmp_path / "known.toml"
     file.write_text("# my reasons\n", "utf-8")
     told = command("run", "model", *SMALL, "--write-known", file)
-    assert (told.exit_code, "is there already" in told.stderr) == (ExitCode.USAGE, True)
+    assert (told.exit_code, "exists already" in told.stderr) == (ExitCode.USAGE, True)
     assert file.read_text("utf-8") == "# my reasons\n"
     assert command("run", "model", *SMALL, "--write-known", file, "--known", file).exit_code == ExitCode.CONFORMANT
     assert "Known failures of model" in file.read_text("utf-8")

@@ -78,7 +78,7 @@ def test_no_name_of_a_folder_stays_in_a_result(tmp_path: Path) -> None:
     assert places.hidden_in(hidden) == hidden
 
 
-@pytest.mark.parametrize(("name", "problem"), [("modell", "names no subject"), (f"{OURS}:Unmakeable", "no database")])
+@pytest.mark.parametrize(("name", "problem"), [("modell", "unknown subject"), (f"{OURS}:Unmakeable", "no database")])
 def test_a_subject_that_cannot_be_opened_is_the_callers_problem(name: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(UnusableError) as refused:
         opened(name, tmp_path)

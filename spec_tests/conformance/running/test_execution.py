@@ -273,7 +273,7 @@ def test_a_subject_that_changes_its_mind_is_found_out_when_it_is_opened_again() 
     result = run(f"{OURS}:Fickle")
     assert result.exit_code == ExitCode.USAGE
     assert "`version`" in result.stopped
-    assert "changed its mind" in result.stopped
+    assert "changed between" in result.stopped
 
 
 def test_half_a_character_is_shown_escaped() -> None:

@@ -87,9 +87,9 @@ def test_known_failures_are_expected_and_stale_ones_fail_the_session(folder: Pat
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--commit-owner-subject", "modell"), "'modell' names no subject"),
+        (("--commit-owner-subject", "modell"), "unknown subject 'modell'"),
         (("--commit-owner-subject", f"stdio:{sys.executable} -c pass"), "`hello`"),
-        (("--commit-owner-subject", "modell", "-n", "2"), "'modell' names no subject"),
+        (("--commit-owner-subject", "modell", "-n", "2"), "unknown subject 'modell'"),
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
     ],
 )
