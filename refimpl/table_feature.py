@@ -223,11 +223,11 @@ def unreadable(metadata: Metadata) -> str | None:
     twice = sorted({name for name in columns if columns.count(name) > 1})
     missing = sorted(name for name in metadata.partition_columns if name.lower() not in columns)
     if twice:
-        return f"the schema has the column {twice[0]!r} twice; names differ in more than case"
+        return f"the schema has the column {twice[0]!r} twice; column names are case-insensitive"
     if missing:
         return f"the partition column {missing[0]!r} is not in the schema"
     if (ENABLEMENT_VERSION in metadata.configuration) != (ENABLEMENT_TIMESTAMP in metadata.configuration):
-        return f"{ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP} go together, and one of them is missing"
+        return f"{ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP} are required together; one of them is missing"
     return None
 
 

@@ -110,7 +110,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         if files.stat(folder) is None:
             if not create:
                 raise InvalidRequestError(
-                    f"{place} has no commit owner; make one with: commit-owner init {place}, or in Python: "
+                    f"{place} has no commit owner; create one with: commit-owner init {place}, or in Python: "
                     f"refimpl.open({str(place)!r}, create=True)",
                     directory=str(place),
                 )

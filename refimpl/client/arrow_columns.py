@@ -84,7 +84,10 @@ def stored_name(stored: Sequence[str], wanted: str) -> str | None:
         return wanted
     alike = [name for name in stored if name.lower() == wanted.lower()]
     if len(alike) > 1:
-        raise InvalidRequestError(f"the columns {' and '.join(map(repr, alike))} may each be {wanted!r}", column=wanted)
+        raise InvalidRequestError(
+            f"the columns {' and '.join(map(repr, alike))} are both candidates for {wanted!r}; rename one of them",
+            column=wanted,
+        )
     return alike[0] if alike else None
 
 
@@ -281,8 +284,8 @@ def _value(rows: pa.RecordBatch, name: str, row: int) -> Any:
         return value.as_py()
     except (OverflowError, ValueError):
         raise InvalidRequestError(
-            f"the column {name!r} holds a {value.type} outside the years 1 to 9999, and partition values do not go "
-            "beyond; partition by something else",
+            f"the column {name!r} holds a {value.type} outside the years 1 to 9999, which a partition value "
+            "cannot have; partition by another column",
             column=name,
         ) from None
 

@@ -286,4 +286,4 @@ def isolation_level(name: str) -> IsolationLevel:
         if level.value.lower() == name.lower():
             return level
     known = ", ".join(level.value for level in IsolationLevel)
-    raise InvalidRequestError(f"{name!r} is no isolation level; use one of: {known}", name=name)
+    raise InvalidRequestError(f"unknown isolation level {name!r}; expected one of {known}", name=name)

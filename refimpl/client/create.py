@@ -248,7 +248,7 @@ class Creation:
 
     def _occupied(self) -> LocationError:
         return LocationError(
-            f"another version 0 stands at {self.location}: somebody else made a table there",
+            f"another process created a table at {self.location}; read it, or use another location",
             location=str(self.location),
         )
 
@@ -277,7 +277,7 @@ class Creation:
                 )
             case Rejected(reason=reason, detail=detail):
                 self.abandon()
-                raise CommitRejectedError(f"the owner refuses {self._staged.name!r}: {detail}", reason=reason)
+                raise CommitRejectedError(f"the owner rejected {self._staged.name!r}: {detail}", reason=reason)
 
     def _registration(self, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         name = repr(self._staged.name)

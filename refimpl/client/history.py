@@ -76,7 +76,7 @@ def history(latest: Snapshot, limit: int | None = None) -> Iterator[HistoryEntry
     Each is read when it is asked for. The history ends where the log was cleaned up, before or meanwhile.
     """
     if limit is not None and limit < 0:
-        raise InvalidRequestError(f"a history of {limit} commits cannot be told; give 0 or more", limit=limit)
+        raise InvalidRequestError(f"invalid limit {limit}; expected a number >= 0", limit=limit)
     reader = latest.reader
     commits = commits_up_to(reader, latest.version)
     enabled = enablement(latest.protocol, latest.metadata)

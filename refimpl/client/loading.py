@@ -187,5 +187,5 @@ def _compare(reader: LogReader, path: LogPath, state: TableState, in_commit_time
 
 def _vanished(error: FileNotFoundError) -> CorruptLogError:
     return CorruptLogError(
-        f"the log names {error.filename}, but there is no such file; restore it", path=str(error.filename)
+        f"the file {error.filename} is missing, but the log names it; restore it", path=str(error.filename)
     )

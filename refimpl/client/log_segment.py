@@ -201,7 +201,7 @@ def _latest_version(
 
 def _target(latest: Version | None, requested: Version | None) -> Version:
     if latest is None:
-        raise TableNotFoundError("there is no table: its log holds no version, and its owner (if any) ratified none")
+        raise TableNotFoundError("no table found: its log has no version, and its owner (if any) ratified none")
     if requested is None:
         return latest
     if log_path.checked(requested) > latest:

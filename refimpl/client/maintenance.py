@@ -26,7 +26,8 @@ def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | N
     if table.owner is None or table.table_id is None:
         if snapshot.staleness is not None:
             raise MaintenanceRefusedError(
-                f"{job.value} is refused: {snapshot.staleness}; open the table by its name, if it has an owner", job=job
+                f"{job.value} is rejected: {snapshot.staleness}; open the table by its name, if it has an owner",
+                job=job,
             )
         return None
     found = table.owner.resolve(table.table_id)

@@ -101,7 +101,7 @@ class OwnerProposer:
                     raise CorruptionError(f"the owner takes no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
                     raise CommitRejectedError(
-                        f"the owner of {self.label} refuses version {version}: {outcome.detail}",
+                        f"the owner of {self.label} rejected version {version}: {outcome.detail}",
                         reason=reason,
                         version=version,
                     )
@@ -227,8 +227,8 @@ class OwnerProposer:
 
     def _unseen_winner(self, lost: Lost) -> LostRaceError:
         return LostRaceError(
-            f"the owner of {self.label} says that version {lost.version} is taken (latest {lost.latest}), but neither "
-            f"lists it nor has it published after {MAX_LOOKS} looks; run verify",
+            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
+            f"lists nor published it after {MAX_LOOKS} looks; run verify",
             tries=self.patience.tries,
             version=lost.version,
         )

@@ -182,7 +182,7 @@ def _landed(
             patience.pause(patience.tries)
             return False
         case Rejected(reason=reason, detail=detail):
-            raise CommitRejectedError(f"the owner refuses version {version} of {table.label}: {detail}", reason=reason)
+            raise CommitRejectedError(f"the owner rejected version {version} of {table.label}: {detail}", reason=reason)
     raise CorruptionError(
         f"the owner misses what is before version {version} of {table.label}: it knows "
         f"{outcome.latest_ratified_version}; run verify",

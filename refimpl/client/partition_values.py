@@ -145,7 +145,7 @@ def local_path(location: Path, path: str) -> Path:
     try:
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
-        raise CorruptLogError(f"the path {path!r} of a data file is no URI: {error}", path=path) from error
+        raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
     if parts.scheme and parts.scheme != "file":
         raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
     target = urllib.parse.unquote(parts.path if parts.scheme else path)

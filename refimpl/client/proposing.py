@@ -101,7 +101,9 @@ class FilesystemProposer:
         try:
             self._check_next(version)
         except OSError as error:
-            raise OwnerUnavailableError(f"cannot look into {self._log.folder}: {error}; nothing landed") from error
+            raise OwnerUnavailableError(
+                f"cannot list {self._log.folder}: {error}; nothing landed; try again"
+            ) from error
         try:
             if self._log.put_if_absent(name, content):
                 self._check_still_next(version)
@@ -132,9 +134,9 @@ class FilesystemProposer:
             return
         if newest_checkpoint(log) > version:
             raise OutcomeUnknown(
-                f"version {version} was written to {log.folder} while its history was cleaned up beyond that version: "
-                f"the newer versions may include this commit or not; look for its changes in the newest one before "
-                f"committing them again",
+                f"version {version} was written to {log.folder} while a cleanup removed that version from the log; it "
+                f"is unknown whether the commit landed: check the latest version for its changes before "
+                f"you commit them again",
                 version=version,
             )
 
@@ -194,7 +196,7 @@ def history_moved(log: LogStore, version: Version, newest: Version) -> Concurren
     else:
         why = f"the log in {log.folder} ends before version {version - 1}, which this transaction read"
     return ConcurrentModificationError(
-        f"version {version} cannot be committed: {why}; read the table again, then redo the work",
+        f"version {version} cannot be committed: {why}; read the table again, and repeat the transaction",
         version=version,
         latest=newest,
     )

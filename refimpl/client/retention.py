@@ -41,6 +41,6 @@ def duration(property_name: str, text: str) -> int:
         position = part.end()
     if position == 0 or rest[position:].strip():
         raise InvalidTableError(
-            f"{property_name} is {text!r}, which is no duration; use one like 'interval 7 days'", property=property_name
+            f"invalid {property_name} {text!r}; expected a duration such as 'interval 7 days'", property=property_name
         )
     return total

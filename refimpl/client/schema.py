@@ -99,7 +99,7 @@ class Struct:
         for column in self.fields:
             if column.name == name:
                 return column
-        raise InvalidRequestError(f"there is no column {name!r}; the columns are {', '.join(self.names)}", column=name)
+        raise InvalidRequestError(f"unknown column {name!r}; the columns are {', '.join(self.names)}", column=name)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names

@@ -273,6 +273,6 @@ def _staleness(reader: LogReader, newest: Callable[[], Loaded]) -> str | None:
             location=str(reader.log.location),
         )
     return (
-        f"{reader.log.location} is a {feature.name} table that was read by its path; its owner was not asked, and may "
+        f"{reader.log.location} is a {feature.name} table that was read by its path, without its owner, which may "
         f"have ratified versions after {loaded.segment.version} that are not backfilled"
     )

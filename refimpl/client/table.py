@@ -115,7 +115,9 @@ class Table:
         if version is not None and timestamp is not None:
             raise InvalidRequestError("give a version or a timestamp, not both", version=version, timestamp=timestamp)
         if timestamp is not None and not isinstance(timestamp, int):
-            raise InvalidRequestError(f"{timestamp!r} is no time; give ms since the epoch", timestamp=timestamp)
+            raise InvalidRequestError(
+                f"invalid timestamp {timestamp!r}; expected epoch milliseconds", timestamp=timestamp
+            )
         try:
             if timestamp is not None:
                 version = self._version_at(timestamp)

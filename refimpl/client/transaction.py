@@ -148,7 +148,8 @@ class Transaction:
         for add in files:
             if add.key not in self.snapshot.files:
                 raise InvalidRequestError(
-                    f"{add.path} is no active file of {self._label} in version {self.snapshot.version}", path=add.path
+                    f"{add.path} is not an active file of {self._label} in version {self.snapshot.version}",
+                    path=add.path,
                 )
             if add.key in self._adds:
                 raise InvalidRequestError(
@@ -341,7 +342,7 @@ def _check_owner(table: Table, snapshot: Snapshot) -> None:
         )
     if table.owner is None and snapshot.staleness is not None:
         raise PathAccessError(
-            f"commits are refused: {snapshot.staleness}; open the table by its name, if it has an owner",
+            f"commits are rejected: {snapshot.staleness}; open the table by its name, if it has an owner",
             path=str(table.location),
         )
     if feature_of(snapshot.protocol) is None and table.owner is not None:

@@ -137,7 +137,7 @@ def refuse_overlap(view: View, location: Path) -> None:
     for other in view.overlapping(location):
         raise LocationError(
             f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
-            f"or drop the table {other.table_id} if nobody is creating it any more",
+            f"or drop the table {other.table_id} if no process is creating it",
             location=str(location),
         )
 

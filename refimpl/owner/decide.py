@@ -232,8 +232,8 @@ def _out_of_turn(table: TableRecord, version: Version, *, stranger: Version | No
         return _rejected(
             RejectionReason.HALTED,
             f"{log_path.commit(stranger)} of {table.label} exists, but the owner did not ratify it (its latest version "
-            f"is {latest}): writers propose their commits to the owner; run verify, then repair --adopt-published to "
-            f"believe the files",
+            f"is {latest}): writers must propose their commits to the owner; run verify, then repair "
+            f"--adopt-published to record the files",
         )
     if version != table.next:
         return VersionGap(latest_ratified_version=latest)

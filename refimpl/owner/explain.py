@@ -154,7 +154,7 @@ def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: di
 
 
 def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
-    others = "nobody else proposed it" if not lost else f"{len(lost)} other proposals did not become it"
+    others = "no other proposal" if not lost else f"{len(lost)} other proposals did not become it"
     if commit.version == 0:
         before: dict[str, Any] = {}
         why = f"The table had no version yet, and its name was free; {others}."

@@ -197,7 +197,9 @@ class Ledger:
                 f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
             ) from error
         if self._log_is_another():
-            raise OutcomeUnknown(f"{self._log_was_removed()}; whether this transaction is there, attempt_outcome knows")
+            raise OutcomeUnknown(
+                f"{self._log_was_removed()}; use attempt_outcome to find out whether this transaction landed"
+            )
 
     def fold(self) -> None:
         """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock.
@@ -379,8 +381,8 @@ class Ledger:
                 before, frames = frames, _frames(database)
                 if frames == before:  # nobody appended between the two looks
                     raise CorruptLedgerError(
-                        f"{self._wal} is damaged after frame {frames}, and SQLite would go on from there without the "
-                        f"transactions that follow; restore the ledger from a backup, then run verify",
+                        f"{self._wal} is damaged after frame {frames}, and SQLite would drop the transactions after "
+                        f"it; restore the ledger from a backup, then run verify",
                         path=str(self.path),
                     )
 

@@ -335,8 +335,8 @@ class LocalOwner:
                     )
                 if seen is None and writer.attempts_are_lost(table):
                     raise CorruptionError(
-                        f"{table.label} has commits whose attempt ids the ledger does not know, so it cannot tell what "
-                        f"became of {attempt}; look for the commit in the table's history",
+                        f"{table.label} has commits with unknown attempt ids, so the outcome of {attempt} is unknown; "
+                        f"look for the commit in the table's history",
                         attempt=attempt,
                     )
                 if seen is None:

@@ -95,7 +95,7 @@ def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Acti
         with contextlib.suppress(OSError):
             files.remove_directory(path)
     left = f"; what is in {table.location} stays" if files.stat(table.location) is not None else ""
-    message = f"forgot a table that was staged and never registered{left}"
+    message = f"removed a staged table that was never registered{left}"
     return [Action(table=table.name or table_id, code="forget-abandoned", message=message)]
 
 

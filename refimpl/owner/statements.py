@@ -110,7 +110,7 @@ def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
             raise
         except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
             raise CorruptLedgerError(
-                f"the ledger holds what nobody stored there ({error}); restore it from a backup, then run verify"
+                f"the ledger contains an invalid value ({error}); restore it from a backup, then run verify"
             ) from error
 
     return reading

@@ -94,8 +94,8 @@ def verify(owner: LocalOwner) -> list[Finding]:
             table=None,
             severity=Severity.ERROR,
             code="unknown-table",
-            message=f"{place} is a {feature.name} table that the ledger does not know: was an older ledger restored? "
-            f"A newer backup would know it",
+            message=f"{place} is a {feature.name} table that the ledger does not have; if an older ledger was "
+            f"restored, a newer backup may have the table",
         )
         for place, feature in owned_tables(context.environment, context.warehouse, owner.name, known | dropped.keys())
     ]

@@ -69,7 +69,9 @@ class Tokens:
         except FileNotFoundError:
             return ()
         except OSError as error:
-            message = f"{FILE_NAME} cannot be read ({error.strerror}); without it no request is answered"
+            message = (
+                f"{FILE_NAME} cannot be read ({error.strerror}): the server rejects every request until it is readable"
+            )
             raise OwnerUnavailableError(message) from error
         known = self._known
         if content == known[0]:
@@ -77,7 +79,7 @@ class Tokens:
         try:
             found = msgspec.json.decode(content, type=tuple[Token, ...])
         except msgspec.DecodeError as error:
-            raise OwnerUnavailableError(f"{FILE_NAME} does not hold tokens; restore or remove it") from error
+            raise OwnerUnavailableError(f"{FILE_NAME} is not a valid token file; restore or remove it") from error
         self._known = (content, found)
         return found
 
@@ -108,7 +110,7 @@ class Tokens:
             kept = tuple(token for token in known if token.name != name)
             if len(kept) == len(known):
                 names = ", ".join(token.name for token in known) or "none"
-                raise InvalidRequestError(f"there is no token {name!r}; there is {names}", name=name)
+                raise InvalidRequestError(f"unknown token {name!r}; existing tokens: {names}", name=name)
             self._store(kept)
 
     def _store(self, tokens: tuple[Token, ...]) -> None:
@@ -151,7 +153,7 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
     if token is None:
         raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "a valid bearer token is needed")
     if tokens.has_expired(token):
-        message = f"the token {token.name!r} has expired; make another one"
+        message = f"the token {token.name!r} has expired; create another one: commit-owner token add NAME"
         raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", message)
     if not token.scope.allows(wanted):
         raise ApiError(
@@ -179,8 +181,8 @@ def refuse_foreign_page(host: str | None, origin: str | None) -> None:
             raise ApiError(
                 HTTPStatus.FORBIDDEN,
                 "PermissionDeniedException",
-                "without a token only requests to this machine by its own address are answered; ask for "
-                "http://127.0.0.1, or make a token: commit-owner token add NAME",
+                "without a token the server accepts only requests to a loopback address; use "
+                "http://127.0.0.1, or create a token: commit-owner token add NAME",
             )
 
 

@@ -145,7 +145,7 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
     changed = said.get(messages.SetProperties)
     for feature in () if changed is None else answers.features_in(changed.updates):
         if feature not in features:
-            return f"the request says that the table has the feature {feature}, the log does not"
+            return f"the request has the table feature {feature}, the log does not"
     comment = said.get(messages.SetTableComment)
     if comment is not None and (comment.comment or "") != (metadata.description or ""):
         return f"the request's comment is {comment.comment!r}, the log's {metadata.description!r}"

@@ -276,7 +276,7 @@ class Server:
     async def _no_route(self, request: Request, _error: Exception) -> Response:
         async def answered(seen: Seen) -> Response:
             self._admit(seen, request, Scope.READ)
-            raise errors.not_found("there is no such call; /openapi.json lists all of them")
+            raise errors.not_found("unknown endpoint; /openapi.json lists all endpoints")
 
         return await self._observed("none", request, answered)
 
@@ -303,7 +303,7 @@ def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.error = error.kind
     seen.message = error.message
     if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
-        error = ApiError(error.status, error.kind, "the server cannot answer now; its log says why")
+        error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
     headers = {}
     if error.status is HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"

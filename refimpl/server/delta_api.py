@@ -191,7 +191,7 @@ class DeltaApi:
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != answers.MANAGED:
-            raise bad_request(f"table-type is {request.table_type!r}; this server makes {answers.MANAGED} tables only")
+            raise bad_request(f"invalid table-type {request.table_type!r}; expected {answers.MANAGED}")
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)

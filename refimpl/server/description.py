@@ -15,7 +15,7 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _COMMON: Final = (400, 401, 403, 405, 500, 503)
 _WITH_BODY: Final = (408, 413, 429)
 _TEXTS: Final = {
-    400: "Refused: it can never succeed as it stands",
+    400: "Rejected: a retry cannot succeed",
     401: "A token is needed",
     403: "The token does not allow this",
     404: "No such catalog, schema or table",

@@ -88,7 +88,7 @@ def serve(wanted: Serving) -> None:
         listener = bound(wanted.host, wanted.port)
         configure_logs(wanted.log_level)
         if not is_loopback(wanted.host):
-            message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a proxy with TLS before this server"
+            message = f"{wanted.host}: tokens and data are sent as plain HTTP; put a TLS proxy in front of this server"
             logger.warning("%s", line({"message": message}))
         port = listener.getsockname()[1]
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
@@ -98,7 +98,7 @@ def serve(wanted: Serving) -> None:
     finally:
         ended = server.close(LAST_SECONDS)
     if not ended:
-        logger.error("%s", line({"message": "calls that were begun do not end; the process ends without them"}))
+        logger.error("%s", line({"message": "open requests did not finish in time; the process exits without them"}))
         os._exit(1)
 
 

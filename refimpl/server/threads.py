@@ -105,7 +105,7 @@ class Slots:
             raise ApiError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "TooManyRequestsException",
-                f"{self._most} requests are being answered; send the same again",
+                f"{self._most} requests are in progress; send the same request again",
             )
         self._taken += 1
         try:
@@ -145,7 +145,7 @@ class Pool:
             return answer.result()
         if call.cancel() or not self._lock:
             raise OwnerUnavailableError("the request was not answered in time; nothing was changed, try again")
-        raise OutcomeUnknown("the request did not end in time; it may still be carried out: read the table first")
+        raise OutcomeUnknown("the request did not finish in time and may still succeed; read the table before a retry")
 
     def close(self, seconds: float) -> bool:
         """Begin nothing more; whether all that was begun ended within `seconds`."""

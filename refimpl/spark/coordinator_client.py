@@ -245,7 +245,7 @@ class _Commit:
                 conflict=True,
             )
         if isinstance(outcome, Rejected):
-            java.fail(f"the owner refuses version {version} of {place}: {outcome.detail}", retryable=outcome.retryable)
+            java.fail(f"the owner rejected version {version} of {place}: {outcome.detail}", retryable=outcome.retryable)
         known = outcome.latest_ratified_version
         java.fail(f"version {version} of {place} would leave a gap: the latest version is {known}")
 
@@ -344,5 +344,7 @@ def location_of(log_folder: Any) -> Path:
     text: str = log_folder.toString()
     path = Path(text.removeprefix("file:"))
     if not text.startswith(("/", "file:/")) or text.startswith("file://") or path.name != LOG_FOLDER:
-        raise InvalidRequestError(f"{text} is no log on this host's file system", location=text)
+        raise InvalidRequestError(
+            f"invalid log location {text!r}; expected a path on this host's file system", location=text
+        )
     return path.parent

@@ -133,7 +133,7 @@ class DeltaWriter:
         target = NamedTarget(self._connection, name, self._options_of_creation())
         table = target.find()
         if table is None:
-            raise TableNotFoundError(f"there is no table {name!r} to insert into; create it with saveAsTable")
+            raise TableNotFoundError(f"table {name!r} does not exist; create it with saveAsTable")
         self._check_options_of_change()
         replaces = self._mode == "overwrite" if overwrite is None else overwrite
         return self._change(table, overwrite=replaces, by_position=True)

@@ -343,7 +343,7 @@ def test_a_managed_table_read_by_its_path_alone_warns_that_it_may_be_behind(
         "t", _months().schema, feature=MANAGED_COMMIT, policy=MaintenancePolicy(backfill_every=None)
     )
     delta.write(rows).mode("append").saveAsTable("t")
-    with pytest.warns(UserWarning, match="owner was not asked"):
+    with pytest.warns(UserWarning, match="without its owner"):
         assert connect(spark).read.load(table.location).count() == 0
     assert delta.read.load(table.location).count() == 12
 
