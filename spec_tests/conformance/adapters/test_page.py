@@ -70,7 +70,7 @@ def test_what_any_operation_may_be_answered_is_said() -> None:
 def test_every_profile_way_and_promise_is_explained() -> None:
     explained = {word for cell in rows("profile") for word in re.findall(r"`([\w-]+)`", cell)}
     assert explained == {profile.value for profile in Profile}
-    assert {word.strip("`") for word in rows("way")} == set(WAYS)
+    assert {word.strip("`") for word in rows("commit mode")} == set(WAYS)
     for promise in set(Promise) - {Promise.FRESH_SNAPSHOTS}:  # which is a client's
         assert f"`{promise.value}`" in TEXT
 

@@ -209,7 +209,7 @@ def test_a_finding_is_replayed_on_its_subject_and_on_another(tmp_path: Path) -> 
         by_place = command("replay", finding, "model")
         assert (by_place.exit_code, "this is model" in by_place.stderr) == (ExitCode.CONFORMANT, True)
         two = command("replay", finding, "model", "--subject", "reference")
-        assert (two.exit_code, "choose one" in two.stderr) == (ExitCode.USAGE, True)
+        assert (two.exit_code, "pass one of them" in two.stderr) == (ExitCode.USAGE, True)
         refusing = command("replay", finding, "--subject", f"{OURS}:Refusing")
         assert refusing.exit_code == ExitCode.INCOMPLETE
         history = command("replay", finding.with_name("history.jsonl"))
@@ -295,7 +295,7 @@ def test_a_list_is_narrowed_to_what_is_about_a_requirement(what: str, column: st
 
 def test_a_list_that_is_about_no_requirement_is_not_narrowed_to_one() -> None:
     told = command("list", "families", "--requirement", "MC-COMMIT-02")
-    assert (told.exit_code, "--requirement belongs to" in told.stderr) == (ExitCode.USAGE, True)
+    assert (told.exit_code, "--requirement works only with" in told.stderr) == (ExitCode.USAGE, True)
     unknown = command("list", "mutants", "--requirement", "MC-0")
     assert (unknown.exit_code, "no requirement is called" in unknown.stderr) == (ExitCode.USAGE, True)
 

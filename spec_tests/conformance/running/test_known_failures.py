@@ -124,9 +124,9 @@ def test_a_hostile_name_and_message_stay_in_their_places(tmp_path: Path) -> None
         ("[[known-failure]]\ncase = 'a'\n", "reason"),
         ("[[known-failures]]\ncase = 'a'\nreason = 'x'\n", "known-failures"),
         ("[[known-failure]]\ncase = 'a'\nreason = 'x'\nreasons = 'x'\n", "reasons"),
-        ("[[known-failure]\n", "not TOML"),
-        ("\xff", "not TOML"),
-        (None, "cannot be read"),
+        ("[[known-failure]\n", "not valid TOML"),
+        ("\xff", "not valid TOML"),
+        (None, "cannot read"),
     ],
 )
 def test_a_list_that_makes_no_sense_is_refused_with_the_entry(tmp_path: Path, content: str | None, words: str) -> None:
