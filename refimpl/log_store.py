@@ -263,15 +263,13 @@ class LogStore:
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self.folder / name)
 
-    def make_durable(self, name: str) -> bytes:
-        """Make a file that somebody else created, and its name, durable; its bytes.
+    def make_durable(self, name: str) -> None:
+        """Make a file that somebody else created, and its name, durable.
 
         Whoever made it may have been told that an fsync failed, and a second one may lie: the same bytes become a new
         file, as in `overwrite`.
         """
-        content = self.read(name)
-        self.overwrite(name, content)
-        return content
+        self.overwrite(name, self.read(name))
 
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""

@@ -103,7 +103,8 @@ def _check_log(context: Context, record: TableRecord, latest: Version | None) ->
 def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     """See `LocalOwner.adopt`.
 
-    Order: the version's bytes and its name are made durable, then one transaction records it.
+    Order: the version's bytes become a new file, durably, because an fsync of whoever wrote them may have failed; then
+    the transaction records it. What is not adopted is not touched: it is somebody else's.
     """
     with context.lock():
         table = context.place(table_id)
@@ -112,7 +113,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
         if latest is None:
             return VersionGap(latest_ratified_version=None)
         name = log_path.commit(latest)
-        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.make_durable(name))
+        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
         examined = decide.examine(table.feature, latest, proposal, proposal.content)
         flaw = decide.first_version_flaw(table, examined, owner_name)
         if flaw is None and latest > 0:
@@ -126,6 +127,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
                 )
             if flaw is not None:
                 return flaw
+            log.overwrite(name, proposal.content)
             writer.set_name(table, _free_name(writer, table))
             commit = writer.ratify(table, examined, Way.DIRECT, context.now, published=True)
             writer.set_state(table, TableState.ACTIVE)

@@ -241,22 +241,24 @@ class _Change:
         self._table_id = table_id
 
     def __enter__(self) -> tuple[Writer, TableRecord]:
-        writer, table = self._begin()
+        writer, table, unnoticed = self._begin()
         if table.promised:
             self._transaction.__exit__(None, None, None)
             self._context.settle(table)
-            writer, table = self._begin()
-        if self._context.unnoticed(table):
+            writer, table, unnoticed = self._begin()
+        if unnoticed:
             self._transaction.__exit__(None, None, None)
             self._context.notice(table)
-            writer, table = self._begin()
+            writer, table, _ = self._begin()
         return writer, table
 
-    def _begin(self) -> tuple[Writer, TableRecord]:
+    def _begin(self) -> tuple[Writer, TableRecord, bool]:
+        """The transaction and the table in it, and whether that is `unnoticed`. What fails leaves no transaction."""
         self._transaction = self._context.ledger.write()
         writer = self._transaction.__enter__()
         try:
-            return writer, self._context.required(writer, self._table_id)
+            table = self._context.required(writer, self._table_id)
+            return writer, table, self._context.unnoticed(table)
         except BaseException as error:
             self._transaction.__exit__(type(error), error, None)
             raise

@@ -56,14 +56,34 @@ class WriteAheadLog:
         if not frames and self._checksum(self._header[:24], (0, 0)) != struct.unpack_from(">2I", self._header, 24):
             return True
         rest = self._file.xRead(max(self._size - self._offset(frames), 0), self._offset(frames))
-        size, salts = self._frame_size, self._header[16:24]
-        for at in range(size, len(rest) - size + 1, size):
-            before, frame = rest[at - size : at - size + self.FRAME_HEADER], rest[at : at + size]
-            if before[8:16] == salts == frame[8:16] and _ends_transaction(before):
-                seed = struct.unpack_from(">2I", before, 16)
-                if self._checksum(frame[:8] + frame[self.FRAME_HEADER :], seed) == struct.unpack_from(">2I", frame, 16):
-                    return True
+        size = self._frame_size
+        if not frames and self._begins_whole(rest):
+            return False
+        return any(
+            _ends_transaction(rest[at - size : at]) and self._follows(rest[at : at + size], rest[at - size : at])
+            for at in range(size, len(rest) - size + 1, size)
+        )
+
+    def _begins_whole(self, content: bytes) -> bool:
+        """Whether the log's first transaction is valid. SQLite sees no frame all the same where it has begun the log
+        anew, in the memory that processes share, and who did that died, or failed, before he wrote the new header:
+        everything in the log is in the database."""
+        size, before = self._frame_size, self._header[8:]  # its salts and checksum are where a frame has them
+        for at in range(0, len(content) - size + 1, size):
+            frame = content[at : at + size]
+            if not self._follows(frame, before):
+                return False
+            if _ends_transaction(frame):
+                return True
+            before = frame
         return False
+
+    def _follows(self, frame: bytes, before: bytes) -> bool:
+        """Whether a frame is of this log, and its checksum goes on from the one before it, or from the header."""
+        if not before[8:16] == self._header[16:24] == frame[8:16]:
+            return False
+        seed = struct.unpack_from(">2I", before, 16)
+        return self._checksum(frame[:8] + frame[self.FRAME_HEADER :], seed) == struct.unpack_from(">2I", frame, 16)
 
     def _checksum(self, content: bytes, seed: tuple[int, ...]) -> tuple[int, ...]:
         first, second = seed

@@ -101,9 +101,14 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
 def test_a_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     put(log_of(warehouse, table), 0, first_version(None))
+    version = log_of(warehouse, table).folder / log_path.commit(0)
+    before = version.stat().st_mtime_ns
     refused(warehouse.owner.adopt(table.table_id), RejectionReason.INCONSISTENT_TABLE)
     assert warehouse.owner.resolve(table.location).state is TableState.STAGING
     assert warehouse.tables() == []
+    assert version.stat().st_mtime_ns == before, (
+        "the time of a file is that of a commit, in a table without in-commit timestamps"
+    )
 
 
 def test_what_was_adopted_is_not_adopted_again(warehouse: refimpl.Warehouse) -> None:

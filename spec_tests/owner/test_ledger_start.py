@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import apsw
 import pytest
 
 import refimpl
+from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from refimpl.table_feature import MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
 from spec_tests.support.builders import create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened
 from spec_tests.support.lock_watch import Others, Watch
@@ -265,6 +267,18 @@ def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Pat
         with pytest.raises(InvalidRequestError) as refused:
             table.owner.get_commits(table.table_id)
         assert refused.value.found == SCHEMA_VERSION + 1
+
+
+def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: Path) -> None:
+    """Its first connection finds a ledger without a write-ahead log, to which another one then gives one."""
+    with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        warehouse.owner.ledger.back_up(tmp_path / "backup")
+        replaced(warehouse.owner.ledger.path, tmp_path / "backup")
+        for version in (2, 4):
+            assert isinstance(other.submit(table.commit, version).result(), Ratified)
+            assert isinstance(table.commit(version + 1), Ratified)
+        other.submit(warehouse.close).result()
 
 
 def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from refimpl import actions, log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import Conflict, Landed, NotLanded, Outcome, Ratified, Rejected, RejectionReason
 from refimpl.errors import CorruptionError, OwnerUnavailableError
+from refimpl.log_path import LOG_FOLDER
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
@@ -146,3 +147,14 @@ def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehou
     refused(table.commit(2), RejectionReason.HALTED)
     assert all(action.done for action in repair(warehouse.owner, adopt_published=True))
     assert isinstance(table.commit(2), Ratified)
+
+
+def test_a_log_that_cannot_be_looked_at_leaves_no_transaction_behind(warehouse: refimpl.Warehouse) -> None:
+    table, other = (create(warehouse, MANAGED_COMMIT, Way.DIRECT, name=name) for name in ("orders", "others"))
+    table.log.folder.rename(table.location / "kept")
+    table.log.folder.symlink_to(LOG_FOLDER)  # to itself
+    with pytest.raises(OwnerUnavailableError):
+        table.commit(1)
+    with opened(warehouse.directory) as second:
+        assert isinstance(other.through(second).commit(1), Ratified)
+    assert isinstance(other.commit(2), Ratified)

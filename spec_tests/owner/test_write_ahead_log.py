@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -188,3 +189,22 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
         assert log_of(warehouse).stat().st_size == size, "it begins anew"
     with opened(tmp_path / "w") as warehouse:
         assert owned(warehouse, "orders").latest == 9
+
+
+def test_a_log_that_is_begun_anew_in_shared_memory_alone_is_no_damage(tmp_path: Path) -> None:
+    """Who begins it anew says so to the others first, and then fails to write the new header, or dies."""
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            with pytest.raises(OutcomeUnknown):
+                table.commit(4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with opened(tmp_path / "w") as second:
+            assert owned(second, "orders").latest == 3
+            owned(second, "orders").land()
+        assert table.latest == 4
