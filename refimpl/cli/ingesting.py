@@ -204,7 +204,7 @@ def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
     Raises `InvalidRequestError` for a file without a header, for one that differs, and for a name that is there twice.
     """
     first: list[str] = []
-    for path in files:
+    for path in (file for each in files for file in _inside(each)):
         form: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
         with gzip.open(path, "rt", **form) if path.suffix.lower() == ".gz" else path.open(**form) as lines:
             try:
@@ -239,11 +239,7 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
 
     first: tuple[Path, tuple[str, ...]] | None = None
     for path in files:
-        inside = [file for file in sorted(path.rglob(f"*{PARQUET}")) if file.is_file()] if path.is_dir() else [path]
-        inside = [file for file in inside if not _is_hidden(file.relative_to(path))]
-        if not inside:
-            raise InvalidRequestError(f"no Parquet file in the folder {path}; expected *{PARQUET}")
-        for file in inside:
+        for file in _inside(path):
             folders = [part for part in file.relative_to(path).parts[:-1] if "=" in part]
             try:
                 names = (*pq.read_schema(file).names, *(unquote(part.partition("=")[0]) for part in folders))
@@ -260,6 +256,16 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
                 )
     assert first is not None
     return first[1]
+
+
+def _inside(path: Path) -> list[Path]:
+    """The files of a folder that Spark reads; the file itself where it is none."""
+    if not path.is_dir():
+        return [path]
+    found = [file for file in sorted(path.rglob("*")) if not _is_hidden(file.relative_to(path)) and file.is_file()]
+    if not found:
+        raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
+    return found
 
 
 def _is_hidden(path: Path) -> bool:

@@ -188,7 +188,7 @@ def test_parquet_files_with_other_columns_are_not_one_commit(
         "ids.parquet": ["id"],
         "more.parquet": ["id", "month", "x"],
         "mixed.parquet/a.parquet": ["id", "month"],
-        "mixed.parquet/b.parquet": ["id"],
+        "mixed.parquet/b": ["id"],
     }.items():
         parquet.write_table(pa.table({column: [1] for column in columns}), name)
     for words in (["good.parquet", other], ["--fill-missing", "good.parquet", other]):
@@ -199,9 +199,10 @@ def test_parquet_files_with_other_columns_are_not_one_commit(
 
 
 @pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
-def test_the_folders_of_parquet_files_give_columns(
+def test_a_folder_is_read_as_spark_reads_it(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
 ) -> None:
+    """Names of folders give columns to Parquet files; hidden files are left out."""
     for month in (1, 2):
         folder = Path(f"days.parquet/month={month}")
         folder.mkdir(parents=True)
@@ -209,7 +210,11 @@ def test_the_folders_of_parquet_files_give_columns(
         (folder / "_unfinished.parquet").write_text("")
     answer = cli("ingest", sales, "days.parquet", "--json")
     assert answer.code == ExitCode.OK, answer.err
-    assert _rows(warehouse, sales) == [(1, 10), (2, 20)]
+    Path("days.csv").mkdir()
+    Path("days.csv/_SUCCESS").write_text("")
+    Path("days.csv/part-0.csv").write_text("id,month\n30,3\n")
+    assert cli("ingest", sales, "days.csv").code == ExitCode.OK
+    assert _rows(warehouse, sales) == [(1, 10), (2, 20), (3, 30)]
 
 
 @pytest.mark.parametrize(
