@@ -35,7 +35,7 @@ def replay(
     ],
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[SUBJECT]", help="other subject (default: the finding's own)", show_default=False),
+        typer.Argument(metavar="SUBJECT", help="other subject (default: the finding's own)", show_default=False),
     ] = None,
     subject: Annotated[
         str | None, typer.Option("--subject", metavar="SUBJECT", help="same as the argument SUBJECT")

@@ -31,7 +31,7 @@ def smoke(
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
-    """Send a subject the first requests, to tell adapter errors from owner errors.
+    """Send a subject the first requests, and separate adapter errors from owner errors.
 
     Exit code 0: no error; 1: the owner violates a requirement; 2: the adapter is broken, no verdict is possible;
     3: incomplete.

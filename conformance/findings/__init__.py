@@ -1,8 +1,8 @@
-"""What the kit found in software of other people: each finding with the file that shows it again.
+"""Print what the kit found in published owners and clients, with the file or test that reproduces it.
 
-    python -m conformance.findings                      the page: who was tested, what was found
-    python -m conformance.findings ID                   one finding, as it can be sent to its maintainers
-    python -m conformance.findings --record REPORT      take a run into the page: who was tested, and the verdicts
+    python -m conformance.findings                      the page: subjects and findings
+    python -m conformance.findings ID                   one finding, as a report for the maintainers
+    python -m conformance.findings --record REPORT      add a run to the page: subject and verdicts
     python -m conformance.findings --keep BUNDLE ID     keep the finding of a bundle, to be described in `about.toml`
 
 `runs` has one file for each subject that was tested, `found` one folder for each finding. Every requirement that a run

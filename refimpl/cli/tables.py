@@ -51,7 +51,7 @@ _INIT = "Example:  commit-owner init /data/warehouse --root /data/lake"
 
 def init(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="directory of the warehouse (default: the current directory)")
+        Path | None, typer.Argument(metavar="DIR", help="directory of the warehouse (default: the current directory)")
     ] = None,
     root: Annotated[
         list[Path] | None,
@@ -166,7 +166,7 @@ commit-owner show sales --rows 10 --at 2026-11-21T12:00:00"""
 def show(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="[TABLE]", help="name, id, or path (with a /) of the table (default: list all tables)"),
+        typer.Argument(metavar="TABLE", help="name, id, or path (with a /) of the table (default: list all tables)"),
     ] = None,
     version: Annotated[
         int | None, typer.Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
