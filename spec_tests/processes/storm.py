@@ -140,12 +140,12 @@ class Run:
                 if over() or series.accused:
                     break
                 self._work(series)
-            else:
-                self._work(series, farewell=True)
-                if self._handed_back(series) and self._random.random() < 0.6:
-                    self._take_over_again(series)
-                    continue
-            break
+            if over() or series.accused:
+                break
+            self._work(series, farewell=True)
+            if not self._handed_back(series) or over() or self._random.random() >= 0.6:
+                break
+            self._take_over_again(series)
         self._end(series)
 
     # Rounds
