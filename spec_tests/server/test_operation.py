@@ -173,7 +173,7 @@ def test_an_address_that_is_none_is_refused_with_the_next_step(host: str) -> Non
     [
         (("--catalog", "a-b"), "is not a name"),
         (("--schema", "a b"), "is not a name"),
-        (("--log-level", "loud"), "is not a log level"),
+        (("--log-level", "loud"), "invalid log level"),
         (("--backlog-limit", "5"), "does not fit a limit of 5"),
         (("--backlog-limit", "0"), "backlog"),
         (("-w", "nowhere"), "commit-owner init"),
