@@ -217,7 +217,7 @@ class Ledger:
     def integrity_errors(self) -> list[str]:
         """What SQLite's own check finds wrong; empty if nothing."""
         with _errors(self.path):
-            found = [row[0] for row in self._database().execute("PRAGMA integrity_check")]
+            found = [row[0] for row in self._current_database().execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found
 
     def back_up(self, target: Path) -> None:
@@ -234,7 +234,7 @@ class Ledger:
         try:
             with _errors(self.path):
                 copy = self._connect(unfinished)
-                with copy.backup("main", self._database(), "main") as backup:
+                with copy.backup("main", self._current_database(), "main") as backup:
                     backup.step(-1)
                 copy.pragma("journal_mode", "delete")
                 copy.close()

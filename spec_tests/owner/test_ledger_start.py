@@ -269,6 +269,17 @@ def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Pat
         assert refused.value.found == SCHEMA_VERSION + 1
 
 
+def test_a_backup_is_of_the_ledger_that_is_there_now(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1).land(1)
+        ledger = warehouse.owner.ledger
+        replaced(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
+        ledger.back_up(tmp_path / "backup")
+        copy = apsw.Connection(str(tmp_path / "backup"))
+        assert copy.execute("SELECT count(*) FROM commits").fetchall() == [(0,)]
+        copy.close()
+
+
 def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: Path) -> None:
     """Its first connection finds a ledger without a write-ahead log, to which another one then gives one."""
     with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
