@@ -69,6 +69,9 @@ def adopt(
     that version v is committed, whoever wrote it: catalog-managed, "Published commit"; managed-commits, "Backfilled
     commit files". After a version that takes the table from this owner the files are the filesystem's: it is the last.
 
+    Hazard: a visible file counts as whole. A writer must make it visible at once, by link or rename; of one that
+    creates `<v>.json` and then writes it line by line, this may record the first lines alone.
+
     Durability order: the same bytes become a new file, because an fsync of whoever wrote them may have failed; then
     the transaction of the caller records it.
     """
