@@ -118,14 +118,15 @@ class DeletionVector(_Action, frozen=True, kw_only=True):
 FileKey = tuple[str, str | None]
 """(`canonical_path`, deletion-vector id): what identifies a file."""
 
-_LOCAL_URI: Final = re.compile(r"^file:(?://)?(?=/(?!/))", re.IGNORECASE)
+_LOCAL_URI: Final = re.compile(r"^file:(?://(?:localhost)?)?(?=/(?!/))", re.IGNORECASE)
 _LOWER_ESCAPE: Final = re.compile(r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f])")
 
 
 def canonical_path(path: str) -> str:
     """One spelling for all URIs of a file that differ in no more than their form.
 
-    RFC 3986, 6.2.2.1: scheme and escapes in either case. `file:/x`, `file:///x` and `/x` are one file of this host.
+    RFC 3986, 6.2.2.1: scheme and escapes in either case. `file:/x`, `file:///x`, `file://localhost/x` (RFC 8089, 2)
+    and `/x` are one file of this host.
     """
     return _LOWER_ESCAPE.sub(lambda escape: escape[0].upper(), _LOCAL_URI.sub("", path))
 

@@ -51,6 +51,11 @@ def compact(table: Table, start: Version, end: Version) -> str:
                 if identity is not None:
                     left.pop(identity, None)
                     left[identity] = line
+    if not left:
+        raise InvalidRequestError(
+            f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
+            version=start,
+        )
     name = log_path.compaction(start, end)
     table.log.overwrite(name, b"".join(line + b"\n" for line in left.values()))
     return name

@@ -139,14 +139,14 @@ def decode_path(path: str) -> str:
 def local_path(location: Path, path: str) -> Path:
     """Where the data file of an action is: relative to the table, or absolute (`/...` or `file:...`).
 
-    Raises `UnsupportedFeatureError` for another scheme: this client reads the host's file systems only;
+    Raises `UnsupportedFeatureError` for another scheme or host: this client reads the host's file systems only;
     `CorruptLogError` for what is no URI.
     """
     try:
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
         raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
-    if parts.scheme and parts.scheme != "file":
+    if parts.scheme and (parts.scheme != "file" or parts.netloc.lower() not in ("", "localhost")):
         raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
     target = urllib.parse.unquote(parts.path if parts.scheme else path)
     return location / target

@@ -96,6 +96,17 @@ def test_a_compaction_keeps_what_this_client_does_not_know(setting: Setting) -> 
     assert found == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
 
 
+def test_commits_of_commit_info_alone_are_not_compacted(setting: Setting) -> None:
+    """A compaction without an action would be an empty file, which no reader can use."""
+    table = setting.table(None)
+    for version in (1, 2):
+        assert table.log.put_if_absent(log_path.commit(version), b'{"commitInfo":{}}\n')
+    before = names(table)
+    with pytest.raises(InvalidRequestError):
+        compact(table, 1, 2)
+    assert names(table) == before
+
+
 def _foreign(tag: str) -> dict[str, object]:
     fields = {"partitionValues": {"month": "01"}, "size": 1, "modificationTime": 0, "dataChange": True}
     return {**fields, "futureField": {"nested": tag}}

@@ -136,7 +136,9 @@ def test_data_files_are_relative_to_the_table_or_absolute_on_this_host() -> None
     assert p.local_path(table, "/else%20where/x.parquet") == Path("/else where/x.parquet")
     assert p.local_path(table, "file:///else%20where/x.parquet") == Path("/else where/x.parquet")
     assert p.local_path(table, "file:/elsewhere/x.parquet") == Path("/elsewhere/x.parquet")
-    with pytest.raises(UnsupportedFeatureError):
-        p.local_path(table, "s3://bucket/x.parquet")
+    assert p.local_path(table, "file://localhost/elsewhere/x.parquet") == Path("/elsewhere/x.parquet")
+    for elsewhere in ("s3://bucket/x.parquet", "file://another/x.parquet"):
+        with pytest.raises(UnsupportedFeatureError):
+            p.local_path(table, elsewhere)
     with pytest.raises(CorruptLogError):
         p.local_path(table, "file://[bucket/x.parquet")

@@ -78,6 +78,7 @@ class TestReplay:
         [
             ("file:/x/a", "file:///x/a"),
             ("/x/a", "FILE:///x/a"),
+            ("/x/a", "file://localhost/x/a"),
             ("p=%c3%bc/a", "p=%C3%BC/a"),
             ("file:/x%2fa", "/x%2Fa"),
         ],
@@ -90,7 +91,17 @@ class TestReplay:
         assert snapshot.size_in_bytes == 100
 
     @pytest.mark.parametrize(
-        "other", ["x/a", "file://host/x/a", "s3://x/a", "file:x/a", "/x/A", "file://h/file:/x/a", "/x%2Fa"]
+        "other",
+        [
+            "x/a",
+            "file://host/x/a",
+            "s3://x/a",
+            "file:x/a",
+            "/x/A",
+            "file://h/file:/x/a",
+            "/x%2Fa",
+            "file://localhosts/x/a",
+        ],
     )
     def test_other_paths_are_other_files(self, plain: WrittenLog, other: str) -> None:
         plain.publish(1, add("file:/x/a")).publish(2, add(other), remove("/x/a"))
