@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import filelock
 import pytest
 
 import refimpl
@@ -443,6 +444,27 @@ def test_a_removed_lock_file_is_made_anew_and_locks(tmp_path: Path) -> None:
         pytest.fail("two hold the lock")
     with other():
         pass
+
+
+def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking the file loses its name: the lock is then on the file that has the name."""
+    path = tmp_path / "lock"
+    taken: list[int] = []
+
+    def take(fd: int, *, blocking: bool) -> bool:
+        if not taken:
+            path.unlink()
+        taken.append(fd)
+        return real(fd, blocking=blocking)
+
+    real = filelock.lock_descriptor
+    monkeypatch.setattr(filelock, "lock_descriptor", take)
+    with host_lock(path)():
+        assert len(taken) == 2
+        assert os.path.samestat(os.fstat(taken[1]), path.stat())
+    assert taken[0] == taken[1], "the first descriptor was closed, so that its number was free"
 
 
 def test_a_lock_whose_folder_is_gone_is_not_made_anew(tmp_path: Path) -> None:
