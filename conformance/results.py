@@ -71,19 +71,19 @@ class Violation(_Value, frozen=True, kw_only=True):
 
 
 class CaseResult(_Value, frozen=True, kw_only=True):
-    """One check, on one dialect and one way to commit."""
+    """One check, on one table feature and one commit mode."""
 
     case: str
-    """`<family>/<check>[<dialect>/<way>]`: stable, in reports and lists of known failures."""
+    """`<family>/<check>[<table feature>/<commit mode>]`: stable, in reports and lists of known failures."""
     check: str
     title: str
     """The check in words."""
     family: str
     layer: Layer
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     requirements: tuple[str, ...]
-    """All that the check is evidence for, of this dialect and these profiles."""
+    """All that the check is evidence for, of this table feature and these profiles."""
     verdict: Verdict
     reason: str = ""
     """Why it was skipped, or is inconclusive."""
@@ -105,7 +105,7 @@ class RequirementVerdict(StrEnum):
     """A SHOULD is violated."""
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not-applicable"
-    """Another side's, another dialect's, or of a profile that the subject does not declare."""
+    """Another side's, another table feature's, or of a profile that the subject does not declare."""
     NOT_CHECKED = "not-checked"
     """No case of this run is evidence: not in this profile, or untestable."""
 
@@ -149,7 +149,7 @@ class SubjectFacts(_Value, frozen=True, kw_only=True):
     version: str
     side: str
     profiles: tuple[str, ...]
-    ways: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    commit_modes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     promises: tuple[str, ...] = ()
 
 

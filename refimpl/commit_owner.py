@@ -25,7 +25,7 @@ from refimpl.commits import (
     Rejected,
 )
 from refimpl.log_path import Version
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 
 class Maintenance(Enum):
@@ -83,7 +83,7 @@ class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     location: Path
     """Absolute; the log is in `<location>/_delta_log`."""
     feature_name: str
-    way: Way
+    commit_mode: CommitMode
     """How commits of this table are proposed."""
     state: TableState
     policy: MaintenancePolicy
@@ -123,7 +123,7 @@ class CommitOwner(Protocol):
     """A commit owner, as its client side sees it. All methods are safe to call from several processes."""
 
     name: str
-    """Stands in the table property that names the owner, where the dialect has one."""
+    """Stands in the table property that names the owner, where the table feature has one."""
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
         """The live table of this name, id or absolute path, before its protocol is known.
@@ -141,14 +141,14 @@ class CommitOwner(Protocol):
         name: str,
         feature: TableFeature,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
         """Phase 1 of creation: a storage location of its own for a table that shall get `name`.
 
         catalog-managed, "Creating and Dropping". The name is not reserved: registration decides.
-        Raises `LocationError`, `InvalidRequestError` (name, or a way that the feature lacks).
+        Raises `LocationError`, `InvalidRequestError` (name, or a commit mode that the feature lacks).
         """
         ...
 
@@ -203,13 +203,13 @@ class CommitOwner(Protocol):
         version: Version,
         proposal: DirectProposal,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` if nobody
         was first. managed-commits, "Converting an existing filesystem based table".
 
-        Where the change sets the dialect's `table_id_property`, that new uuid is the table's id.
+        Where the change sets the table feature's `table_id_property`, that new uuid is the table's id.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from refimpl.log_path import Version
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 AttemptId = str
 """One try to make one version: a lower-case uuid, new for every try; of a staged file, the uuid in its name."""
@@ -45,10 +45,10 @@ class DirectProposal(_Value, frozen=True, kw_only=True):
 
 Proposal = StagedProposal | InlineProposal | DirectProposal
 
-WAY_OF: Final[dict[type, Way]] = {
-    StagedProposal: Way.STAGED,
-    InlineProposal: Way.INLINE,
-    DirectProposal: Way.DIRECT,
+COMMIT_MODE_OF: Final[dict[type, CommitMode]] = {
+    StagedProposal: CommitMode.STAGED,
+    InlineProposal: CommitMode.INLINE,
+    DirectProposal: CommitMode.DIRECT,
 }
 
 
@@ -58,7 +58,7 @@ class RatifiedCommit(_Value, frozen=True, kw_only=True):
 
     version: Version
     attempt: AttemptId
-    way: Way
+    commit_mode: CommitMode
     in_commit_timestamp: int
     """ms since the epoch."""
     size: int
@@ -103,7 +103,7 @@ class RejectionReason(Enum):
     TXN_ID_MISSING = "txn-id-missing"
     INCONSISTENT_TABLE = "inconsistent-table"
     SECRET_IN_CONF = "secret-in-conf"
-    WAY_NOT_ALLOWED = "way-not-allowed"
+    COMMIT_MODE_NOT_ALLOWED = "commit-mode-not-allowed"
     OWNERSHIP_CHANGE = "ownership-change"
     OWNER_REFUSES = "owner-refuses"
     ATTEMPT_REUSED = "attempt-reused"

@@ -1,4 +1,4 @@
-"""The dialects of managed commits, as values of one type.
+"""The table features of managed commits, as values of one type.
 
 managed-commits and catalog-managed name the same states differently and differ in a few rules.
 Every difference is a field here; nobody else asks which of them a feature is.
@@ -23,7 +23,7 @@ ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 """Since when commits have such a time, where that is not since version 0."""
 
 
-class Way(Enum):
+class CommitMode(Enum):
     """How a commit of version v is proposed, and what ratifies it.
 
     catalog-managed, "Commit Protocol", options 1 to 3; managed-commits, "Commit Protocol", knows
@@ -40,14 +40,14 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFeature:
-    """One dialect. Fields cite the passages where the two documents differ."""
+    """One table feature. Fields cite the passages where the two documents differ."""
 
     name: str
-    """As in the protocol action's feature lists, and the dialect's name here."""
+    """As in the protocol action's feature lists, and the table feature's name here."""
     reader_feature: bool
     """catalog-managed, "Enablement": in both lists; managed-commits: a writer feature."""
     min_reader_version: int
-    ways: frozenset[Way]
+    commit_modes: frozenset[CommitMode]
     staging_folder: str
     """Below `_delta_log`; holds `<v>.<uuid>.json`."""
     owner_copy_wins: bool
@@ -92,7 +92,7 @@ MANAGED_COMMIT: Final = TableFeature(
     name="managedCommit",
     reader_feature=False,
     min_reader_version=1,
-    ways=frozenset({Way.STAGED, Way.DIRECT}),
+    commit_modes=frozenset({CommitMode.STAGED, CommitMode.DIRECT}),
     staging_folder="_commits",
     owner_copy_wins=False,
     capped_at_latest=False,
@@ -113,7 +113,7 @@ CATALOG_MANAGED: Final = TableFeature(
     name="catalogManaged",
     reader_feature=True,
     min_reader_version=3,
-    ways=frozenset({Way.STAGED, Way.INLINE, Way.DIRECT}),
+    commit_modes=frozenset({CommitMode.STAGED, CommitMode.INLINE, CommitMode.DIRECT}),
     staging_folder="_staged_commits",
     owner_copy_wins=True,
     capped_at_latest=True,
@@ -136,7 +136,7 @@ COORDINATED_COMMITS: Final = TableFeature(
     name="coordinatedCommits-preview",
     reader_feature=False,
     min_reader_version=1,
-    ways=frozenset({Way.STAGED}),
+    commit_modes=frozenset({CommitMode.STAGED}),
     staging_folder="_staged_commits",
     owner_copy_wins=False,
     capped_at_latest=False,
@@ -155,13 +155,13 @@ COORDINATED_COMMITS: Final = TableFeature(
 """managed-commits as Delta Lake 4.x ships it, with names of its own: DELTA_SPARK.md#names."""
 
 DOCUMENTED_FEATURES: Final = {feature.name: feature for feature in (MANAGED_COMMIT, CATALOG_MANAGED)}
-"""The dialects that the two documents define; the others are engines' renderings of them."""
+"""The table features that the two documents define; the others are engines' renderings of them."""
 
 TABLE_FEATURES: Final = {**DOCUMENTED_FEATURES, COORDINATED_COMMITS.name: COORDINATED_COMMITS}
 
 
 def feature_of(protocol: Protocol) -> TableFeature | None:
-    """The dialect that a protocol mentions, or None for a filesystem table."""
+    """The table feature that a protocol mentions, or None for a filesystem table."""
     return next((f for f in TABLE_FEATURES.values() if f.mentioned_in(protocol)), None)
 
 
@@ -232,7 +232,7 @@ def unreadable(metadata: Metadata) -> str | None:
 
 
 def missing_provenance(feature: TableFeature, info: CommitInfo) -> str | None:
-    """What a commitInfo lacks that this dialect demands, or None."""
+    """What a commitInfo lacks that this table feature demands, or None."""
     if feature.requires_txn_id and info.txn_id is None:
         return f"{feature.name} demands a commitInfo.txnId (a non-empty string)"
     return None

@@ -17,7 +17,7 @@ from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.owner.host import network_file_system
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
-from refimpl.table_feature import CATALOG_MANAGED, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.table import Table
@@ -48,7 +48,7 @@ class Warehouse:
         *,
         partition_columns: Sequence[str] = (),
         feature: TableFeature = CATALOG_MANAGED,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
@@ -66,7 +66,7 @@ class Warehouse:
             schema,
             partition_columns=partition_columns,
             feature=feature,
-            way=way,
+            commit_mode=commit_mode,
             location=location,
             policy=policy,
             properties=properties or {},

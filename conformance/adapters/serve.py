@@ -188,9 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m conformance.adapters.serve", description=__doc__)
     parser.add_argument("subject")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--stdio", action="store_true", help="serve on stdin and stdout (default)")
-    way.add_argument("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
+    commit_mode = parser.add_mutually_exclusive_group()
+    commit_mode.add_argument("--stdio", action="store_true", help="serve on stdin and stdout (default)")
+    commit_mode.add_argument("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
     parser.add_argument("--public", action="store_true", help="accept requests from other machines (no authentication)")
     options = parser.parse_args(arguments)
     try:

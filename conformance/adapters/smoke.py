@@ -57,14 +57,14 @@ class _Table:
     """A table of the smoke test. `proposals`: what was ratified, by version."""
 
     feature: str
-    way: str
+    commit_mode: str
     name: str
     reference: str = ""
     proposed: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     location: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.feature}/{self.way}"
+        return f"{self.feature}/{self.commit_mode}"
 
 
 class _Smoke:
@@ -176,8 +176,10 @@ class _Smoke:
         self._step("a table that does not exist", self._no_table)
         tables = []
         for feature in self.identity.features:
-            for way in self.identity.ways[feature]:
-                table = _Table(feature=feature, way=way, name=f"smoke-{feature}-{way}-{self.salt}")
+            for commit_mode in self.identity.commit_modes[feature]:
+                table = _Table(
+                    feature=feature, commit_mode=commit_mode, name=f"smoke-{feature}-{commit_mode}-{self.salt}"
+                )
                 if self._one_table(table):
                     tables.append(table)
         self._profiles(tables)
@@ -217,7 +219,9 @@ class _Smoke:
     def _creation(self, table: _Table) -> m.CreateTable:
         attempt, identifier = str(uuid.uuid4()), str(uuid.uuid4())
         actions = proposals.version_0(table.feature, attempt, identifier)
-        return m.CreateTable(name=table.name, feature=table.feature, way=table.way, attempt=attempt, actions=actions)
+        return m.CreateTable(
+            name=table.name, feature=table.feature, commit_mode=table.commit_mode, attempt=attempt, actions=actions
+        )
 
     def _append(self, table: _Table) -> m.Commit:
         attempt = str(uuid.uuid4())
@@ -233,7 +237,7 @@ class _Smoke:
     def _look(self, table: _Table) -> None:
         """Every ratified version is listed or published, and its attempt and content can be seen."""
         listed = self._expect(m.GetCommits(table=table.reference), m.Commits, "the commits and the latest version")
-        unaware = 0 if table.way == "direct" else None  # of a direct commit an owner may not have heard yet
+        unaware = 0 if table.commit_mode == "direct" else None  # of a direct commit an owner may not have heard yet
         if listed.latest not in (None, -1, 1, unaware):
             self._wrong("version 1 is the latest that was ratified: `latest` is 1", "get_commits")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")

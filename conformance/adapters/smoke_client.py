@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from conformance.interface import messages as m
-from conformance.models.owner import WAYS, ModelOwner
+from conformance.models.owner import COMMIT_MODES, ModelOwner
 from conformance.models.storage import FolderStorage
 from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary, ClientHost
@@ -33,7 +33,7 @@ class ReadableTable:
         created = self._owner.create_table(
             "kit",
             m.CreateTable(
-                name=self.name, feature=feature, way=WAYS[feature][0], attempt=first,
+                name=self.name, feature=feature, commit_mode=COMMIT_MODES[feature][0], attempt=first,
                 actions=proposals.version_0(feature, first, str(uuid.uuid4())),
             ),
         )  # fmt: skip

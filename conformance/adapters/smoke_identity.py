@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from conformance.adapters import wire
-from conformance.checks.registry import DIALECTS, WAY_OF, WAYS
+from conformance.checks.registry import COMMIT_MODE_OF, COMMIT_MODES, FEATURES
 from conformance.history.events import Promise
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.requirements.catalogue import Profile
 
 SIDES: Final = ("owner", "client")
-DIALECT_WAYS: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": WAYS}
-"""Inline commits are of the younger dialect alone."""
+FEATURE_COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": COMMIT_MODES}
+"""Inline commits are of the younger table feature alone."""
 
 
 def contradictions(identity: Identity) -> list[str]:
@@ -22,8 +22,8 @@ def contradictions(identity: Identity) -> list[str]:
         *_about_the_interface(identity),
         *_unknown("profile", identity.profiles, [profile.value for profile in Profile]),
         *_unknown("promise", identity.promises, [promise.value for promise in Promise]),
-        *_unknown("feature", identity.features, DIALECTS),
-        *_about_ways(identity),
+        *_unknown("feature", identity.features, FEATURES),
+        *_about_commit_modes(identity),
         *_about_profiles(identity),
     ]
 
@@ -50,20 +50,22 @@ def _unknown(what: str, told: Iterable[str], known: Iterable[str]) -> Iterator[s
             yield f"{word!r} is no {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
 
 
-def _about_ways(identity: Identity) -> Iterator[str]:
+def _about_commit_modes(identity: Identity) -> Iterator[str]:
     if identity.side != "owner":
         return
     if not identity.features:
         yield "`features` is empty; an owner speaks at least one of them"
-    for feature, ways in identity.ways.items():
+    for feature, commit_modes in identity.commit_modes.items():
         if feature not in identity.features:
-            yield f"`ways` speaks of {feature!r}, which is not among `features`"
-        yield from _unknown(f"way to commit to {feature} table", ways, DIALECT_WAYS.get(feature, WAYS))
+            yield f"`commit_modes` speaks of {feature!r}, which is not among `features`"
+        yield from _unknown(
+            f"commit mode to {feature} table", commit_modes, FEATURE_COMMIT_MODES.get(feature, COMMIT_MODES)
+        )
     for feature in identity.features:
-        if not identity.ways.get(feature):
+        if not identity.commit_modes.get(feature):
             yield (
-                f"`ways` says nothing of {feature!r}; it names for each feature the ways to commit that the owner "
-                f'takes, as in {{"{feature}": ["staged"]}}. An owner of one dialect names that one in `features`'
+                f"`commit_modes` says nothing of {feature!r}; name for each feature the commit modes that the owner "
+                f'takes, as in {{"{feature}": ["staged"]}}. An owner of one table feature names that one in `features`'
             )
 
 
@@ -73,11 +75,11 @@ def _about_profiles(identity: Identity) -> Iterator[str]:
         yield "`profiles` lacks `core`, which every subject is held to"
     if identity.side != "owner":
         return
-    offered = {way for ways in identity.ways.values() for way in ways}
-    for profile, way in WAY_OF.items():
-        if profile.value in profiles and way not in offered:
-            yield f"the profile `{profile}` is declared, and `ways` offers {way!r} for no feature"
-        if way in offered and profile.value not in profiles:
-            yield f"`ways` offers {way!r}, and the profile `{profile}` is not declared; declare it, or do not"
+    offered = {commit_mode for commit_modes in identity.commit_modes.values() for commit_mode in commit_modes}
+    for profile, commit_mode in COMMIT_MODE_OF.items():
+        if profile.value in profiles and commit_mode not in offered:
+            yield f"the profile `{profile}` is declared, and `commit_modes` offers {commit_mode!r} for no feature"
+        if commit_mode in offered and profile.value not in profiles:
+            yield f"`commit_modes` offers {commit_mode!r}, and the profile `{profile}` is not declared"
     if identity.crash_points and Profile.HARNESS_CONTROL.value not in profiles:
         yield "`crash_points` are named, and the profile `harness-control` is not declared"

@@ -161,7 +161,7 @@ class HistoryColumns:
                 _place_look(self._table(item.table), item)
             elif isinstance(item, Header):
                 found = item
-                self.minus_one_claims = item.dialect == "catalogManaged"
+                self.minus_one_claims = item.feature == "catalogManaged"
                 self.fresh_refusals = Promise.FRESH_REFUSALS in item.promises
                 self.fresh_snapshots = self.minus_one_claims or Promise.FRESH_SNAPSHOTS in item.promises
         if found is None:
@@ -331,7 +331,7 @@ def _place_witness(table: TableColumns, witness: Witness) -> None:
     table.log.append(NO_ATTEMPT if witness.attempt is None else table.attempt(witness.attempt))
     if witness.before:
         table.before += 1
-    if witness.way == "direct" or witness.way == "ownership":
+    if witness.commit_mode == "direct" or witness.commit_mode == "ownership":
         table.direct.add(witness.version)
     if witness.content is not None:
         table.log_contents[witness.version] = witness.content

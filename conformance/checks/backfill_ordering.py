@@ -20,7 +20,7 @@ RATIFIED_ONLY = ("MC-FILES-08", "CM-FILES-07")
 CONTENT = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
 TRACKED = ("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "PROFILE-DIRECT-01", "MC-GET-01", "CM-STORE-09")
 UNPUBLISHED = ("staged", "inline")
-"""Ways to commit that leave something to publish."""
+"""Commit modes that leave something to publish."""
 
 
 def prefix(s: Scenario, table: TableHandle, *because: Told) -> dict[int, str]:
@@ -189,13 +189,13 @@ def two_publishers_and_a_writer_do_not_disturb_each_other(s: Scenario) -> None:
     late = s.deliver(slow)
     if isinstance(late.answer, Rejected) and late.answer.retryable:
         late = s.ask_to_backfill(table, 2, client="slow publisher")
-    s.expect(late, Done, *DONE, may_refuse=s.dialect == "catalogManaged", expected="version 2 is published: done")
+    s.expect(late, Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: done")
     complete(s, table, late)
     tracked(s, table, late)
     complete(s, table, s.backfill(table, 4, client="slow publisher"))
 
 
-@check(Family.BACKFILL, *CONTENT, ways=UNPUBLISHED)
+@check(Family.BACKFILL, *CONTENT, commit_modes=UNPUBLISHED)
 def what_is_published_is_what_was_ratified(s: Scenario) -> None:
     """Of two proposals of version 1 one won. Published is the winner's commit: the bytes of its staged file, or the
     actions of its inline proposal. So is version 2."""

@@ -67,7 +67,7 @@ def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
             hands.remove(s, table, hands.published_name(version))
 
 
-@check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, ways=UNPUBLISHED)
+@check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
     """Where version 1 has to be published stands a file with another content. A backfill does not call that done, and
     publishes nothing after it; once the file is gone, all three commits are published as they were ratified."""
@@ -91,7 +91,7 @@ def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
         same_content(s, table, each, seen.get(each.request.version, ""))
 
 
-@check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, ways=UNPUBLISHED)
+@check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) -> None:
     """Of four commits the second cannot be published, because another file stands in its place. Nothing after it is
     published, and all of it stays listed; once the file is gone, everything is published."""
@@ -113,7 +113,7 @@ def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) 
     complete(s, table, done)
 
 
-@check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, ways=UNPUBLISHED)
+@check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
     """A client copied version 1 to its place, byte for byte, and nobody told the owner. A backfill finds the file there
     and goes on after it: versions 2 and 3 are published as well."""
@@ -121,7 +121,7 @@ def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     first = landed[0].request
     assert isinstance(first, Commit)
-    staged = glance(s, table).get(f"{hands.STAGING[s.dialect]}/{hands.staged_name(1, first.attempt)}")
+    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(1, first.attempt)}")
     content = proposals.content(first.actions or ()) if staged is None else staged
     hands.plant(s, table, hands.published_name(1), content, if_absent=True, client="helpful publisher")
     tracked(s, table)
@@ -130,7 +130,7 @@ def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, ways=UNPUBLISHED)
+@check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
     """A careless client published version 3 of three before versions 1 and 2. The owner must not conclude that they are
     published too: it goes on to list them, and a backfill publishes them."""
@@ -138,7 +138,7 @@ def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     third = landed[2].request
     assert isinstance(third, Commit)
-    staged = glance(s, table).get(f"{hands.STAGING[s.dialect]}/{hands.staged_name(3, third.attempt)}")
+    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(3, third.attempt)}")
     content = proposals.content(third.actions or ()) if staged is None else staged
     hands.plant(s, table, hands.published_name(3), content, if_absent=True, client="careless publisher")
     listed = reads.ask(s, table)
@@ -154,13 +154,13 @@ def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
               expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
 
 
-@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, ways=STAGED)
+@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
 def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
     """Beside the staged file of version 1 lie others for the same version: of a writer that died, one of them cut off
     in the middle. The owner ratified one of them, and publishes that one."""
     table = s.create()
     orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
-    folder = hands.STAGING[s.dialect]
+    folder = hands.STAGING[s.feature]
     hands.plant(s, table, f"{folder}/{hands.staged_name(1, FIRST_UUID)}", orphan)
     landed = s.land(table)
     hands.plant(s, table, f"{folder}/{hands.staged_name(1, LAST_UUID)}", orphan[: len(orphan) // 2])
@@ -169,7 +169,7 @@ def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
     same_content(s, table, landed, s.published(table).get(1, ""))
 
 
-@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-LOG-04", "CM-FILES-05", needs=STORAGE, ways=STAGED)
+@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
 def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
     """A writer staged a file for version 2 and died before it proposed it. A backfill beyond the latest version does
     not publish it; version 2 is free for others."""
@@ -186,14 +186,14 @@ def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
     s.published(table)
 
 
-@check(Family.BACKFILL, *CONTENT, *DONE, needs=STORAGE, ways=STAGED)
+@check(Family.BACKFILL, *CONTENT, *DONE, needs=STORAGE, commit_modes=STAGED)
 def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) -> None:
     """The staged file of version 1 is gone before it was published. There is nothing to publish, so a backfill is not
     done, and no other file appears; when the file is back, version 1 is published as it was ratified."""
     table = s.create()
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
-    name = f"{hands.STAGING[s.dialect]}/{hands.staged_name(1, landed.request.attempt)}"
+    name = f"{hands.STAGING[s.feature]}/{hands.staged_name(1, landed.request.attempt)}"
     files = glance(s, table)
     if name not in files or hands.published_name(1) in files:
         raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
@@ -210,7 +210,7 @@ def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) 
     same_content(s, table, landed, s.published(table).get(1, ""), files[name])
 
 
-@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", needs=STORAGE, ways=UNPUBLISHED)
+@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_publication_that_fails_fails_no_commit(s: Scenario) -> None:
     """The owner publishes by itself, and cannot: a file of somebody else stands in the place of version 1. Commits that
     land meanwhile are answered as ratified; what is answered as refused has not landed."""

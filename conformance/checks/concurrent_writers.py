@@ -170,7 +170,7 @@ def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
 
 
 @check(Family.CONCURRENT_WRITERS, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-FEATURE-02",
-       "CM-FEATURE-01", ways=("staged", "inline"))  # fmt: skip
+       "CM-FEATURE-01", commit_modes=("staged", "inline"))  # fmt: skip
 def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
     """A writer that lost version 1 leaves no trace in it: the owner goes on to list the winner's commit, with the
     winner's content, whole, before and after the loser's proposal, and so does whoever asks next."""

@@ -17,7 +17,7 @@ WHOLE = ("MC-COMMIT-04", "CM-COMMIT-04")
 VISIBLE = ("MC-COMMIT-05", "CM-COMMIT-05")
 
 
-@check(Family.CONCURRENT_WRITERS, *WHOLE, "PROFILE-DIRECT-01", ways=DIRECT)
+@check(Family.CONCURRENT_WRITERS, *WHOLE, "PROFILE-DIRECT-01", commit_modes=DIRECT)
 def a_direct_commit_is_there_whole_when_it_is_answered(s: Scenario) -> None:
     """A commit that was answered as ratified is visible in the log, with all of its actions."""
     table = s.create()
@@ -44,7 +44,7 @@ def published_by_a_stranger(s: Scenario, table: TableHandle) -> Told:
     return made
 
 
-@check(Family.CONCURRENT_WRITERS, *WHOLE, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), ways=DIRECT)
+@check(Family.CONCURRENT_WRITERS, *WHOLE, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
 def a_direct_commit_does_not_replace_one_that_is_there(s: Scenario) -> None:
     """A client published version 1 by put-if-absent, and the owner was not told. Whoever proposes version 1 through the
     owner loses, and the file stays as it is."""
@@ -60,7 +60,7 @@ def a_direct_commit_does_not_replace_one_that_is_there(s: Scenario) -> None:
              expected="version 1 is there: it is not ratified again")  # fmt: skip
 
 
-@check(Family.CONCURRENT_WRITERS, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), ways=DIRECT)
+@check(Family.CONCURRENT_WRITERS, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
 def a_commit_that_is_visible_counts_although_nobody_told_the_owner(s: Scenario) -> None:
     """A client published version 1 by put-if-absent and never got to tell the owner. It is committed all the same: the
     next commit is version 2, and is ratified."""
@@ -75,7 +75,12 @@ def a_commit_that_is_visible_counts_although_nobody_told_the_owner(s: Scenario) 
 
 
 @check(
-    Family.CONCURRENT_WRITERS, *VISIBLE, "MC-COMMIT-02", "CM-COMMIT-08", needs=(Profile.STORAGE_ACCESS,), ways=DIRECT
+    Family.CONCURRENT_WRITERS,
+    *VISIBLE,
+    "MC-COMMIT-02",
+    "CM-COMMIT-08",
+    needs=(Profile.STORAGE_ACCESS,),
+    commit_modes=DIRECT,
 )
 def of_a_direct_commit_and_one_by_the_owner_one_wins(s: Scenario) -> None:
     """A proposal of version 1 is on its way to the owner while a client publishes version 1 itself. The file was there

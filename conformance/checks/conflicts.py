@@ -71,7 +71,7 @@ def prepare(
         columns = ("part",) if partitioned else ()
         creation = {
             "attempt": attempt,
-            "actions": proposals.version_0(s.dialect, attempt, s.attempt(), partition_columns=columns),
+            "actions": proposals.version_0(s.feature, attempt, s.attempt(), partition_columns=columns),
         }
     table = s.create(name, **creation)
     files = [
@@ -251,7 +251,7 @@ def whoever_wrote_by_another_partitioning_conflicts(s: ClientScenario) -> None:
 
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
     """The properties that a change of the metadata must keep: those that name the owner."""
-    owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.dialect == "managedCommit" else {}
+    owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.feature == "managedCommit" else {}
     return {**owner, **(more or {})}
 
 
@@ -259,7 +259,7 @@ def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> d
 def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
     """A transaction that adds a table feature conflicts with a winner that added one."""
     table = prepare(s)
-    theirs = {**proposals.PROTOCOLS[s.dialect]}
+    theirs = {**proposals.PROTOCOLS[s.feature]}
     theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "domainMetadata"])
     race(s, table, [proposals.line("protocol", theirs)], add_feature="appendOnly").conflicts(
         "CONFLICT-ORDER-03", why="both change the table's protocol"
@@ -270,7 +270,7 @@ def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
 def whoever_does_not_know_the_winners_protocol_commits_nothing(s: ClientScenario) -> None:
     """A writer that does not support a feature that the winner added stops."""
     table = prepare(s)
-    theirs = {**proposals.PROTOCOLS[s.dialect]}
+    theirs = {**proposals.PROTOCOLS[s.feature]}
     theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "aFeatureThatNobodyHas"])
     race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
         "CONFLICT-ORDER-02", why="the winner's protocol asks writers for a feature that no client has"
@@ -280,7 +280,7 @@ def whoever_does_not_know_the_winners_protocol_commits_nothing(s: ClientScenario
 @check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, side="client")
 def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
     """Two transactions that change the same metadata domain conflict; two that change different ones do not."""
-    with_domains = {**proposals.PROTOCOLS[s.dialect]}
+    with_domains = {**proposals.PROTOCOLS[s.feature]}
     with_domains["writerFeatures"] = sorted([*with_domains["writerFeatures"], "domainMetadata"])
     for domain, agrees in (("d", False), ("e", True)):
         table = s.create(f"table-{domain}")

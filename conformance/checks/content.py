@@ -35,7 +35,7 @@ def content_of(s: Scenario, table: TableHandle, landed: Told) -> list[str] | Non
         return list(listed.actions)
     name = hands.published_name(version)
     if listed is not None and listed.file_name is not None and name not in files:
-        name = f"{hands.STAGING[s.dialect]}/{listed.file_name.rpartition('/')[2]}"
+        name = f"{hands.STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
     return files[name].splitlines() if name in files else None
 
 
@@ -164,8 +164,8 @@ def a_ratified_commit_never_changes(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
-def the_way_to_commit_that_was_declared_is_open(s: Scenario) -> None:
-    """A subject that declares a way to commit ratifies a plain append that is proposed that way. Policies of its own
+def the_declared_commit_mode_is_open(s: Scenario) -> None:
+    """A subject that declares a commit mode ratifies a plain append that is proposed that way. Policies of its own
     may refuse some commits, not all."""
     table = s.create()
     told = s.commit(table)
@@ -174,12 +174,12 @@ def the_way_to_commit_that_was_declared_is_open(s: Scenario) -> None:
             break
         told = s.commit(table)
     s.expect(told, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
-             expected=f"the subject declares {s.way} commits: the next version is ratified")  # fmt: skip
+             expected=f"the subject declares {s.commit_mode} commits: the next version is ratified")  # fmt: skip
     table.versions += 1
     s.land(table)
 
 
-@check(Family.CONTENT, "CM-INLINE-01", ways=INLINE)
+@check(Family.CONTENT, "CM-INLINE-01", commit_modes=INLINE)
 def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
     """The content of an inline commit goes to its catalog. No file in the staging folder holds it."""
     table = s.create()
@@ -193,7 +193,7 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
     whole(s, table, landed)
 
 
-@check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", ways=INLINE)
+@check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", commit_modes=INLINE)
 def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
     """Three inline commits, one of them published: the catalog serves the content of each of the others, whole."""
     table = s.create()

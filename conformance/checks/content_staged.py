@@ -49,7 +49,7 @@ def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> 
     return files.get(name)
 
 
-@check(Family.CONTENT, *PLACE, ways=STAGED)
+@check(Family.CONTENT, *PLACE, commit_modes=STAGED)
 def staged_files_stand_in_the_folder_of_the_feature(s: Scenario) -> None:
     """The file of a ratified commit that is not published stands in the staging folder of the table's feature, and no
     staged file stands in that of the other."""
@@ -57,18 +57,18 @@ def staged_files_stand_in_the_folder_of_the_feature(s: Scenario) -> None:
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
     names = [file.name for file in s.observe(table)]
-    folder = hands.STAGING[s.dialect]
-    others = [f"{each}/" for dialect, each in hands.STAGING.items() if dialect != s.dialect]
+    folder = hands.STAGING[s.feature]
+    others = [f"{each}/" for feature, each in hands.STAGING.items() if feature != s.feature]
     wrong = [each for each in names if each.startswith(tuple(others))]
     s.require(not wrong, *PLACE, told=(landed,), table=table, version=1,
-              expected=f"staged files of the feature `{s.dialect}` stand in `_delta_log/{folder}`",
+              expected=f"staged files of the feature `{s.feature}` stand in `_delta_log/{folder}`",
               observed=f"there are {wrong}")  # fmt: skip
     s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], told=(landed,), table=table, version=1,
               expected=f"version 1 is `{name}`: that file stands in `_delta_log/{folder}`",
               observed=f"the log has {names}"[:400])  # fmt: skip
 
 
-@check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", ways=STAGED)
+@check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
 def staged_files_are_called_by_version_and_uuid(s: Scenario) -> None:
     """The name of a staged file is the proposed version in 20 digits and a uuid."""
     table = s.create()
@@ -84,7 +84,7 @@ def staged_files_are_called_by_version_and_uuid(s: Scenario) -> None:
                   expected="the name is `<version>.<uuid>.json`", observed=f"it is {name}")  # fmt: skip
 
 
-@check(Family.CONTENT, *OWN, ways=STAGED)
+@check(Family.CONTENT, *OWN, commit_modes=STAGED)
 def every_attempt_has_a_staged_file_of_its_own(s: Scenario) -> None:
     """Two writers propose version 1. The file that the owner ratified says what its writer wrote, before and after the
     other one staged its own."""
@@ -103,7 +103,7 @@ def every_attempt_has_a_staged_file_of_its_own(s: Scenario) -> None:
               observed=f"it says {after}"[:300])  # fmt: skip
 
 
-@check(Family.CONTENT, "CM-FILES-01", "MC-LOG-05", ways=STAGED)
+@check(Family.CONTENT, "CM-FILES-01", "MC-LOG-05", commit_modes=STAGED)
 def a_staged_file_is_written_like_a_published_commit(s: Scenario) -> None:
     """A staged file is lines of JSON with one action each, so that it can be published as it is, and readers read both
     alike."""
@@ -118,7 +118,7 @@ def a_staged_file_is_written_like_a_published_commit(s: Scenario) -> None:
     same_content(s, table, landed, content)
 
 
-@check(Family.CONTENT, *WHERE, ways=STAGED)
+@check(Family.CONTENT, *WHERE, commit_modes=STAGED)
 def the_owner_says_where_a_staged_commit_is_and_not_what(s: Scenario) -> None:
     """Of a staged commit its owner keeps the name of the file; what it says is in the table's storage, and nowhere else
     that a reader would have to trust."""
@@ -140,7 +140,7 @@ def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Tol
     return told
 
 
-@check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, ways=STAGED)
+@check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, commit_modes=STAGED)
 def a_file_that_its_writer_staged_is_published_byte_for_byte(s: Scenario) -> None:
     """A writer stages its file itself, with blanks and an order of fields of its own, and proposes its name. It is
     published with exactly these bytes."""
@@ -160,7 +160,7 @@ def a_file_that_its_writer_staged_is_published_byte_for_byte(s: Scenario) -> Non
               observed=difference("staged", content, "published", seen))  # fmt: skip
 
 
-@check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, ways=STAGED)
+@check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, commit_modes=STAGED)
 def a_staged_file_is_ratified_as_the_version_of_its_name_only(s: Scenario) -> None:
     """A writer that staged a file for version 2 finds version 1 free, and proposes that file as version 1. It is not
     ratified; a file that was staged for version 1 is."""

@@ -44,7 +44,7 @@ TOUCHED = "PROFILE-STORAGE-01"
 @check(Family.INTERFACE, "PROFILE-CORE-01")
 def a_subject_stays_who_it_says_it_is(s: Scenario) -> None:
     """Asked who it is, by several clients, before and after a commit, a subject says the same each time, and nothing in
-    it contradicts the rest: its profiles, and the ways to commit that it offers."""
+    it contradicts the rest: its profiles, and the commit modes that it offers."""
     table = s.create()
     for client in ("first", "second"):
         told = s.ask(client, Hello())
@@ -158,7 +158,7 @@ def what_the_kit_plants_is_there(s: Scenario) -> None:
     put-if-absent, and is gone when the kit removes it. The table does not mind."""
     table = s.create()
     own = s.attempt()
-    file = f"{hands.STAGING[s.dialect]}/{hands.staged_name(9, own)}"
+    file = f"{hands.STAGING[s.feature]}/{hands.staged_name(9, own)}"
     first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
     steps: list[tuple[Told, str | None]] = []
 
@@ -180,7 +180,7 @@ def what_the_kit_plants_is_there(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,), ways=("staged",))
+@check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,), commit_modes=("staged",))
 def what_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     """A staged file that the kit writes is a proposal like any other once its name is sent to the owner; and the log
     that the owner publishes to is the one in which the kit wrote it."""

@@ -97,7 +97,7 @@ def a_path_finds_the_table_that_is_there(s: Scenario) -> None:
     )
 
 
-@check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, dialects=CATALOG)
+@check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, features=CATALOG)
 def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
     """A reader that resolves a table needs no second question: the answer tells the latest version and all commits that
     are not published, now and after the next commit."""
@@ -107,7 +107,7 @@ def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
         told = load(s, table)
         answer = found(s, table, told)
         last = table.versions - 1
-        fresh = s.way != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
+        fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
         s.require(
             answer.latest == last or not fresh,
             "CM-GET-05",
@@ -139,12 +139,12 @@ def a_resolution_tells_which_feature_the_table_has(s: Scenario) -> None:
     told = load(s, table)
     answer = found(s, table, told)
     s.require(
-        answer.feature == s.dialect and answer.way == s.way,
-        "CM-DISCOVER-01" if s.dialect == "catalogManaged" else "PROFILE-DISCOVERY-01",
+        answer.feature == s.feature and answer.commit_mode == s.commit_mode,
+        "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01",
         told=(told,),
         table=table,
-        expected=f"{s.dialect}, with {s.way} commits, as the table was created",
-        observed=f"{answer.feature}, with {answer.way} commits",
+        expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
+        observed=f"{answer.feature}, with {answer.commit_mode} commits",
     )
 
 
@@ -158,7 +158,7 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-@check(Family.LIFECYCLE, "CM-CATALOG-05", needs=FOUND, dialects=CATALOG)
+@check(Family.LIFECYCLE, "CM-CATALOG-05", needs=FOUND, features=CATALOG)
 def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
     """A catalog is advised to tell the protocol and the metadata too, so that clients need not replay the log for them:
     those of the latest version, which a commit may have changed."""

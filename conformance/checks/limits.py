@@ -77,7 +77,7 @@ def goes_on(s: Scenario, table: TableHandle, refused: Told, backfilled: int) -> 
     table.versions += 1
 
 
-@check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, ways=WAITING)
+@check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def a_full_backlog_refuses_until_commits_are_backfilled(s: Scenario) -> None:
     """With two unbackfilled commits allowed the third is refused, and the fourth try too. When both are backfilled the
     owner ratifies two more, and refuses again."""
@@ -90,7 +90,7 @@ def a_full_backlog_refuses_until_commits_are_backfilled(s: Scenario) -> None:
     one_too_many(s, table, 2)
 
 
-@check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, ways=WAITING)
+@check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, commit_modes=WAITING)
 def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
     """Of three unbackfilled commits, as many as are allowed, one is backfilled: the owner ratifies one more; and one
     more after the next backfill, however many commits the table had in all."""
@@ -101,7 +101,7 @@ def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
         goes_on(s, table, refused, version)
 
 
-@check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, ways=WAITING)
+@check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def what_a_full_backlog_refused_is_not_kept(s: Scenario) -> None:
     """A proposal that was refused for the limit changes nothing: when there is room, its version goes to whoever
     proposes it, and the refused attempt is nowhere in the log."""
@@ -113,7 +113,7 @@ def what_a_full_backlog_refused_is_not_kept(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), ways=WAITING)
+@check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), commit_modes=WAITING)
 def a_replay_is_ratified_although_the_backlog_is_full(s: Scenario) -> None:
     """A writer whose commit filled the backlog did not hear of it. Its replay adds nothing to the backlog: it is told
     that it landed, although a new proposal is refused."""
@@ -126,7 +126,7 @@ def a_replay_is_ratified_although_the_backlog_is_full(s: Scenario) -> None:
     replay(s, last, since=", and the backlog is full")
 
 
-@check(Family.LIMITS, "PROFILE-CORE-04", needs=BACKLOG, ways=WAITING)
+@check(Family.LIMITS, "PROFILE-CORE-04", needs=BACKLOG, commit_modes=WAITING)
 def who_lost_is_not_told_of_the_limit_alone(s: Scenario) -> None:
     """A writer whose version is taken rebases; one that meets the limit asks for a backfill. While the backlog is full
     the owner may tell a loser of either; once there is room it is a conflict."""
@@ -144,7 +144,11 @@ def who_lost_is_not_told_of_the_limit_alone(s: Scenario) -> None:
 
 
 @check(
-    Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=(*BACKLOG, Profile.DURABLE_RESTART), ways=WAITING
+    Family.LIMITS,
+    "PROFILE-BACKLOG-01",
+    "PROFILE-BACKLOG-02",
+    needs=(*BACKLOG, Profile.DURABLE_RESTART),
+    commit_modes=WAITING,
 )
 def a_restart_does_not_change_the_limit(s: Scenario) -> None:
     """An owner that restarts with a full backlog refuses as before, and ratifies once commits are backfilled."""

@@ -19,7 +19,7 @@ MANY = 24
 """Versions have one digit, and two."""
 
 
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, ways=UNPUBLISHED)
+@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def many_unpublished_commits_are_listed_whole(s: Scenario) -> None:
     """Of two dozen commits that nobody asked to publish every range is answered in full, in the order of the versions
     as numbers; so is what is left after half of them are published."""

@@ -24,7 +24,7 @@ def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder
     log = LogBuilder.create(s)
     for version in range(1, latest + 1):
         log.land(file(f"f{version}"), *([gone(f"f{version - 1}")] if version % 2 == 0 else []))
-    if s.way != "direct":
+    if s.commit_mode != "direct":
         log.backfill(published)
     return log
 
@@ -68,7 +68,7 @@ def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, side="client", ways=TWO_STEPS)
+@check(Family.MAINTENANCE, *CHECKPOINT, side="client", commit_modes=TWO_STEPS)
 def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     """A checkpoint of a version that is not published is refused, or the version is published before any file of the
     checkpoint is there."""
@@ -125,7 +125,7 @@ def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
     log = LogBuilder.create(s, properties={"kit.kept": "yes"})
     log.land(file("f1"), line("txn", {"appId": "stream", "version": 5}))
     log.land(file("f2"), line("domainMetadata", {"domain": "kit.domain", "configuration": "c", "removed": False}))
-    if s.way != "direct":
+    if s.commit_mode != "direct":
         log.backfill(2)
     told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     log.hide(*(log.commit_name(version) for version in range(3)))
@@ -175,7 +175,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, side="client", ways=TWO_STEPS)
+@check(Family.MAINTENANCE, *COMPACTION, side="client", commit_modes=TWO_STEPS)
 def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     """A compaction up to a version that is not published is refused, or the version is published first."""
     log = log_of(s)
@@ -204,7 +204,7 @@ def a_checksum_has_its_name(s: ClientScenario) -> None:
 
 @check(
     Family.MAINTENANCE, "CM-MAINT-04", "CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", side="client",
-    needs=(Profile.MAINTENANCE_POLICY,), dialects=("catalogManaged",),
+    needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
 def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
     """VACUUM, OPTIMIZE and REORG are not run on a table whose owner does not allow them; where it does they may be."""
@@ -230,7 +230,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
 
 @check(
     Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
-    needs=(Profile.MAINTENANCE_POLICY,), dialects=("catalogManaged",),
+    needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
 def a_cleanup_that_the_owner_forbids_deletes_nothing(s: ClientScenario) -> None:
     """Metadata cleanup deletes nothing on a table whose owner does not allow it."""

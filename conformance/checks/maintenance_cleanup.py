@@ -48,7 +48,7 @@ def prepare(s: ClientScenario, *, published: int = 6, latest: int = 8) -> LogBui
     log = LogBuilder.create(s)
     for version in range(1, latest + 1):
         log.land(file(f"f{version}"))
-    if s.way != "direct":
+    if s.commit_mode != "direct":
         log.backfill(published)
     return log
 
@@ -143,7 +143,7 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
 @check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS, side="client")
 def the_newest_published_commit_stays(s: ClientScenario) -> None:
     """The newest backfilled commit stays even where a checkpoint covers it."""
-    log = prepare(s, published=4, latest=5) if s.way != "direct" else prepare(s, latest=4)
+    log = prepare(s, published=4, latest=5) if s.commit_mode != "direct" else prepare(s, latest=4)
     log.checkpoint(4)
     cleaned = clean(s, log, 4)
     cleaned.keeps(
@@ -166,7 +166,7 @@ def compactions_that_start_before_the_cut_off_are_deleted(s: ClientScenario) -> 
     cleaned.keeps(kept, *KEEPS, why="it starts after the cut-off checkpoint")
 
 
-@check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", side="client", dialects=("catalogManaged",))
+@check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", side="client", features=("catalogManaged",))
 def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
     """Of a catalog-managed table the checksums from before the cut-off checkpoint go, and no others."""
     log = prepare(s)
@@ -181,7 +181,7 @@ def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
 def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     """A staged file that became no commit, or has not yet."""
     attempt = s.attempt()
-    name = f"{STAGING[s.dialect]}/{version:020}.{attempt}.json"
+    name = f"{STAGING[s.feature]}/{version:020}.{attempt}.json"
     log.plant(name, proposals.content(proposals.append(attempt, s.timestamp(version))).encode())
     return name
 
@@ -193,7 +193,7 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     "MC-CLEANUP-08",
     "CM-CLEANUP-08",
     side="client",
-    ways=("staged",),
+    commit_modes=("staged",),
 )
 def staged_files_are_deleted_up_to_the_cut_off_only(s: ClientScenario) -> None:
     """Staged files of the cut-off checkpoint's version and of earlier ones go; those above may be in flight."""
@@ -201,7 +201,7 @@ def staged_files_are_deleted_up_to_the_cut_off_only(s: ClientScenario) -> None:
     log.checkpoint(CUT_OFF)
     old, in_flight = orphan(s, log, 3), orphan(s, log, 9)
     between = orphan(s, log, 5)
-    ratified = [f"{STAGING[s.dialect]}/{each.file_name}" for each in s.listed(log.table) if each.version > 6]
+    ratified = [f"{STAGING[s.feature]}/{each.file_name}" for each in s.listed(log.table) if each.version > 6]
     cleaned = clean(s, log)
     for name in (in_flight, between, *ratified):
         cleaned.keeps(
@@ -213,7 +213,7 @@ def staged_files_are_deleted_up_to_the_cut_off_only(s: ClientScenario) -> None:
     )
 
 
-@check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", ways=("staged",))
+@check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", commit_modes=("staged",))
 def staged_files_that_the_owner_lists_are_spared(s: ClientScenario) -> None:
     """An owner may list commits that are published already: their staged files stay for as long as it does."""
     log = prepare(s)

@@ -25,7 +25,7 @@ from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHa
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 MANAGED = ("managedCommit",)
-"""The documents tell of ownership changes in this dialect only."""
+"""The documents tell of ownership changes in this table feature only."""
 
 
 def ratifies(s: Scenario, table: TableHandle, change: Told, client: str = "writer") -> None:
@@ -62,7 +62,7 @@ def stands(s: Scenario, table: TableHandle, told: Told, attempt: str, *requireme
     )
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", needs=TRANSFER, features=MANAGED)
 def a_filesystem_table_is_taken_over_and_committed_to(s: Scenario) -> None:
     """An owner takes a table over that has three versions, and ratifies its next commits. An owner may refuse some
     tables, not every one."""
@@ -87,7 +87,7 @@ def a_filesystem_table_is_taken_over_and_committed_to(s: Scenario) -> None:
     "MC-CONVERT-08",
     "MC-CONVERT-06",
     needs=TRANSFER,
-    dialects=MANAGED,
+    features=MANAGED,
 )
 def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
     """When the owner says that it owns the table, the file of the ownership change is there: filesystem writers meet
@@ -109,7 +109,7 @@ def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
     ratifies(s, table, change, "filesystem writer")
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
 def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
     """A table of three versions cannot be taken over with version 1, which is taken, nor with version 5, which leaves
     a hole; with version 3 it can."""
@@ -137,7 +137,7 @@ def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
     """Before a take-over arrives a filesystem writer commits the version that it is for. The take-over loses, the
     table stays a filesystem table whose writers go on; a new take-over, after them, succeeds."""
@@ -180,7 +180,7 @@ def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", needs=(*TRANSFER, Profile.DISCOVERY), dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", needs=(*TRANSFER, Profile.DISCOVERY), features=MANAGED)
 def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
     """After a lost take-over the owner knows no table of that name, and filesystem writers are not disturbed. Once it
     won one, it knows the table."""
@@ -210,7 +210,7 @@ def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
     s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by the name that it was given")
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
 def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None:
     """A take-over lost, and its name is given to another table that is taken over. That table's log gets the ownership
     change; the first table stays as the winner left it."""
@@ -235,7 +235,7 @@ def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None
     s.land(second)
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
 def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
     """A writer proposes a commit of a filesystem table to an owner that never took it over. It is not ratified, and
     the table is as it was; once the owner has taken it over, the next proposal is."""
@@ -256,7 +256,7 @@ def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06",
-       needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), dialects=MANAGED)  # fmt: skip
+       needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), features=MANAGED)  # fmt: skip
 def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
     """The answer to a take-over is lost. Sent again, at once and after a commit, it is answered as ratified, with the
     same version and the same table; it is not lost to itself."""
@@ -281,7 +281,7 @@ def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
     s.land(table, client="other")
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-FEATURE-02", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-FEATURE-02", needs=TRANSFER, features=MANAGED)
 def a_table_is_not_taken_over_twice(s: Scenario) -> None:
     """A second migrator, who does not know of the first, proposes to take the same table over under another name. There
     are not two owners of one log: it is refused, or told of the one table."""
@@ -304,7 +304,7 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-06", "PROFILE-DURABLE-01",
-       needs=(*TRANSFER, Profile.DURABLE_RESTART), dialects=MANAGED)  # fmt: skip
+       needs=(*TRANSFER, Profile.DURABLE_RESTART), features=MANAGED)  # fmt: skip
 def a_restart_does_not_end_the_ownership(s: Scenario) -> None:
     """An owner that restarts after it took a table over still owns it: it ratifies the next commit, and once more after
     the next restart."""

@@ -38,7 +38,7 @@ def refused(s: Scenario, table: TableHandle, told: Told, because: Told) -> None:
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, dialects=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, features=MANAGED)
 def a_table_is_given_back(s: Scenario) -> None:
     """Asked to give a table back, the owner does it with the version that was proposed. An owner may refuse that for
     some tables, not for every one."""
@@ -56,7 +56,7 @@ def a_table_is_given_back(s: Scenario) -> None:
     given_back(s, table, told)
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
 def whatever_was_not_backfilled_is_before_the_table_is_given_back(s: Scenario) -> None:
     """Three commits wait for their backfill when the table is given back. Nobody asks the owner for them any more, so
     all of them are published by then."""
@@ -73,7 +73,7 @@ def whatever_was_not_backfilled_is_before_the_table_is_given_back(s: Scenario) -
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-04", needs=GIVEN, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-RELEASE-04", needs=GIVEN, features=MANAGED)
 def an_owner_that_gave_a_table_back_ratifies_nothing_more(s: Scenario) -> None:
     """Two writers do not know that the table was given back: one whose proposal was on its way, and one that proposes
     afterwards. Both are refused; before that a commit was ratified."""
@@ -86,7 +86,7 @@ def an_owner_that_gave_a_table_back_ratifies_nothing_more(s: Scenario) -> None:
     refused(s, table, s.commit(table, 3, client="other"), told)
 
 
-@check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, features=MANAGED)
 def filesystem_writers_go_on_where_the_owner_stopped(s: Scenario) -> None:
     """A table is taken over, committed to, and given back. Filesystem writers see a filesystem table: they commit the
     next versions, and the owner neither refuses nor replaces them."""
@@ -107,7 +107,7 @@ def filesystem_writers_go_on_where_the_owner_stopped(s: Scenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-COMMIT-01", "MC-FEATURE-03", needs=GIVEN, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-COMMIT-01", "MC-FEATURE-03", needs=GIVEN, features=MANAGED)
 def a_table_is_not_given_back_out_of_turn(s: Scenario) -> None:
     """A proposal to give the table back loses its version to a commit; another comes two versions too early. Both are
     refused, the owner goes on to own the table and to ratify, and the table is given back with the right version."""
@@ -130,7 +130,7 @@ def a_table_is_not_given_back_out_of_turn(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY),
-       dialects=MANAGED)  # fmt: skip
+       features=MANAGED)  # fmt: skip
 def a_hand_back_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
     """The answer to a hand-back is lost. Sent again it is answered as ratified, although the owner has given the table
     back; it is not told that it is too late, which would leave its sender in doubt."""
@@ -148,7 +148,7 @@ def a_hand_back_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
              expected="the table was given back with version 2 by this attempt: ratified")  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, dialects=MANAGED)
+@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
 def a_table_that_was_given_back_is_taken_over_where_it_is_now(s: Scenario) -> None:
     """A table is given back, filesystem writers commit two versions, and the same owner takes it over again. It is the
     version after theirs, and what the owner remembers of the first time is of no account."""
@@ -174,7 +174,7 @@ def a_table_that_was_given_back_is_taken_over_where_it_is_now(s: Scenario) -> No
 
 
 @check(
-    Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DURABLE-01", needs=(*GIVEN, Profile.DURABLE_RESTART), dialects=MANAGED
+    Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DURABLE-01", needs=(*GIVEN, Profile.DURABLE_RESTART), features=MANAGED
 )
 def a_restart_does_not_bring_the_ownership_back(s: Scenario) -> None:
     """An owner that gave a table back and restarts ratifies nothing for it; another table, which it still owns, goes

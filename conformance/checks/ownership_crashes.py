@@ -45,7 +45,7 @@ def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: Tab
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-07", "MC-CONVERT-08", "MC-CONVERT-03", "MC-CONVERT-09", "PROFILE-HARNESS-01",
-       needs=(*TRANSFER, *DEADLY), dialects=MANAGED)  # fmt: skip
+       needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
 def a_take_over_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None:
     """The owner dies while it takes a table over. If the ownership change is visible when it is back, it owns the table
     and ratifies its next commits, whoever noticed; if not, the table is a filesystem table, its writers go on, and it
@@ -90,7 +90,7 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Told, point: str)
 
 
 @check(
-    Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "PROFILE-HARNESS-01", needs=(*GIVEN, *DEADLY), dialects=MANAGED
+    Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "PROFILE-HARNESS-01", needs=(*GIVEN, *DEADLY), features=MANAGED
 )
 def a_hand_back_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None:
     """The owner dies while it gives a table back. If the last commit is visible when it is back, it ratifies nothing

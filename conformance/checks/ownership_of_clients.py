@@ -42,8 +42,8 @@ def unstamped(s: ClientScenario, *, modified: int = proposals.BASE_TIME) -> Tabl
 def convert(s: ClientScenario, table: TableHandle) -> Told:
     """Ask the client under test to have the owner take the table over."""
     request = m.TakeOver(
-        path=table.path or "", name=s.physical(table.name), feature=s.dialect, way=s.way, version=table.versions,
-        attempt=s.attempt(), actions=(),
+        path=table.path or "", name=s.physical(table.name), feature=s.feature, commit_mode=s.commit_mode,
+        version=table.versions, attempt=s.attempt(), actions=(),
     )  # fmt: skip
     told = s.act("migrator", request, table)
     if isinstance(told.answer, m.Ratified):
@@ -140,7 +140,7 @@ def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: Clie
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=NEEDS, dialects=("managedCommit",))
+@check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=NEEDS, features=("managedCommit",))
 def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> None:
     """The owner refused the table: clients go on as before."""
     table = s.filesystem_table("imports")

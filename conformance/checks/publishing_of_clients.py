@@ -16,8 +16,8 @@ LONG_AGO = 1_500_000_000_000
 
 
 @check(
-    Family.BACKFILL, "MC-RELEASE-09", side="client", needs=(Profile.OWNERSHIP_TRANSFER,), dialects=("managedCommit",),
-    ways=("staged",),
+    Family.BACKFILL, "MC-RELEASE-09", side="client", needs=(Profile.OWNERSHIP_TRANSFER,), features=("managedCommit",),
+    commit_modes=("staged",),
 )  # fmt: skip
 def what_is_published_is_not_published_again(s: ClientScenario) -> None:
     """A client gives back a table that has unbackfilled commits, and is told of them; then the owner backfills them. A

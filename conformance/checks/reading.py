@@ -57,7 +57,7 @@ def the_version_that_is_asked_for_is_read(s: ClientScenario) -> None:
     must_refuse(log, "LOG-11", version=5, expected="version 5 does not exist: an error, not another version")
 
 
-@check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", dialects=("catalogManaged",))
+@check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", features=("catalogManaged",))
 def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
     """What was published after the catalog answered is above the version that it told, and is ignored: the snapshot
     is that of the version which the catalog called the latest."""
@@ -84,7 +84,7 @@ def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
     must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog tells the newest version")
 
 
-@check(Family.READING, "CM-READ-04", "LOG-11", side="client", dialects=("catalogManaged",))
+@check(Family.READING, "CM-READ-04", "LOG-11", side="client", features=("catalogManaged",))
 def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
     """A version that was published after the catalog answered does not exist for that read, though its file does."""
     log = table_with(s, 2)
@@ -106,7 +106,7 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
     must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog tells of it")
 
 
-@check(Family.READING, "MC-FILES-09", "LOG-09", side="client", dialects=("managedCommit",), ways=("direct",))
+@check(Family.READING, "MC-FILES-09", "LOG-09", side="client", features=("managedCommit",), commit_modes=("direct",))
 def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> None:
     """A commit of a managedCommit table that became visible by put-if-absent is committed, also while its owner still
     tells an older version as the latest."""
@@ -120,12 +120,12 @@ def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> 
     )  # fmt: skip
 
 
-@check(Family.READING, "LOG-10", "LOG-09", side="client", dialects=("managedCommit",))
+@check(Family.READING, "LOG-10", "LOG-09", side="client", features=("managedCommit",))
 def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
     """An owner that has accepted no staged commit may tell -1, or nothing, as the latest version: the table has its
     published versions all the same."""
     log = LogBuilder.create(s)
-    if s.way == "direct":
+    if s.commit_mode == "direct":
         log.land(file("file-1"))
         log.land(file("file-2"))
     must_read(log, log.latest, "LOG-10", expected=f"version {log.latest} is published")
@@ -162,7 +162,12 @@ def the_listing_supplies_what_the_owner_does_not_list(s: ClientScenario) -> None
 
 
 @check(
-    Family.READING, "CM-READ-03", "CM-READ-05", side="client", dialects=("catalogManaged",), ways=("staged", "inline")
+    Family.READING,
+    "CM-READ-03",
+    "CM-READ-05",
+    side="client",
+    features=("catalogManaged",),
+    commit_modes=("staged", "inline"),
 )
 def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
     """Of a version that the catalog returns and that is published too, the catalog's copy is read. Here the published
@@ -184,7 +189,7 @@ def staged_files_that_nobody_ratified_are_no_commits(s: ClientScenario) -> None:
     commit, and none changes one."""
     log = table_with(s, 2)
     log.backfill(1)
-    folder = "_commits" if s.dialect == "managedCommit" else "_staged_commits"
+    folder = "_commits" if s.feature == "managedCommit" else "_staged_commits"
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
     for version, content in ((1, _lost(s, 1)), (2, _lost(s, 2)), (3, _lost(s, 3)), (4, b'{"commitInfo":{"inC')):
         log.plant(f"{folder}/{version:020}.{s.attempt()}.json", content)

@@ -16,7 +16,7 @@ from conformance.scenario.snapshots import ask, is_snapshot, must_read, must_ref
 
 
 @check(Family.READING, "MC-READ-03", "MC-READ-04", "MC-READ-01", "MC-READ-02", "MC-FILES-09", "MC-FILES-10",
-       side="client", dialects=("managedCommit",))  # fmt: skip
+       side="client", features=("managedCommit",))  # fmt: skip
 def a_path_leads_to_the_published_prefix(s: ClientScenario) -> None:
     """A managedCommit table may be read by its path alone: the snapshot is that of the last published version, with
     nothing of any staged file."""
@@ -47,7 +47,7 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     is_snapshot(log, told, read, "MC-READ-03", "MC-READ-04")
 
 
-@check(Family.READING, "CM-ACCESS-01", "CM-READ-08", side="client", dialects=("catalogManaged",))
+@check(Family.READING, "CM-ACCESS-01", "CM-READ-08", side="client", features=("catalogManaged",))
 def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
     """Whoever has nothing but the path of a catalog-managed table refuses it: there may be commits that only its
     catalog knows."""
@@ -80,7 +80,7 @@ def a_name_leads_to_the_table_that_has_it_now(s: ClientScenario) -> None:
               expected="the name leads to the new table, wherever the old one was")  # fmt: skip
 
 
-@check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", dialects=("catalogManaged",))
+@check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
 def a_catalog_that_tells_metadata_tells_that_of_the_latest_version(s: ClientScenario) -> None:
     """A catalog may tell the latest protocol and metadata, and a reader may take them from there; for an older version
     they say nothing."""

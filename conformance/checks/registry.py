@@ -6,9 +6,9 @@
         table = s.create()
         ...
 
-The function's name is the check's, its docstring what the report says. It runs once for every dialect and way to commit
-that the subject offers, unless the check names some. Which of its requirements count follows from dialect, way and the
-subject's profiles.
+The function's name is the check's, its docstring what the report says. It runs once for every table feature and
+commit mode that the subject offers, unless the check names some. Which of its requirements count follows from these
+two and the subject's profiles.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import Layer
 
-DIALECTS: Final = ("managedCommit", "catalogManaged")
-WAYS: Final = ("staged", "inline", "direct")
-OTHER_DIALECT: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
-"""Requirements with this prefix say nothing of the dialect."""
-WAY_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
-"""Profiles that speak of one way to commit."""
+FEATURES: Final = ("managedCommit", "catalogManaged")
+COMMIT_MODES: Final = ("staged", "inline", "direct")
+OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
+"""Requirements with this prefix say nothing of the table feature."""
+COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
+"""Profiles that speak of one commit mode."""
 
 
 class Family(StrEnum):
@@ -56,13 +56,13 @@ class Family(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A dialect and a way to commit."""
+    """A table feature and a commit mode."""
 
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
 
     def __str__(self) -> str:
-        return f"{self.dialect}/{self.way}"
+        return f"{self.feature}/{self.commit_mode}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,11 @@ class Check:
     """`owner` or `client`: whose subject it is for."""
     layer: Layer
     requirements: tuple[str, ...]
-    """Ids in the catalogue, of all dialects and profiles."""
+    """Ids in the catalogue, of all table features and profiles."""
     needs: frozenset[Profile]
     """Profiles without which it cannot be run."""
-    dialects: tuple[str, ...]
-    ways: tuple[str, ...]
+    features: tuple[str, ...]
+    commit_modes: tuple[str, ...]
     function: Callable[[Any], None] = field(compare=False)
 
     def variants(self, identity: Identity) -> list[Variant]:
@@ -88,10 +88,10 @@ class Check:
         if not {profile.value for profile in self.needs} <= set(identity.profiles):
             return []
         return [
-            Variant(dialect=dialect, way=way)
-            for dialect in self.dialects
-            for way in self.ways
-            if dialect in identity.features and way in identity.ways.get(dialect, ())
+            Variant(feature=feature, commit_mode=commit_mode)
+            for feature in self.features
+            for commit_mode in self.commit_modes
+            if feature in identity.features and commit_mode in identity.commit_modes.get(feature, ())
         ]
 
     def case(self, variant: Variant) -> str:
@@ -102,10 +102,10 @@ class Check:
 def applies(requirement: str, identity: Identity, variant: Variant) -> bool:
     """Whether the subject is held to the requirement on that variant. Raises `KeyError` for an unknown id."""
     found = load().requirement(requirement)
-    if requirement.startswith(OTHER_DIALECT[variant.dialect]):
+    if requirement.startswith(OTHER_FEATURE[variant.feature]):
         return False
-    way = WAY_OF.get(found.profile)
-    if way is not None and way != variant.way:
+    commit_mode = COMMIT_MODE_OF.get(found.profile)
+    if commit_mode is not None and commit_mode != variant.commit_mode:
         return False
     return found.profile is Profile.CORE or found.profile.value in identity.profiles
 
@@ -119,8 +119,8 @@ def check(
     side: str = "owner",
     layer: Layer = Layer.EXAMPLE,
     needs: Iterable[Profile] = (),
-    dialects: tuple[str, ...] = DIALECTS,
-    ways: tuple[str, ...] = WAYS,
+    features: tuple[str, ...] = FEATURES,
+    commit_modes: tuple[str, ...] = COMMIT_MODES,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
     """Register a check. Raises `ValueError` for a name that is taken or a requirement that does not exist."""
 
@@ -146,8 +146,8 @@ def check(
             layer=layer,
             requirements=requirements,
             needs=frozenset(needs),
-            dialects=dialects,
-            ways=ways,
+            features=features,
+            commit_modes=commit_modes,
             function=function,
         )
         return function

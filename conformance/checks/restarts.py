@@ -120,7 +120,7 @@ def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
         s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the version before is missing")
         last = table.versions - 1
         told = s.ask_to_backfill(table, last)
-        if s.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported):
+        if s.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported):
             continue
         s.require(
             last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(told,), table=table, version=last,

@@ -119,7 +119,7 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> N
 
 @check(Family.RESTARTS, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-DURABLE-01",
        "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", needs=DEADLY,
-       ways=("staged", "inline"))  # fmt: skip
+       commit_modes=("staged", "inline"))  # fmt: skip
 def a_commit_that_starts_a_backfill_and_is_interrupted_landed_or_did_not(s: Scenario) -> None:
     """The table is one that the owner publishes by itself: some of its commits start a backfill. The owner dies in one
     of them, at each point that it gets to. What is visible when it is back is ratified, and is nobody else's."""
@@ -145,7 +145,7 @@ def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Told 
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", needs=DEADLY,
-       ways=("staged", "inline"))  # fmt: skip
+       commit_modes=("staged", "inline"))  # fmt: skip
 def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> None:
     """The owner dies while it publishes commits. What is published when it is back is a beginning of the log; the
     next request publishes the rest, and every version is the attempt that was ratified."""

@@ -31,7 +31,9 @@ def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Told) -
     s.require(seen.latest is None or seen.latest <= newest, *LATEST, told=told, table=table, version=seen.latest,
               expected=f"version {newest} is the latest that was ratified: nobody is told of a later one",
               observed=f"version {seen.latest} was told")  # fmt: skip
-    if s.way == "direct" and (s.dialect == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises):
+    if s.commit_mode == "direct" and (
+        s.feature == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises
+    ):
         return
     s.require(seen.latest is not None, *LATEST, *SERVED, told=told, table=table, version=newest,
               expected=f"version {newest} was ratified: the owner tells it as the latest version",
@@ -54,7 +56,7 @@ def a_reader_is_told_of_every_commit_at_once(s: Scenario) -> None:
         fresh(s, table, reads.ask(s, table), landed)
 
 
-@check(Family.STALE_READS, *SERVED, ways=UNPUBLISHED)
+@check(Family.STALE_READS, *SERVED, commit_modes=UNPUBLISHED)
 def the_owner_tells_what_was_committed_lately(s: Scenario) -> None:
     """Of three commits that nobody published the owner tells every reader: which they are, and that version 3 is the
     latest."""
@@ -133,7 +135,7 @@ def nobody_is_told_of_what_is_not_ratified(s: Scenario) -> None:
         fresh(s, table, reads.ask(s, table), told)
 
 
-@check(Family.STALE_READS, *SAME, ways=UNPUBLISHED)
+@check(Family.STALE_READS, *SAME, commit_modes=UNPUBLISHED)
 def everybody_is_told_the_same(s: Scenario) -> None:
     """After a race for version 1, the winner, the loser and a reader ask which commit it is. All are told of the
     winner's."""

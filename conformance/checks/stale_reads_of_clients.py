@@ -21,14 +21,16 @@ MOST_MOMENTS = 6
 
 
 def table_with(s: ClientScenario, versions: int) -> LogBuilder:
-    """Commits of one file each, none of them published unless its way publishes it."""
+    """Commits of one file each, none of them published unless its commit mode publishes it."""
     log = LogBuilder.create(s)
     for number in range(1, versions + 1):
         log.land(file(f"file-{number}"))
     return log
 
 
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", ways=("staged", "inline"))
+@check(
+    Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", commit_modes=("staged", "inline")
+)
 def a_backfill_between_question_and_listing_hides_nothing(s: ClientScenario) -> None:
     """A reader that asks the owner sees every ratified commit, even if all of them are published at that moment."""
     log = table_with(s, 3)
@@ -41,13 +43,13 @@ def a_backfill_between_question_and_listing_hides_nothing(s: ClientScenario) -> 
     )  # fmt: skip
 
 
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", side="client", ways=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", side="client", commit_modes=("staged", "inline"))
 def a_backfill_before_any_request_hides_nothing(s: ClientScenario) -> None:
     """The same at every point of the conversation: the commits are published just before each of its requests."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, before=lambda: log.backfill(log.latest), skip=moment))
 
 
-@check(Family.STALE_READS, *FRESH, "MC-GET-03", side="client", ways=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "MC-GET-03", side="client", commit_modes=("staged", "inline"))
 def a_backfill_after_any_answer_hides_nothing(s: ClientScenario) -> None:
     """The same at every point of the conversation: the commits are published just after each of its answers."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
@@ -69,7 +71,7 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
             break
 
 
-@check(Family.STALE_READS, *FRESH, "LOG-04", side="client", ways=("staged", "inline"))
+@check(Family.STALE_READS, *FRESH, "LOG-04", side="client", commit_modes=("staged", "inline"))
 def a_backfill_of_some_commits_during_a_read_leaves_no_hole(s: ClientScenario) -> None:
     """Half of the commits are published between the question and the listing: the two halves make one snapshot."""
     log = table_with(s, 4)
@@ -79,7 +81,7 @@ def a_backfill_of_some_commits_during_a_read_leaves_no_hole(s: ClientScenario) -
     must_read(log, 4, *FRESH, expected="version 3 is in the owner's answer and in the listing: a snapshot of version 4")
 
 
-@check(Family.STALE_READS, "LOG-13", *FRESH, side="client", ways=("staged",))
+@check(Family.STALE_READS, "LOG-13", *FRESH, side="client", commit_modes=("staged",))
 def a_staged_file_that_is_gone_was_published(s: ClientScenario) -> None:
     """The owner names a staged file; before the reader opens it, it is published and removed. The reader reads the
     published commit instead."""
@@ -117,7 +119,7 @@ def a_reader_asks_for_every_new_snapshot(s: ClientScenario) -> None:
 
 
 @check(
-    Family.STALE_READS, *FRESH, side="client", ways=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,)
+    Family.STALE_READS, *FRESH, side="client", commit_modes=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,)
 )  # fmt: skip
 def a_reader_follows_its_table_from_owner_to_owner(s: ClientScenario) -> None:
     """A table is handed back and taken over again under its name. For its owner it is another table now; a reader that
@@ -136,8 +138,8 @@ def a_reader_follows_its_table_from_owner_to_owner(s: ClientScenario) -> None:
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")
 def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
-    """If the owner does not answer, a read fails, or says that it may be stale where the dialect allows that; it does
-    not pass an old listing off as the table."""
+    """If the owner does not answer, a read fails, or says that it may be stale where the table feature allows that;
+    it does not pass an old listing off as the table."""
     log = table_with(s, 1)
     log.backfill(1)
     log.land(file("unpublished"))
@@ -146,7 +148,7 @@ def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
     told, _ = ask(log)
     read = told.answer
     if isinstance(read, m.SnapshotRead) and read.version < 2:
-        honest = s.dialect == "managedCommit" and (read.stale or does_without_its_owner(s))
+        honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
         s.require(
             honest, "CM-READ-09", *FRESH, told=(told, log.told[2]), table=log.table, version=2,
             expected="the owner did not answer: an error, for nobody but the owner knows the newest version",
@@ -169,7 +171,7 @@ def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
     log.restore()
     if not isinstance(told.answer, m.SnapshotRead):
         return
-    if does_without_its_owner(s) or (told.answer.stale and s.dialect == "managedCommit"):
+    if does_without_its_owner(s) or (told.answer.stale and s.feature == "managedCommit"):
         raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
     s.require(
         told.answer.version == 3, "LOG-27", *FRESH, told=(told, log.told[3]), table=log.table, version=3,

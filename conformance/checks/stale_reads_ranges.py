@@ -66,7 +66,7 @@ def the_list_is_ascending_and_reaches_the_latest_version(s: Scenario) -> None:
     well_formed(s, table, reads.ask(s, table), (None, None), done)
 
 
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, ways=UNPUBLISHED)
+@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
     """Of five commits that nobody asked to publish, every range is answered with all of its versions: from the first,
     up to the last, one version alone, one that ends beyond the latest. The latest version is told with each, whatever
@@ -78,7 +78,7 @@ def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
         answered_in_full(s, table, asked, published, landed)
 
 
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, ways=UNPUBLISHED)
+@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_across_what_is_published_are_answered_in_full(s: Scenario) -> None:
     """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary are answered with all
     that is not published, so that a reader which adds the published files lacks nothing."""

@@ -164,7 +164,7 @@ def files_that_were_copied_move_no_version_across_the_enablement(s: ClientScenar
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-22", side="client", ways=("direct",))
+@check(Family.TIMESTAMPS, "ICT-22", side="client", commit_modes=("direct",))
 def a_table_that_has_no_in_commit_timestamps_any_more_goes_by_its_files(s: ClientScenario) -> None:
     """If the latest version disables in-commit timestamps, every version has the time of its file, also those that
     carry one."""
@@ -196,7 +196,7 @@ def a_table_that_has_no_in_commit_timestamps_any_more_goes_by_its_files(s: Clien
 
 
 @check(
-    Family.READING, "CM-ACCESS-01", side="client", dialects=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
+    Family.READING, "CM-ACCESS-01", side="client", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
 )  # fmt: skip
 def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) -> None:
     """A table that its catalog took over with version 3: whoever has nothing but its path refuses versions 0 to 2
@@ -213,7 +213,7 @@ def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) ->
             )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", ways=("direct",))
+@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", commit_modes=("direct",))
 def a_table_with_half_an_enablement_is_read_right_or_refused(s: ClientScenario) -> None:
     """One enablement property without the other, or the feature's name in the plural, as one sentence of the document
     has it: a reader may refuse such a table, and may read it; if it does, the snapshot is right."""

@@ -31,7 +31,7 @@ def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: 
 def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
     """A table that has these properties from the start."""
     attempt = s.attempt()
-    actions = proposals.version_0(s.dialect, attempt, s.attempt(), properties=properties)
+    actions = proposals.version_0(s.feature, attempt, s.attempt(), properties=properties)
     return s.create(attempt=attempt, actions=actions)
 
 
@@ -58,7 +58,7 @@ def a_loser_stamps_itself_after_the_winner(s: ClientScenario) -> None:
     write(s, table)
 
 
-@check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", side="client", dialects=("catalogManaged",))
+@check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", side="client", features=("catalogManaged",))
 def every_transaction_has_its_own_txn_id(s: ClientScenario) -> None:
     """Two commits of one writer have different txnIds."""
     table = s.create()
@@ -115,7 +115,7 @@ def what_the_owner_needs_cannot_be_unset(s: ClientScenario) -> None:
 def a_replaced_table_stays_what_it_is(s: ClientScenario) -> None:
     """REPLACE TABLE keeps the owner, its configuration as it is written, and since when the timestamps count."""
     kept = {ENABLEMENT_VERSION: "0", ENABLEMENT_TIMESTAMP: str(proposals.BASE_TIME)}
-    if s.dialect == "managedCommit":
+    if s.feature == "managedCommit":
         kept[CONF] = '{"b": "2",  "a": "1"}'
     table = table_with(s, kept)
     write(s, table)

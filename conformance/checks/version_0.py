@@ -1,7 +1,7 @@
 """Race on version 0: of all who create one table, one does.
 
 The variations: who creates (two, five, the same creator again, one that never heard of its success), how the requests
-arrive, what the losers wanted (the same, another way to commit, another feature), and what they do next.
+arrive, what the losers wanted (the same, another commit mode, another feature), and what they do next.
 managed-commits, "Creating a new managed-commit table"; catalog-managed, "Creating and Dropping Catalog-managed
 Tables".
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from conformance.checks.registry import WAYS, Family, check
+from conformance.checks.registry import COMMIT_MODES, Family, check
 from conformance.interface.messages import Conflict, CreateTable, Ratified, Rejected, Unknown
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import proposals, reads
@@ -156,13 +156,17 @@ def a_creation_that_is_sent_again_makes_no_second_table(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *RACE)
-def a_loser_that_wanted_another_way_to_commit_gets_what_is_there(s: Scenario) -> None:
+def a_loser_that_wanted_another_commit_mode_gets_what_is_there(s: Scenario) -> None:
     """The second creator wants the table to be committed to in another way. It loses like any other, and the table is
     what the first one made: commits go on in its way."""
-    others = [way for way in WAYS if way in s.identity.ways.get(s.dialect, ()) and way != s.way]
+    others = [
+        commit_mode
+        for commit_mode in COMMIT_MODES
+        if commit_mode in s.identity.commit_modes.get(s.feature, ()) and commit_mode != s.commit_mode
+    ]
     first = s.ask("first", s.creation(TABLE))
     wanted = s.creation(TABLE)
-    second = s.ask("second", replace(wanted, way=others[0] if others else s.way))
+    second = s.ask("second", replace(wanted, commit_mode=others[0] if others else s.commit_mode))
     table, won = one_creator(s, (first, second))
     if won is not first:
         raise Inconclusive("the first creator was refused, and the second one got what it wanted")
@@ -177,12 +181,14 @@ def a_loser_that_wanted_another_way_to_commit_gets_what_is_there(s: Scenario) ->
 def a_loser_that_wanted_another_feature_changes_nothing(s: Scenario) -> None:
     """The second creator wants a table of the other feature under the same name. It loses, and the table keeps the
     protocol of the first one's version 0."""
-    other = next((each for each in s.identity.features if each != s.dialect and s.identity.ways.get(each)), None)
+    other = next(
+        (each for each in s.identity.features if each != s.feature and s.identity.commit_modes.get(each)), None
+    )
     first = s.ask("first", s.creation(TABLE))
     wanted = s.creation(TABLE)
     if other is not None:
         actions = proposals.version_0(other, wanted.attempt, s.attempt(), timestamp=s.timestamp(0))
-        wanted = replace(wanted, feature=other, way=s.identity.ways[other][0], actions=actions)
+        wanted = replace(wanted, feature=other, commit_mode=s.identity.commit_modes[other][0], actions=actions)
     second = s.ask("second", wanted)
     table, won = one_creator(s, (first, second))
     if won is not first:

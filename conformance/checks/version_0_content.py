@@ -90,10 +90,10 @@ def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
     """Version 0 says what was proposed: its commitInfo, its protocol, its schema, its properties. Its owner may add
     properties of its own and table features that it asks of all its tables, and nothing else."""
     request = s.creation()
-    actions = proposals.version_0(s.dialect, request.attempt, s.attempt(), timestamp=s.timestamp(0),
+    actions = proposals.version_0(s.feature, request.attempt, s.attempt(), timestamp=s.timestamp(0),
                                   properties={"delta.appendOnly": "false", "purpose": "a test, nothing else"},
                                   partition_columns=("part",))  # fmt: skip
-    told = s.ask("creator", CreateTable(name=request.name, feature=request.feature, way=request.way,
+    told = s.ask("creator", CreateTable(name=request.name, feature=request.feature, commit_mode=request.commit_mode,
                                         attempt=request.attempt, actions=actions))  # fmt: skip
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
                         expected="nobody else wants the table: it is made")  # fmt: skip
@@ -125,7 +125,7 @@ def _without_additions(proposed: list[str], found: list[str]) -> str | None:
         return None
 
 
-@check(Family.VERSION_0, "MC-ENABLE-05", dialects=("managedCommit",))
+@check(Family.VERSION_0, "MC-ENABLE-05", features=("managedCommit",))
 def the_owners_configuration_is_a_map_of_strings(s: Scenario) -> None:
     """If the owner stores a configuration of its own in the table's properties, that is a JSON object whose values are
     strings; clients keep it without reading anything into it."""

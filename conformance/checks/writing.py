@@ -103,7 +103,7 @@ def first_commit(s: ClientScenario) -> m.Request:
     return next(each.request for each in s.proposed if isinstance(each.request, m.Commit))
 
 
-@check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", ways=("staged",))
+@check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", commit_modes=("staged",))
 def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     """The writer cannot find out what became of its commit: it says so, and leaves its staged file where it is. The
     commit was ratified."""
@@ -181,7 +181,8 @@ def a_refusal_is_not_tried_again(s: ClientScenario) -> None:
 
 
 @check(
-    Family.LIMITS, "PROFILE-BACKLOG-03", side="client", ways=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,)
+    Family.LIMITS, "PROFILE-BACKLOG-03",
+    side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
 )  # fmt: skip
 def a_full_backlog_is_backfilled(s: ClientScenario) -> None:
     """The owner takes no more unbackfilled commits: the writer has them backfilled, and commits."""
@@ -199,7 +200,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     """All files of one transaction are in its one commit, each once, with a path that leads to it and the value of its
     partition."""
     attempt = s.attempt()
-    actions = proposals.version_0(s.dialect, attempt, s.attempt(), partition_columns=("part",))
+    actions = proposals.version_0(s.feature, attempt, s.attempt(), partition_columns=("part",))
     table = s.create(attempt=attempt, actions=actions)
     wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y"}
     adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
@@ -237,8 +238,8 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     "CONFLICT-RETRY-03",
     "CONFLICT-RETRY-05",
     side="client",
-    dialects=("managedCommit",),
-    ways=("direct",),
+    features=("managedCommit",),
+    commit_modes=("direct",),
 )
 def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
     """On a table without an owner a writer commits by creating the next file, and never over one that is there."""
@@ -258,7 +259,8 @@ def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
 
 
 @check(
-    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03", side="client", dialects=("managedCommit",), ways=("direct",)
+    Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03",
+    side="client", features=("managedCommit",), commit_modes=("direct",),
 )  # fmt: skip
 def a_version_that_was_cleaned_up_is_not_committed_again(s: ClientScenario) -> None:
     """A table without an owner, whose commits before the checkpoint of version 5 were deleted. A writer that read
@@ -299,7 +301,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     told = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
     if isinstance(told.answer, m.Committed):
         s.require(
-            s.dialect == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", told=(told,),
+            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", told=(told,),
             expected="a catalog-managed table is written only through its catalog: access by path is refused",
             observed=in_words(told.answer),
         )  # fmt: skip

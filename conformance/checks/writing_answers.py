@@ -43,7 +43,7 @@ def what_a_conflict_tells_may_be_stale(s: ClientScenario) -> None:
     landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three others were faster, and none conflicts")
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", dialects=("managedCommit",))
+@check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", features=("managedCommit",))
 def an_owner_that_tells_no_latest_version_is_no_empty_table(s: ClientScenario) -> None:
     """An owner that has accepted no staged commit may tell no latest version, or -1, although the table has versions:
     the writer proposes the version after those that it sees."""
@@ -65,7 +65,8 @@ def _untold(latest: int | None, told: m.Answer) -> m.Answer:
 
 
 @check(
-    Family.LIMITS, "PROFILE-BACKLOG-03", side="client", ways=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,)
+    Family.LIMITS, "PROFILE-BACKLOG-03",
+    side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
 )  # fmt: skip
 def a_backlog_that_fills_again_is_backfilled_again(s: ClientScenario) -> None:
     """The writer has a full backlog backfilled, and others fill it before it gets its turn: it has it backfilled again,

@@ -45,11 +45,11 @@ const operations = {
   hello: () => ({
     outcome: "identity", name: "example-node", version: "1", interface_version: 1, side: "owner",
     profiles: ["core", "version-0-by-owner", "inline", "idempotent-retry", "discovery", "maintenance-policy"],
-    features: ["catalogManaged"], ways: { catalogManaged: ["inline"] },
+    features: ["catalogManaged"], commit_modes: { catalogManaged: ["inline"] },
   }),
 
-  create_table({ name, feature, way, attempt, actions }) {
-    if (feature !== "catalogManaged" || way !== "inline") return { outcome: "unsupported", reason: "inline only" };
+  create_table({ name, feature, commit_mode, attempt, actions }) {
+    if (feature !== "catalogManaged" || commit_mode !== "inline") return { outcome: "unsupported", reason: "inline only" };
     // A creation that landed landed for ever: its answer was lost, and it asks again.
     const again = [...tables.values()].find((table) => table.versions[0].attempt === attempt);
     const other = found(name);
@@ -87,7 +87,7 @@ const operations = {
     const table = found(name, path);
     if (!table) return notFound;
     const latest = latestOf(table);
-    return { outcome: "table", table: table.reference, feature: "catalogManaged", way: "inline", latest,
+    return { outcome: "table", table: table.reference, feature: "catalogManaged", commit_mode: "inline", latest,
       location: locationOf(table), commits: entries(table), protocol: newest(table, "protocol"), metadata: newest(table, "metaData") };
   },
 

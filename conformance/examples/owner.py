@@ -1,4 +1,4 @@
-"""A commit owner to start from, and to test: staged commits, both dialects, its state in a folder. No library needed.
+"""A commit owner to start from: staged commits, both table features, its state in a folder, no library needed.
 
     delta-commit-conformance smoke "stdio:python owner.py"
 
@@ -84,7 +84,7 @@ class Owner:
             "outcome": "identity", "name": "example-python", "version": "1", "interface_version": 1, "side": "owner",
             "profiles": ["core", "version-0-by-owner", "staged", "idempotent-retry", "attempt-outcome", "discovery",
                          "durable-restart"],
-            "ways": {"managedCommit": ["staged"], "catalogManaged": ["staged"]},
+            "commit_modes": {"managedCommit": ["staged"], "catalogManaged": ["staged"]},
         }  # fmt: skip
 
     def do_create_table(self, request: Message) -> Message:
@@ -94,7 +94,7 @@ class Owner:
         for other, table in self.tables.items():
             if table.name == request["name"] and not table.dropped:
                 return {"outcome": "conflict", "latest": len(table.ratified) - 1, "winner_table": other}
-        if request["feature"] not in STAGING or request["way"] != "staged":
+        if request["feature"] not in STAGING or request["commit_mode"] != "staged":
             return {"outcome": "unsupported", "reason": "staged commits only"}
         actions = [with_owner(json.loads(action)) for action in request["actions"]]
         log = HOME / "tables" / reference / "_delta_log"
@@ -146,7 +146,7 @@ class Owner:
         for reference, table in self.tables.items():
             place, latest = str(table.log.parent), len(table.ratified) - 1
             if not table.dropped and (request.get("name") == table.name or request.get("path") == place):
-                return {"outcome": "table", "table": reference, "feature": table.feature, "way": "staged",
+                return {"outcome": "table", "table": reference, "feature": table.feature, "commit_mode": "staged",
                         "latest": latest, "location": place, "commits": self.entries(table, 0, latest),
                         "protocol": newest(table, "protocol"), "metadata": newest(table, "metaData")}  # fmt: skip
         return {"outcome": "not_found"}

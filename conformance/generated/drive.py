@@ -71,7 +71,10 @@ class Drive:
         self.watched = watched
         identity = s.identity
         self.terms = Terms(
-            dialect=s.dialect, way=s.way, profiles=frozenset(identity.profiles), promises=frozenset(identity.promises)
+            feature=s.feature,
+            commit_mode=s.commit_mode,
+            profiles=frozenset(identity.profiles),
+            promises=frozenset(identity.promises),
         )
         self.tables: dict[int, Driven] = {}
         self.in_flight: list[tuple[Driven, Delayed]] = []
@@ -129,7 +132,12 @@ class Drive:
             return
         assert table is not None
         options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
-        if not table.sent and step.limit and "backlog-limit" in self.terms.profiles and self.terms.way != "direct":
+        if (
+            not table.sent
+            and step.limit
+            and "backlog-limit" in self.terms.profiles
+            and self.terms.commit_mode != "direct"
+        ):
             table.limit = step.limit
         if table.limit is not None:
             options["backlog_limit"] = table.limit
@@ -257,7 +265,7 @@ class Drive:
             self.ratified += isinstance(told.request, m.Commit)
             table.ratified.setdefault(told.answer.version, told)
             self._named(table, told.answer.table)
-            if self.terms.way == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
+            if self.terms.commit_mode == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
                 self._is_visible(table, told)
         elif isinstance(told.answer, m.Conflict):
             self._named(table, told.answer.winner_table)

@@ -162,8 +162,8 @@ class Generation:
             title=self.check.title,
             family=self.check.family,
             layer=self.check.layer,
-            dialect=self.variant.dialect,
-            way=self.variant.way,
+            feature=self.variant.feature,
+            commit_mode=self.variant.commit_mode,
             requirements=tuple(
                 each for each in self.check.requirements if applies(each, self.subject.identity, self.variant)
             ),

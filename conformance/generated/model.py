@@ -22,16 +22,16 @@ NONE: Final = (None, -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the subject is held to: a dialect, a way to commit, and what it promised."""
+    """What the subject is held to: a table feature, a commit mode, and what it promised."""
 
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     profiles: frozenset[str]
     promises: frozenset[str]
 
     @property
     def direct_commits_may_lag(self) -> bool:
-        return self.way == "direct" and "fresh-direct" not in self.promises
+        return self.commit_mode == "direct" and "fresh-direct" not in self.promises
 
 
 class World(NamedTuple):
@@ -157,8 +157,10 @@ def load_table(world: World, terms: Terms, answer: m.Answer) -> World | Wrong:
     if isinstance(answer, m.Table):
         if world.dropped or not world.log:
             return Wrong(("PROFILE-DISCOVERY-01",), "there is no such table: `not_found`")
-        if (answer.feature, answer.way) != (terms.dialect, terms.way):
-            return Wrong(("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {terms.dialect}, by {terms.way}")
+        if (answer.feature, answer.commit_mode) != (terms.feature, terms.commit_mode):
+            return Wrong(
+                ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {terms.feature}, by {terms.commit_mode}"
+            )
         return _read(world, terms, answer.commits, answer.latest, None)
     if isinstance(answer, m.NotFound) and world.log and not world.dropped:
         return Wrong(("PROFILE-DISCOVERY-01",), "the table was created, and is found", 0)
@@ -179,7 +181,7 @@ def _read(
         return Wrong(("LOG-05",), f"commits by ascending version, each once, no version left out; not {versions}")
     if versions and versions[-1] > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no commit after version {world.newest} is ratified")
-    if versions and versions[-1] < min(last, last if end is None else end) and terms.way != "direct":
+    if versions and versions[-1] < min(last, last if end is None else end) and terms.commit_mode != "direct":
         return Wrong(("LOG-07",), f"a list up to version {min(last, last if end is None else end)}", versions[-1])
     wrong = _identities(world, commits or ())
     return wrong or world._replace(told=max(world.told, last if latest not in NONE else -1))
@@ -190,7 +192,7 @@ def _latest_of_read(world: World, terms: Terms, told: int | None) -> Wrong | Non
     if told in NONE:
         if newest == 0 and "version-0-by-owner" in terms.profiles:
             return Wrong(("PROFILE-VERSION0-02",), "the latest version of a table that was created is 0", 0)
-        no_claim = terms.way == "direct" and (terms.dialect == "managedCommit" or terms.direct_commits_may_lag)
+        no_claim = terms.commit_mode == "direct" and (terms.feature == "managedCommit" or terms.direct_commits_may_lag)
         if newest <= 0 or no_claim:
             return None
         return Wrong(("MC-GET-02", "CM-GET-04"), f"{newest} as the latest version", newest)

@@ -87,7 +87,8 @@ class Rounds:
     def _without_verdict(self, reason: str) -> CaseResult:
         return CaseResult(
             case=self.check.case(self.variant), check=self.check.name, title=self.check.title,
-            family=self.check.family, layer=self.check.layer, dialect=self.variant.dialect, way=self.variant.way,
+            family=self.check.family, layer=self.check.layer, feature=self.variant.feature,
+            commit_mode=self.variant.commit_mode,
             requirements=tuple(
                 each for each in self.check.requirements if applies(each, self.own_identity, self.variant)
             ),

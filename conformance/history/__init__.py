@@ -4,7 +4,7 @@ A history is a file of JSON Lines: a `header`, then events in the order of their
 table (its final log), then a `footer`. All of it, with the meaning of every field, is in `events`; the JSON
 Schema is `history.schema.json`.
 
-    {"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"x","version":"1"},"dialect":"catalogManaged"}
+    {"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"x","version":"1"},"feature":"catalogManaged"}
     {"event":"invoke","at":1,"id":1,"client":"w1","table":"t","request":{"op":"commit","version":0,"attempt":"a"}}
     {"event":"ok","at":2,"id":1,"answer":{"outcome":"ratified","version":0}}
     {"event":"witness","table":"t","version":0,"attempt":"a"}

@@ -273,7 +273,7 @@ class Header(_Line, frozen=True, kw_only=True, tag="header"):
     schema: int
     clock: Clock
     subject: Subject
-    dialect: Literal["managedCommit", "catalogManaged"]
+    feature: Literal["managedCommit", "catalogManaged"]
     profiles: tuple[str, ...] = ()
     """As the subject declared them. `idempotent-retry` changes what a conflict may mean."""
     promises: tuple[Promise, ...] = ()
@@ -356,7 +356,7 @@ class Witness(_Line, frozen=True, kw_only=True, tag="witness"):
     """Null only for a version from before the history."""
     before: bool = False
     """Whether it existed before the history began."""
-    way: Literal["staged", "inline", "direct", "ownership"] | None = None
+    commit_mode: Literal["staged", "inline", "direct", "ownership"] | None = None
     """`direct` and `ownership`: it became a commit by becoming visible as `<version>.json`. Null: not known, and taken
     for a commit that the owner recorded."""
     content: Content | None = None

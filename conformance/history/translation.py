@@ -29,7 +29,7 @@ def request(message: messages.Request) -> Request | None:
             content = None if message.actions is None else _proposed(message.actions)
             return events.Commit(version=message.version, attempt=message.attempt, content=content)
         case messages.CreateTable():
-            # The subject may add what its dialect needs to protocol and metadata: the content is not the proposal's.
+            # The subject may add what its table feature needs to protocol and metadata: other content than proposed.
             return events.CreateTable(attempt=message.attempt)
         case messages.TakeOver():  # the subject may add its name: as for a creation
             return events.TakeOver(version=message.version, attempt=message.attempt)

@@ -31,8 +31,8 @@ class Identity(_Answer, frozen=True, kw_only=True):
     """`owner` or `client`."""
     profiles: tuple[str, ...]
     features: tuple[str, ...] = ("managedCommit", "catalogManaged")
-    ways: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """By dialect: the ways to commit that the subject offers."""
+    commit_modes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """By table feature: the commit modes that the subject offers."""
     limits: dict[str, int] = msgspec.field(default_factory=dict)
     shared_state: bool = False
     """Whether several processes of the subject share one state; otherwise all clients use one process."""
@@ -49,7 +49,7 @@ class Table(_Answer, frozen=True, kw_only=True):
 
     table: TableRef
     feature: str
-    way: str
+    commit_mode: str
     latest: Version | None
     location: str | None = None
     commits: tuple[CommitEntry, ...] | None = None

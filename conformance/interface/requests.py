@@ -48,12 +48,12 @@ class CreateTable(_Request, frozen=True, kw_only=True):
     name: str
     feature: str
     """`managedCommit` or `catalogManaged`."""
-    way: str
+    commit_mode: str
     """How later commits will be proposed: `staged`, `inline` or `direct`."""
     attempt: AttemptId
     actions: tuple[str, ...]
-    """One JSON document each, commitInfo first. They carry the features and properties of the dialect; the subject may
-    add what is its own (its name as owner and its configuration, the location), and nothing else."""
+    """One JSON document each, commitInfo first. They carry the features and properties of the table feature; the
+    subject may add what is its own (its name as owner and its configuration, the location), and nothing else."""
     path: str | None = None
     """Where its folder shall be, below the `storage` of the subject's identity: a place that others may write to, too.
     Only asked of subjects with `version-0-by-filesystem` and `storage-access`; otherwise the subject finds a place."""
@@ -111,7 +111,7 @@ class TakeOver(_Request, frozen=True, kw_only=True):
     path: str
     name: str
     feature: str
-    way: str
+    commit_mode: str
     version: Version
     attempt: AttemptId
     actions: tuple[str, ...]

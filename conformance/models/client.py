@@ -6,7 +6,7 @@ from typing import Final
 
 from conformance.interface import messages as m
 from conformance.models.maintenance import ModelMaintainer
-from conformance.models.owner import WAYS
+from conformance.models.owner import COMMIT_MODES
 from conformance.models.ownership import ModelMigrator
 from conformance.models.writer import ModelWriter
 
@@ -22,5 +22,5 @@ class ModelClient(ModelWriter, ModelMaintainer, ModelMigrator):
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=self.name, version="1", interface_version=m.INTERFACE_VERSION, side="client",
-            profiles=CLIENT_PROFILES, ways=dict(WAYS), promises=("fresh-snapshots",),
+            profiles=CLIENT_PROFILES, commit_modes=dict(COMMIT_MODES), promises=("fresh-snapshots",),
         )  # fmt: skip

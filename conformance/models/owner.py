@@ -15,9 +15,9 @@ from conformance.models.hands import CRASH_POINTS, Hands
 from conformance.models.state import STAGING, Commit, OwnedTable
 from conformance.models.storage import LOG
 
-__all__ = ["OWNER_PROPERTY", "PROFILES", "STAGING", "WAYS", "Commit", "ModelOwner", "OwnedTable"]
+__all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "STAGING", "Commit", "ModelOwner", "OwnedTable"]
 
-WAYS: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline", "direct")}
+COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline", "direct")}
 OWNER_PROPERTY: Final = "delta.managedCommit.commitOwner"
 PROFILES: Final = (
     "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",
@@ -38,8 +38,8 @@ class ModelOwner(Hands):
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=self.name, version="1", interface_version=m.INTERFACE_VERSION, side="owner", profiles=PROFILES,
-            ways=dict(WAYS), storage=self.storage.root, promises=("fresh-refusals", "fresh-direct", "tombstone-first"),
-            crash_points=CRASH_POINTS,
+            commit_modes=dict(COMMIT_MODES), storage=self.storage.root,
+            promises=("fresh-refusals", "fresh-direct", "tombstone-first"), crash_points=CRASH_POINTS,
         )  # fmt: skip
 
     # Committing
@@ -57,7 +57,7 @@ class ModelOwner(Hands):
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
         """The proposer's part: a new file of its own in the staging folder. Its name."""
-        if table.way != "staged" or request.actions is None:
+        if table.commit_mode != "staged" or request.actions is None:
             return request.staged_file
         name = f"{request.version:020}.{request.attempt}.json"
         self.storage.put_if_absent(
@@ -84,7 +84,7 @@ class ModelOwner(Hands):
             return m.Conflict(latest=table.latest, winners=self._entries(table, request.version, None))
         if request.staged_file is not None and not self._is_proposal(table, request):
             return m.Rejected(reason=f"{request.staged_file} is no staged file of version {request.version}")
-        if request.actions is None and (staged is None or table.way != "staged"):
+        if request.actions is None and (staged is None or table.commit_mode != "staged"):
             return m.Rejected(reason="nothing is proposed")
         if table.backlog_limit is not None and table.latest - table.backfilled >= table.backlog_limit:
             return m.Rejected(reason="too many unbackfilled commits", retryable=True)
@@ -97,9 +97,9 @@ class ModelOwner(Hands):
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         """Make it the version. The commit point is the one save, or the one file."""
         self._reach("before-commit-point")
-        if table.way == "direct":
+        if table.commit_mode == "direct":
             return self._publish_directly(table, request)
-        actions = request.actions if table.way == "inline" else None
+        actions = request.actions if table.commit_mode == "inline" else None
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
         self._record(table, request.version, request.attempt)
         self._reach("after-commit-point")
@@ -213,7 +213,7 @@ class ModelOwner(Hands):
             return m.Conflict(latest=self.tables[found].latest, winner_table=found)
         reference = self._reference(request.name)
         table = OwnedTable(
-            reference=reference, name=request.name, feature=request.feature, way=request.way,
+            reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
             location=request.path or f"{self.storage.root}/{reference}",
             backfill=request.backfill, backlog_limit=request.backlog_limit,
         )  # fmt: skip
@@ -257,8 +257,8 @@ class ModelOwner(Hands):
         table = self.tables[reference]
         self._notice(table)
         return m.Table(
-            table=reference, feature=table.feature, way=table.way, latest=self._latest(table), location=table.location,
-            commits=self._entries(table, 0, None), protocol=self._newest(table, "protocol"),
+            table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=self._latest(table),
+            location=table.location, commits=self._entries(table, 0, None), protocol=self._newest(table, "protocol"),
             metadata=self._newest(table, "metaData"),
         )  # fmt: skip
 
@@ -302,7 +302,11 @@ class ModelOwner(Hands):
             return m.Rejected(reason="that table has this owner already, or the name is taken")
         reference = self._reference(request.name)
         table = OwnedTable(
-            reference=reference, name=request.name, feature=request.feature, way=request.way, location=request.path
+            reference=reference,
+            name=request.name,
+            feature=request.feature,
+            commit_mode=request.commit_mode,
+            location=request.path,
         )
         latest = self._published(table)
         if request.version > latest + 1:

@@ -41,7 +41,7 @@ class ModelMigrator(ModelReader):
             listed = self._list(table)
             state = self._replay(table, listed, listed.newest)
             told = self._ask_twice(client, m.TakeOver(
-                path=request.path, name=request.name, feature=request.feature, way=request.way,
+                path=request.path, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
                 version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._ownership_change(request, state, listed),
             ))  # fmt: skip

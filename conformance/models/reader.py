@@ -70,7 +70,7 @@ class Resolved:
     name: str | None
     reference: str | None
     feature: str | None
-    way: str
+    commit_mode: str
     log: Path
     latest: int | None = None
     commits: tuple[m.CommitEntry, ...] = ()
@@ -130,12 +130,16 @@ class ModelReader:
         if not isinstance(told, m.Table) or told.location is None:
             raise Unsure("the owner does not say where the table is")
         return Resolved(
-            name=name, reference=told.table, feature=told.feature, way=told.way, log=Path(told.location) / LOG
+            name=name,
+            reference=told.table,
+            feature=told.feature,
+            commit_mode=told.commit_mode,
+            log=Path(told.location) / LOG,
         )
 
     def _by_path(self, path: str) -> Resolved:
         """managedCommit: the published versions, which may be stale. catalogManaged: only through the catalog."""
-        table = Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
+        table = Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
         listed = self._list(table)
         if listed.newest < 0:
             raise Refused(f"there is no table at {path}")

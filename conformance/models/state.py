@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 STAGING: Final = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
-"""The staging folder of each dialect."""
+"""The staging folder of each table feature."""
 
 
 class Commit(msgspec.Struct, kw_only=True):
@@ -24,7 +24,7 @@ class OwnedTable(msgspec.Struct, kw_only=True):
     reference: str
     name: str
     feature: str
-    way: str
+    commit_mode: str
     location: str
     latest: int = -1
     """The latest ratified version."""

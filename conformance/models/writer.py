@@ -83,7 +83,9 @@ class ModelWriter(ModelReader):
         told = self.owner(client, m.LoadTable(path=name))
         if not isinstance(told, m.Table):
             raise Refused(f"the owner of {name} is not reached")
-        return Resolved(name=None, reference=told.table, feature=told.feature, way=told.way, log=table.log)
+        return Resolved(
+            name=None, reference=told.table, feature=told.feature, commit_mode=told.commit_mode, log=table.log
+        )
 
     def _refuse_protected(self, request: m.Transact) -> None:
         """What says who owns the table, and how its timestamps count, is not a user's to change."""
@@ -232,7 +234,7 @@ class ModelWriter(ModelReader):
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
         """In the way that the owner prescribes; what is staged is written to a file of its own first."""
-        if table.way != "staged":
+        if table.commit_mode != "staged":
             return m.Commit(table=table.reference or "", version=version, attempt=attempt, actions=actions)
         name = f"{version:020}.{attempt}.json"
         folder = table.log / STAGING[table.feature or ""]

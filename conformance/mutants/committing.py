@@ -46,7 +46,7 @@ class PublishedVersionsAreForgotten(ModelOwner):
     late writer's proposal of it is ratified, too."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        if 0 < request.version <= table.backfilled and table.way != "direct":
+        if 0 < request.version <= table.backfilled and table.commit_mode != "direct":
             return m.Ratified(version=request.version)
         return super()._refusal(table, request, staged)
 
@@ -97,8 +97,8 @@ class EverybodySeesTheirOwnCommit(ModelOwner):
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
-        if table is not None and table.way != "direct":
-            name = f"{request.version:020}.{request.attempt}.json" if table.way == "staged" else None
+        if table is not None and table.commit_mode != "direct":
+            name = f"{request.version:020}.{request.attempt}.json" if table.commit_mode == "staged" else None
             actions = None if name else request.actions
             own = Commit(attempt=request.attempt, staged_file=name, actions=actions)
             self.mine[client, request.table, request.version] = own
@@ -153,7 +153,7 @@ class DirectWriteAboveAHole(ModelOwner):
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
-        return None if isinstance(answer, m.Gap) and table.way == "direct" else answer
+        return None if isinstance(answer, m.Gap) and table.commit_mode == "direct" else answer
 
 
 @mutant("PROFILE-CORE-05")
@@ -325,7 +325,7 @@ class NoStagedCommits(ModelOwner):
     """The owner declares staged commits, and refuses all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.way == "staged" else None)
+        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "staged" else None)
 
 
 @mutant("PROFILE-INLINE-01")
@@ -333,7 +333,7 @@ class NoInlineCommits(ModelOwner):
     """The owner declares inline commits, and refuses all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.way == "inline" else None)
+        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "inline" else None)
 
 
 @mutant("PROFILE-DIRECT-01")
@@ -341,4 +341,4 @@ class NoDirectCommits(ModelOwner):
     """The owner declares commits by put-if-absent, and refuses all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.way == "direct" else None)
+        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "direct" else None)

@@ -284,7 +284,7 @@ class InlineCommitsAreStagedToo(ModelOwner):
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
-        if table.way == "inline":
+        if table.commit_mode == "inline":
             path = self._staged_path(table, f"{request.version:020}.{request.attempt}.json")
             actions = request.actions or ()
             self.storage.put(path, content_of(actions), time_of(actions))

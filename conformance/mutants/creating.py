@@ -20,7 +20,7 @@ class EveryCreatorGetsATable(ModelOwner):
             return answer
         reference = f"{request.name}-{len(self.tables)}-again"
         table = OwnedTable(
-            reference=reference, name=request.name, feature=request.feature, way=request.way,
+            reference=reference, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
             location=f"{self.storage.root}/{reference}",
         )  # fmt: skip
         return self._begin(table, 0, request.attempt, request.actions)
@@ -104,7 +104,7 @@ class VersionZeroIsStaged(ModelOwner):
         answer = super()._begin(table, version, attempt, actions)
         path = self._path(table, version)
         file = self.storage.read(path)
-        if isinstance(answer, m.Ratified) and table.way == "staged" and version == 0 and file is not None:
+        if isinstance(answer, m.Ratified) and table.commit_mode == "staged" and version == 0 and file is not None:
             name = f"{version:020}.{attempt}.json"
             self.storage.put(self._staged_path(table, name), *file)
             self.storage.remove(path)

@@ -49,7 +49,7 @@ class TellsNoLatestVersion(Promising):
     nothing: int | None = None
 
     def _latest(self, table: OwnedTable) -> int | None:
-        accepted = table.way == "staged" and len(table.landed) > 1
+        accepted = table.commit_mode == "staged" and len(table.landed) > 1
         return super()._latest(table) if accepted or table.feature != "managedCommit" else self.nothing
 
 
@@ -258,7 +258,7 @@ class NoticesLate(Promising):
 
     def _latest(self, table: OwnedTable) -> int | None:
         actual = super()._latest(table)
-        if table.way != "direct":
+        if table.commit_mode != "direct":
             return actual
         known = self.known.get(table.reference, 0)
         self.known[table.reference] = actual

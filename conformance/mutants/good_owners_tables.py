@@ -74,7 +74,7 @@ class InlineInItsOwnFormat(ModelOwner):
     """It keeps inline commits with sorted fields and spaces between them, and publishes them so."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        if table.way == "inline" and request.actions is not None:
+        if table.commit_mode == "inline" and request.actions is not None:
             actions = tuple(json.dumps(json.loads(action), sort_keys=True) for action in request.actions)
             request = msgspec.structs.replace(request, actions=actions)
         return super()._ratify(table, request, staged)
@@ -87,7 +87,7 @@ class LittersTheStagingFolder(ModelOwner):
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
-        if table.way == "staged":
+        if table.commit_mode == "staged":
             half = content_of(request.actions or ("{}",))[:40]
             for version in (request.version, request.version + 7):
                 name = f"{version:020}.{request.attempt[:-4]}{version % 10_000:04}.json"
@@ -114,7 +114,7 @@ class StagesVersion0(Promising):
     without = ("version-0-by-owner", "version-0-by-filesystem")
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
-        if version > 0 or table.way != "staged":
+        if version > 0 or table.commit_mode != "staged":
             return super()._begin(table, version, attempt, actions)
         content = self._with_owner(actions, table.feature)
         name = f"{0:020}.{attempt}.json"
@@ -203,7 +203,7 @@ class StagesTheLastCommit(ModelOwner):
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)
-        if table is None or table.way != "staged":
+        if table is None or table.commit_mode != "staged":
             return super().hand_back(client, request)
         proposal = m.Commit(
             table=request.table, version=request.version, attempt=request.attempt, actions=request.actions

@@ -27,8 +27,8 @@ class IgnoresTheOwner(ModelClient):
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
-        ways = {"managedCommit": identity.ways["managedCommit"]}
-        return msgspec.structs.replace(identity, features=("managedCommit",), ways=ways, promises=())
+        commit_modes = {"managedCommit": identity.commit_modes["managedCommit"]}
+        return msgspec.structs.replace(identity, features=("managedCommit",), commit_modes=commit_modes, promises=())
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         self._reads = True

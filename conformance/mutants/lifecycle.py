@@ -109,7 +109,9 @@ class DroppedTablesAreStillFound(ModelOwner):
         answer = super().load_table(client, request)
         for reference, table in self.tables.items():
             if isinstance(answer, m.NotFound) and request.name == table.name:
-                return m.Table(table=reference, feature=table.feature, way=table.way, latest=table.latest)
+                return m.Table(
+                    table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest
+                )
         return answer
 
 

@@ -25,7 +25,7 @@ class ReadsComeFromAReplica(ModelOwner):
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
         table = self.tables.get(request.table)
-        behind = table is not None and table.way != "direct" and request.start is None
+        behind = table is not None and table.commit_mode != "direct" and request.start is None
         return self.replica.get(request.table, answer) if behind else answer
 
 

@@ -84,7 +84,7 @@ class OwnsWhateverItIsAskedFor(ModelOwner):
                 reference=request.table,
                 name=request.table,
                 feature="managedCommit",
-                way="staged",
+                commit_mode="staged",
                 location=request.table,
             )
             table.latest = table.backfilled = self._published(table)

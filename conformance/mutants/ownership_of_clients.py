@@ -88,7 +88,7 @@ class DoesNotNoticeATakeOver(ModelClient):
     def _open(self, client: str, name: str) -> Resolved:
         if "/" not in name:
             return self._resolve(client, name)
-        return Resolved(name=None, reference=None, feature=None, way="", log=Path(name) / LOG)
+        return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(name) / LOG)
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
         """A blind append, it believes, cannot conflict."""

@@ -201,7 +201,7 @@ class JudgesAnOldVersionByItself(ModelClient):
     def _by_path(self, path: str) -> Resolved:
         if self.pinned is None:
             return super()._by_path(path)
-        table = Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
+        table = Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
         state = self._replay(table, self._list(table), self.pinned)
         if "catalogManaged" in state.protocol.get("readerFeatures", ()):
             raise Refused("a catalog-managed table is read through its catalog")
@@ -213,7 +213,7 @@ class ReadsCatalogTablesByPath(ModelClient):
     """Reads a catalog-managed table from its path, without its catalog."""
 
     def _by_path(self, path: str) -> Resolved:
-        return Resolved(name=None, reference=None, feature=None, way="", log=Path(path) / LOG)
+        return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
 
 
 @mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05", side="client")

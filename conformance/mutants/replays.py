@@ -54,7 +54,7 @@ class BackfilledAttemptsAreForgotten(ModelOwner):
     conflict."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
-        if table.landed.get(request.attempt, -1) <= table.backfilled and table.way != "direct":
+        if table.landed.get(request.attempt, -1) <= table.backfilled and table.commit_mode != "direct":
             return None
         return super()._replay(table, request)
 

@@ -131,7 +131,7 @@ class SavesWhenItEndsInOrder(ModelOwner):
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         before = dict(self.saved)
         super()._record(table, version, attempt)
-        if version > 0 and table.way != "direct":
+        if version > 0 and table.commit_mode != "direct":
             self.unsaved = {**self.__dict__.get("unsaved", {}), table.reference: self.saved[table.reference]}
             self.saved.clear()
             self.saved.update(before)
@@ -152,11 +152,11 @@ class OneCommitIsTwoWrites(ModelOwner):
     nobody can read."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        if table.way == "direct":
+        if table.commit_mode == "direct":
             return super()._ratify(table, request, staged)
         self._record(table, request.version, request.attempt)
         self._reach("after-commit-point")
-        actions = request.actions if table.way == "inline" else None
+        actions = request.actions if table.commit_mode == "inline" else None
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
         self._save(table)
         return m.Ratified(version=request.version)
@@ -169,9 +169,9 @@ class _PublishesBeforeItRecords(ModelOwner):
     mode = "subject"
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        if table.way == "direct" or table.backfill != self.mode:
+        if table.commit_mode == "direct" or table.backfill != self.mode:
             return super()._ratify(table, request, staged)
-        actions = request.actions if table.way == "inline" else None
+        actions = request.actions if table.commit_mode == "inline" else None
         table.unbackfilled[request.version] = Commit(attempt=request.attempt, staged_file=staged, actions=actions)
         if self.mode != "subject" or request.version % 3 == 2:
             for version in sorted(table.unbackfilled):
@@ -183,7 +183,7 @@ class _PublishesBeforeItRecords(ModelOwner):
 
     def _notice(self, table: OwnedTable) -> None:
         """Nobody but itself publishes, it thinks."""
-        if table.way == "direct":
+        if table.commit_mode == "direct":
             super()._notice(table)
 
 

@@ -176,7 +176,7 @@ class WritesOwnedTablesByPath(ModelClient):
     def _open(self, client: str, name: str) -> Resolved:
         if "/" not in name:
             return self._resolve(client, name)
-        return Resolved(name=None, reference=None, feature=None, way="", log=Path(name) / LOG)
+        return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(name) / LOG)
 
 
 @mutant("MC-FILES-11", "CONFLICT-RETRY-03", side="client")

@@ -49,8 +49,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     title: str
     layer: Layer
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     requirements: tuple[str, ...]
     """All that the case is evidence for."""
     violations: tuple[Violation, ...]
@@ -75,8 +75,8 @@ def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
         check=case.check,
         title=case.title,
         layer=case.layer,
-        dialect=case.dialect,
-        way=case.way,
+        feature=case.feature,
+        commit_mode=case.commit_mode,
         requirements=case.requirements,
         violations=case.violations,
         operations=case.operations,

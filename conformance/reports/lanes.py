@@ -243,7 +243,13 @@ def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
 
 def _chip(version: int, witness: Witness | None, violation: Violation, *, joined: bool) -> Box:
     about = version == violation.version
-    text = "not there" if witness is None else "before the history" if witness.before else witness.way or "ratified"
+    text = (
+        "not there"
+        if witness is None
+        else "before the history"
+        if witness.before
+        else witness.commit_mode or "ratified"
+    )
     attempt = "" if witness is None or witness.attempt is None else labels.short_attempt(witness.attempt)
     return Box(
         start=0,

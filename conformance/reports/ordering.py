@@ -2,7 +2,7 @@
 
 The sentence that names a bug comes first: what a scenario asked for and did not get, before what the checkers conclude
 from a whole history, which a reader has to follow; then the shortest: an owner that is badly broken fails most cases,
-and what long ones show is a consequence of what short ones show. A finding that both dialects have is told once.
+and what long ones show is a consequence of what short ones show. A finding that both table features have is told once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 from conformance.reports.summary import failing_cases, fails, levels_of, simplest
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, RunResult, Violation
 
-DIALECTS: Final = {"MC-": "managed commits", "CM-": "catalog-managed"}
-"""By the prefix of a requirement that binds one dialect alone."""
+FEATURES: Final = {"MC-": "managed commits", "CM-": "catalog-managed"}
+"""By the prefix of a requirement that binds one table feature alone."""
 
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
-"""What the same finding of two dialects cannot have in common; ids at the end of a text that was cut are cut too."""
+"""What the same finding of two table features cannot have in common; an id at the end of a cut text may be cut."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[tuple[CaseResult, Violation], ...]
     """One for each case."""
     twins: tuple[RequirementResult, ...] = ()
-    """Those of the other dialect that the same explanation is about."""
+    """Those of the other table feature that the same explanation is about."""
 
 
 def direct_first(violations: Iterable[Violation]) -> list[Violation]:
@@ -64,7 +64,7 @@ def in_order(result: RunResult) -> list[str]:
 def twins_in_words(found: Evidence) -> str:
     """`The same for catalog-managed: CM-LOG-02`; empty if there are none."""
     names = ", ".join(each.requirement for each in found.twins)
-    return f"The same for {DIALECTS[found.twins[0].requirement[:3]]}: {names}" if names else ""
+    return f"The same for {FEATURES[found.twins[0].requirement[:3]]}: {names}" if names else ""
 
 
 def _findings(result: RunResult) -> dict[str, list[tuple[CaseResult, Violation]]]:
@@ -99,9 +99,9 @@ def _folded(ordered: list[Evidence]) -> list[Evidence]:
 
 
 def _are_twins(one: Evidence, other: Evidence) -> bool:
-    """Whether what is told first of each is the same but for the dialect."""
+    """Whether what is told first of each is the same but for the table feature."""
     first, second = one.requirement, other.requirement
-    if {first.requirement[:3], second.requirement[:3]} != set(DIALECTS) or first.verdict is not second.verdict:
+    if {first.requirement[:3], second.requirement[:3]} != set(FEATURES) or first.verdict is not second.verdict:
         return False
     return bool(one.findings and other.findings) and _told(*one.findings[0]) == _told(*other.findings[0])
 

@@ -55,7 +55,7 @@ class Driven:
         """Raises `AdapterError` if the subject does not speak the interface."""
         result = run_case(
             check_named(task.check),
-            Variant(dialect=task.dialect, way=task.way),
+            Variant(feature=task.feature, commit_mode=task.commit_mode),
             self._subject,
             seed=task.seed,
             count=task.count,

@@ -220,8 +220,8 @@ class _Run:
         worker.give(
             RunCase(
                 check=case.check.name,
-                dialect=case.variant.dialect,
-                way=case.variant.way,
+                feature=case.variant.feature,
+                commit_mode=case.variant.commit_mode,
                 seed=case.seed,
                 count=case.count,
                 reproduction=self._options.reproduction,
@@ -397,7 +397,7 @@ def _facts(named: str, identity: Identity) -> SubjectFacts:
         version=identity.version,
         side=identity.side,
         profiles=identity.profiles,
-        ways=identity.ways,
+        commit_modes=identity.commit_modes,
         promises=identity.promises,
     )
 

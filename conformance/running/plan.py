@@ -108,7 +108,7 @@ def why_not(check: Check, identity: Identity) -> str:
     missing = sorted(profile.value for profile in check.needs if profile.value not in identity.profiles)
     if missing:
         return f"needs {' and '.join(missing)}, which the subject does not declare"
-    wanted = ", ".join(f"{dialect}/{way}" for dialect in check.dialects for way in check.ways)
+    wanted = ", ".join(f"{feature}/{commit_mode}" for feature in check.features for commit_mode in check.commit_modes)
     return f"the subject offers none of {wanted}"
 
 
@@ -122,8 +122,8 @@ def result_of(
         title=check.title,
         family=check.family.value,
         layer=check.layer,
-        dialect="" if variant is None else variant.dialect,
-        way="" if variant is None else variant.way,
+        feature="" if variant is None else variant.feature,
+        commit_mode="" if variant is None else variant.commit_mode,
         requirements=requirements,
         verdict=verdict,
         reason=reason,

@@ -75,7 +75,7 @@ def select(
         if not any(
             named(pattern, each, name)
             for each in checks
-            for name in [each.case(Variant(dialect=d, way=w)) for d in each.dialects for w in each.ways]
+            for name in [each.case(Variant(feature=d, commit_mode=w)) for d in each.features for w in each.commit_modes]
         ):
             raise UnusableError(_unknown("check", pattern, [each.name for each in checks]))
     return Selection(

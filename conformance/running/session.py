@@ -47,8 +47,8 @@ class Session:
         report = self._ask(
             RunCase(
                 check=case.check.name,
-                dialect=case.variant.dialect,
-                way=case.variant.way,
+                feature=case.variant.feature,
+                commit_mode=case.variant.commit_mode,
                 seed=case.seed,
                 count=case.count,
             )

@@ -34,8 +34,8 @@ class RunCase(_Message, frozen=True, kw_only=True):
     """Run a case. Answered by `Ran`."""
 
     check: str
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     seed: int
     count: int
     reproduction: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from conformance.adapters.subject import GONE
-from conformance.checks.registry import OTHER_DIALECT
+from conformance.checks.registry import OTHER_FEATURE
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
@@ -97,10 +97,10 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
     """Why the subject is not held to it; empty if it is."""
     if (requirement.side is Side.OWNER) != (identity.side == "owner"):
         return f"binds a {requirement.side}; the subject is of the side {identity.side}"
-    for dialect, other in OTHER_DIALECT.items():
-        offered = [each for each in OTHER_DIALECT if each in identity.features and identity.ways.get(each)]
-        if offered == [dialect] and requirement.id.startswith(other):
-            return f"binds the other dialect; the subject offers {dialect} only"
+    for feature, other in OTHER_FEATURE.items():
+        offered = [each for each in OTHER_FEATURE if each in identity.features and identity.commit_modes.get(each)]
+        if offered == [feature] and requirement.id.startswith(other):
+            return f"binds the other table feature; the subject offers {feature} only"
     if requirement.profile is not Profile.CORE and requirement.profile.value not in identity.profiles:
         return f"is a promise of {requirement.profile}, which the subject does not declare"
     return ""

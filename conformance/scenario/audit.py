@@ -66,7 +66,7 @@ class Before:
         return dict(self.metadata.get("configuration") or {})
 
 
-def of_one(proposed: Proposed, dialect: str, way: str) -> Iterator[Problem]:
+def of_one(proposed: Proposed, feature: str, commit_mode: str) -> Iterator[Problem]:
     """What is wrong with a proposal by itself."""
     if proposed.lines is None:
         yield Problem(
@@ -75,10 +75,10 @@ def of_one(proposed: Proposed, dialect: str, way: str) -> Iterator[Problem]:
             f"{proposed.named()} names {getattr(proposed.request, 'staged_file', None)!r}, which is not there",
         )
         return
-    if way != "staged" and getattr(proposed.request, "staged_file", None) is not None:
+    if commit_mode != "staged" and getattr(proposed.request, "staged_file", None) is not None:
         yield Problem(
             ("MC-WRITE-02", "CM-WRITE-03"),
-            f"the owner prescribes that commits of this table are proposed {way}",
+            f"the owner prescribes that commits of this table are proposed {commit_mode}",
             f"{proposed.named()} was staged",
         )
     actions = _parsed(proposed.lines)
@@ -89,11 +89,11 @@ def of_one(proposed: Proposed, dialect: str, way: str) -> Iterator[Problem]:
             f"{proposed.named()}: {proposed.lines}",
         )
         return
-    yield from _commit_info(proposed, actions, dialect)
+    yield from _commit_info(proposed, actions, feature)
     yield from _files(proposed, actions)
 
 
-def _commit_info(proposed: Proposed, actions: Sequence[Mapping[str, Any]], dialect: str) -> Iterator[Problem]:
+def _commit_info(proposed: Proposed, actions: Sequence[Mapping[str, Any]], feature: str) -> Iterator[Problem]:
     infos = [index for index, action in enumerate(actions) if "commitInfo" in action]
     if not infos:
         yield Problem(("ICT-05",), "every commit has a commitInfo", f"{proposed.named()} has none")
@@ -112,7 +112,7 @@ def _commit_info(proposed: Proposed, actions: Sequence[Mapping[str, Any]], diale
             "inCommitTimestamp is a long, in ms since the epoch",
             f"in {proposed.named()} it is {timestamp!r}",
         )
-    if dialect == "catalogManaged" and not isinstance(info.get("txnId"), str):
+    if feature == "catalogManaged" and not isinstance(info.get("txnId"), str):
         yield Problem(
             ("CM-TXNID-01",), "every commitInfo has a txnId", f"in {proposed.named()} it is {info.get('txnId')!r}"
         )
@@ -132,7 +132,7 @@ def _files(proposed: Proposed, actions: Sequence[Mapping[str, Any]]) -> Iterator
             seen.add(file)
 
 
-def of_a_commit(proposed: Proposed, before: Before, dialect: str) -> Iterator[Problem]:
+def of_a_commit(proposed: Proposed, before: Before, feature: str) -> Iterator[Problem]:
     """What is wrong with a landed proposal after the versions before it."""
     actions = _parsed(proposed.lines or ())
     if actions is None:
@@ -146,7 +146,7 @@ def of_a_commit(proposed: Proposed, before: Before, dialect: str) -> Iterator[Pr
             f"version before it" + (", which won the race that the writer lost" if before.lost else ""),
             f"it is {timestamp}",
         )
-    if dialect == "catalogManaged" and info.get("txnId") in before.transactions:
+    if feature == "catalogManaged" and info.get("txnId") in before.transactions:
         yield Problem(
             ("CM-TXNID-02",), "no two commits share a txnId", f"{proposed.named()} has {info['txnId']!r} once more"
         )
@@ -156,11 +156,11 @@ def of_a_commit(proposed: Proposed, before: Before, dialect: str) -> Iterator[Pr
     if isinstance(proposed.request, m.HandBack):
         yield from _handed_back(proposed, protocol, properties)
     else:
-        yield from _owned(proposed, dialect, protocol, properties, before)
+        yield from _owned(proposed, feature, protocol, properties, before)
 
 
 def _owned(
-    proposed: Proposed, dialect: str, protocol: Mapping[str, Any], properties: Mapping[str, str], before: Before
+    proposed: Proposed, feature: str, protocol: Mapping[str, Any], properties: Mapping[str, str], before: Before
 ) -> Iterator[Problem]:
     """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, "Writer Requirements"."""
     at = f"after version {proposed.version}"
@@ -168,11 +168,11 @@ def _owned(
     if protocol.get("minWriterVersion") != 7:
         found = f"{at} it is {protocol.get('minWriterVersion')}"
         yield Problem(("MC-ENABLE-01", "CM-ENABLE-01", "ICT-03"), "writer version 7", found)
-    if dialect not in writer or (dialect == "catalogManaged" and dialect not in (protocol.get("readerFeatures") or ())):
+    if feature not in writer or (feature == "catalogManaged" and feature not in (protocol.get("readerFeatures") or ())):
         yield Problem(
-            ("MC-ENABLE-02", "CM-ENABLE-02"), f"the protocol lists the feature {dialect}", f"{at}: {dict(protocol)}"
+            ("MC-ENABLE-02", "CM-ENABLE-02"), f"the protocol lists the feature {feature}", f"{at}: {dict(protocol)}"
         )
-    if dialect == "catalogManaged" and protocol.get("minReaderVersion") != 3:
+    if feature == "catalogManaged" and protocol.get("minReaderVersion") != 3:
         yield Problem(("CM-ENABLE-01",), "reader version 3", f"{at} it is {protocol.get('minReaderVersion')}")
     if "inCommitTimestamp" not in writer and "inCommitTimestamps" not in writer:
         yield Problem(
@@ -182,13 +182,13 @@ def _owned(
         yield Problem(
             ("ICT-04", "MC-WRITE-01", "CM-WRITE-02"), f"{TIMESTAMPS} is true", f"{at}: {properties.get(TIMESTAMPS)!r}"
         )
-    yield from _kept(proposed, dialect, properties, before)
+    yield from _kept(proposed, feature, properties, before)
 
 
-def _kept(proposed: Proposed, dialect: str, properties: Mapping[str, str], before: Before) -> Iterator[Problem]:
+def _kept(proposed: Proposed, feature: str, properties: Mapping[str, str], before: Before) -> Iterator[Problem]:
     """Properties that no writer takes away."""
     at = f"after version {proposed.version}"
-    if dialect == "managedCommit" and isinstance(proposed.request, m.Commit):
+    if feature == "managedCommit" and isinstance(proposed.request, m.Commit):
         if not properties.get(OWNER):
             yield Problem(
                 ("MC-ENABLE-09", "MC-ENABLE-03"), f"the feature stays together with the property {OWNER}", f"{at}: none"

@@ -197,7 +197,7 @@ class ClientScenario(Scenario):
 
     def _audited(self) -> Iterator[tuple[Proposed, Problem]]:
         for proposed in self.proposed:
-            yield from ((proposed, problem) for problem in of_one(proposed, self.dialect, self.way))
+            yield from ((proposed, problem) for problem in of_one(proposed, self.feature, self.commit_mode))
         yield from of_all(self.proposed)
         yield from self._written_past_the_owner()
         for reference, table in self.owner.owner.tables.items():
@@ -206,7 +206,7 @@ class ClientScenario(Scenario):
             for version, (_, content) in sorted(self._log(reference).items()):
                 if version in landed:
                     before.lost = landed[version].operation in lost
-                    yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.dialect))
+                    yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.feature))
                 before = after(before, content or "")
 
     def _written_past_the_owner(self) -> Iterator[tuple[Proposed, Problem]]:

@@ -11,7 +11,7 @@ from conformance.scenario import proposals
 from conformance.scenario.scenario import Scenario, TableHandle, Told
 
 STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
-"""The staging folder of each dialect."""
+"""The staging folder of each table feature."""
 
 
 def published_name(version: int) -> str:
@@ -47,7 +47,7 @@ def stage(
     own = attempt or s.attempt()
     text = proposals.content(proposals.append(own, s.timestamp(number))) if content is None else content
     name = staged_name(number, own)
-    plant(s, table, f"{STAGING[s.dialect]}/{name}", text, client=client)
+    plant(s, table, f"{STAGING[s.feature]}/{name}", text, client=client)
     return m.Commit(table=table.reference, version=number, attempt=own, staged_file=name)
 
 
@@ -65,6 +65,6 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
 
 def staged(s: Scenario, table: TableHandle) -> dict[str, str]:
     """Content by name of the files in the staging folder, as a stranger sees it."""
-    prefix = f"{STAGING[s.dialect]}/"
+    prefix = f"{STAGING[s.feature]}/"
     return {file.name.removeprefix(prefix): file.content or "" for file in s.observe(table)
             if file.name.startswith(prefix)}  # fmt: skip

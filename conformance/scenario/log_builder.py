@@ -72,7 +72,7 @@ class LogBuilder:
         `table_actions`."""
         attempt, shown = s.attempt(), in_history or name
         request = s.creation(
-            name, attempt=attempt, actions=table_actions(s.dialect, attempt, s.timestamp(0), **options)
+            name, attempt=attempt, actions=table_actions(s.feature, attempt, s.timestamp(0), **options)
         )
         told = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
         table = s.created(shown, told, s.expect(told, m.Ratified, "PROFILE-VERSION0-01", expected="a new table"))
@@ -117,11 +117,11 @@ class LogBuilder:
         version, attempt = len(self.actions), self.s.attempt()
         lines = (
             proposals.commit_info(attempt, timestamp, "SET TBLPROPERTIES"),
-            proposals.protocol(self.s.dialect),
+            proposals.protocol(self.s.feature),
             proposals.metadata(self.s.attempt(), timestamp, properties),
         )
         request = m.TakeOver(
-            path=self.location, name=self.s.physical(self.name), feature=self.s.dialect, way=self.s.way,
+            path=self.location, name=self.s.physical(self.name), feature=self.s.feature, commit_mode=self.s.commit_mode,
             version=version, attempt=attempt, actions=lines,
         )  # fmt: skip
         told = self.s.ask("migrator", request, self.table)
@@ -331,7 +331,7 @@ def _lines(actions: Sequence[Action]) -> bytes:
 
 
 def table_actions(
-    dialect: str | None,
+    feature: str | None,
     attempt: str,
     timestamp: int,
     *,
@@ -341,13 +341,13 @@ def table_actions(
     properties: dict[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Version 0. Reader features are writer features too."""
-    protocol = dict(proposals.PROTOCOLS[dialect])
+    protocol = dict(proposals.PROTOCOLS[feature])
     protocol["writerFeatures"] = sorted({*protocol["writerFeatures"], *writer_features, *reader_features})
     if reader_features:
         protocol["minReaderVersion"] = 3
         protocol["readerFeatures"] = sorted({*protocol.get("readerFeatures", ()), *reader_features})
     info, _, metadata = proposals.version_0(
-        dialect, attempt, attempt, timestamp=timestamp, properties=properties,
+        feature, attempt, attempt, timestamp=timestamp, properties=properties,
         partition_columns=("part",) if partitioned else (),
     )  # fmt: skip
     return info, proposals.line("protocol", protocol), metadata

@@ -69,12 +69,12 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     attempt = s.attempt()
     actions = (
         proposals.commit_info(attempt, s.timestamp(number), "SET TBLPROPERTIES"),
-        proposals.protocol(s.dialect),
+        proposals.protocol(s.feature),
         proposals.metadata(s.attempt(), s.timestamp(number)),
     )
     fields: dict[str, Any] = {
-        "path": table.path, "name": s.physical(table.name), "feature": s.dialect, "way": s.way, "version": number,
-        "attempt": attempt, "actions": actions,
+        "path": table.path, "name": s.physical(table.name), "feature": s.feature, "commit_mode": s.commit_mode,
+        "version": number, "attempt": attempt, "actions": actions,
     }  # fmt: skip
     return m.TakeOver(**{**fields, **options})
 

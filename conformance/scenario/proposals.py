@@ -34,7 +34,7 @@ PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
     },
     None: {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]},
 }
-"""By dialect; None: a filesystem table."""
+"""By table feature; None: a filesystem table."""
 
 
 def line(kind: str, body: object) -> str:
@@ -63,8 +63,8 @@ def remove(path: str, timestamp: int) -> str:
     return line("remove", {"path": path, "deletionTimestamp": timestamp, "dataChange": True})
 
 
-def protocol(dialect: str | None) -> str:
-    return line("protocol", PROTOCOLS[dialect])
+def protocol(feature: str | None) -> str:
+    return line("protocol", PROTOCOLS[feature])
 
 
 def metadata(
@@ -83,7 +83,7 @@ def metadata(
 
 
 def version_0(
-    dialect: str | None,
+    feature: str | None,
     attempt: str,
     table: str,
     *,
@@ -91,10 +91,10 @@ def version_0(
     properties: Mapping[str, str] | None = None,
     partition_columns: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """What `create_table` proposes. Without a dialect, what a filesystem writer would write."""
+    """What `create_table` proposes. Without a table feature, what a filesystem writer would write."""
     return (
         commit_info(attempt, timestamp, "CREATE TABLE"),
-        protocol(dialect),
+        protocol(feature),
         metadata(table, timestamp, properties, partition_columns),
     )
 

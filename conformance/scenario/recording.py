@@ -88,7 +88,7 @@ def witnesses(
     published: Iterable[m.LogFile],
     listed: Iterable[m.CommitEntry],
     *,
-    way: str,
+    commit_mode: str,
     before: int = 0,
     ownership: Iterable[str] = (),
 ) -> list[events.Witness]:
@@ -101,14 +101,14 @@ def witnesses(
     changes = set(ownership)
     log = []
     for version, (attempt, content) in sorted(found.items()):
-        how = "ownership" if attempt in changes else way if version > 0 else None
+        how = "ownership" if attempt in changes else commit_mode if version > 0 else None
         log.append(
             events.Witness(
                 table=table,
                 version=version,
                 attempt=None if version < before else attempt or f"somebody's version {version}",
                 before=version < before,
-                way=how,  # type: ignore[arg-type]
+                commit_mode=how,  # type: ignore[arg-type]
                 content=None if content is None else digests.of_file(content.encode("utf-8", "surrogatepass")),
             )
         )

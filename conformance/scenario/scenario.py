@@ -107,8 +107,8 @@ class Scenario:
         self.identity = subject.identity if judged is None else judged
         """Of whom the verdict speaks."""
         self.variant = variant
-        self.dialect = variant.dialect
-        self.way = variant.way
+        self.feature = variant.feature
+        self.commit_mode = variant.commit_mode
         self.random = Random(f"{seed}/{name}/{salt}")
         self.name = name
         self.salt = salt
@@ -127,7 +127,7 @@ class Scenario:
                 schema=events.SCHEMA_VERSION,
                 clock=events.Clock(unit="tick" if clock is None else "ns"),
                 subject=events.Subject(name=self.identity.name, version=self.identity.version),
-                dialect=variant.dialect,  # type: ignore[arg-type]
+                feature=variant.feature,  # type: ignore[arg-type]
                 profiles=self.identity.profiles,
                 promises=promises,
                 seed=seed,
@@ -217,9 +217,9 @@ class Scenario:
     def creation(self, name: str = "orders", **options: Any) -> m.CreateTable:
         """A proposal of version 0, as a new attempt."""
         attempt = options.pop("attempt", None) or self.attempt()
-        actions = proposals.version_0(self.dialect, attempt, self.attempt(), timestamp=self.timestamp(0))
+        actions = proposals.version_0(self.feature, attempt, self.attempt(), timestamp=self.timestamp(0))
         return m.CreateTable(
-            name=self.physical(name), feature=self.dialect, way=self.way, attempt=attempt,
+            name=self.physical(name), feature=self.feature, commit_mode=self.commit_mode, attempt=attempt,
             **{"actions": actions, **options},
         )  # fmt: skip
 
@@ -306,7 +306,7 @@ class Scenario:
         """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
         themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
         told = self.ask_to_backfill(table, version, client)
-        if self.dialect == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
+        if self.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
             raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
         self.expect(told, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
                     expected=f"version {version} is ratified: `done` when it is published")  # fmt: skip
@@ -437,7 +437,14 @@ class Scenario:
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
         commits = listed.commits if isinstance(listed, m.Commits) else ()  # nobody's, of a table that is given back
-        return witnesses(table.name, seen.files, commits, way=self.way, before=table.before, ownership=table.ownership)
+        return witnesses(
+            table.name,
+            seen.files,
+            commits,
+            commit_mode=self.commit_mode,
+            before=table.before,
+            ownership=table.ownership,
+        )
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
         """Asked once more if nobody answered, and then nobody knows the log. Raises `Inconclusive`."""

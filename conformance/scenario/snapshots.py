@@ -71,7 +71,7 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
 
 
 def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
-    """The requirements, and if none of them is of this dialect and this way, that a reader reads at all."""
+    """The requirements, and if none of them is of this table feature and commit mode, that a reader reads at all."""
     if any(applies(each, s.identity, s.variant) for each in requirements):
         return tuple(requirements)
     return (*requirements, "PROFILE-CLIENT-01")
@@ -138,7 +138,7 @@ def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> li
 
 def does_without_its_owner(s: ClientScenario) -> bool:
     """Whether the reader may."""
-    return s.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS.value not in s.identity.promises
+    return s.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS.value not in s.identity.promises
 
 
 def _spelled(log: LogBuilder, path: str) -> str:
@@ -162,7 +162,7 @@ def _excuse(log: LogBuilder, told: Told, version: int, published: int, known: in
         return None
     if travels and request.path is None and known < version:
         return f"a read of a version or a time may be stale, and version {version} is newer than what the reader knew"
-    says_so = isinstance(read, m.SnapshotRead) and read.stale and log.s.dialect == "managedCommit"
+    says_so = isinstance(read, m.SnapshotRead) and read.stale and log.s.feature == "managedCommit"
     enough = not isinstance(read, m.SnapshotRead) or travels or read.version >= published
     if (says_so or does_without_its_owner(log.s)) and version > published and enough:
         return f"a managedCommit table may be read without its owner: version {version} was not published before"

@@ -92,9 +92,9 @@ def _explored(work: _Work) -> Result:
 
 
 def _tell(result: Result, modes: list[Mode]) -> None:
-    ways = "  ".join(f"{result.interrupted[mode]:>4} {mode.value}" for mode in modes)
+    commit_modes = "  ".join(f"{result.interrupted[mode]:>4} {mode.value}" for mode in modes)
     show(
-        f"{result.scope:<32} {result.effects:>4} effects:  {ways};  {result.states:>5,} states  "
+        f"{result.scope:<32} {result.effects:>4} effects:  {commit_modes};  {result.states:>5,} states  "
         f"{result.judged:>5,} judged  {counted(len(result.violations), 'violation')}"
     )
     for violation in result.violations:

@@ -35,7 +35,8 @@ class ExampleOwner:
     def hello(self, _client: str, _request: m.Hello) -> m.Identity:
         return m.Identity(
             name="example", version="1", interface_version=m.INTERFACE_VERSION, side="owner", storage=STORAGE,
-            profiles=("core", "inline", "attempt-outcome", "durable-restart"), ways={"catalogManaged": ("inline",)},
+            profiles=("core", "inline", "attempt-outcome", "durable-restart"),
+            commit_modes={"catalogManaged": ("inline",)},
         )  # fmt: skip
 
     # Requests that change something: decided and stored under the lock
@@ -108,7 +109,7 @@ class ExampleOwner:
         for key, table in self._ledger().items():
             if request.name in (table["name"], key) or request.path == table["place"]:
                 latest = len(table["commits"]) - 1
-                return m.Table(table=key, feature="catalogManaged", way="inline", latest=latest)
+                return m.Table(table=key, feature="catalogManaged", commit_mode="inline", latest=latest)
         return m.NotFound()
 
     def get_commits(self, _client: str, request: m.GetCommits) -> m.Answer:

@@ -38,7 +38,7 @@ TOMBSTONE: Final = "PROFILE-OUTCOME-02"
 DURABLE: Final = "PROFILE-DURABLE-01"
 CONTENT: Final = {"managedCommit": "MC-BACKFILL-01", "catalogManaged": "CM-PUBLISH-03"}
 ORDER: Final = {"managedCommit": "MC-BACKFILL-03", "catalogManaged": "CM-PUBLISH-06"}
-"""Requirements of the catalogue; the last two by dialect."""
+"""Requirements of the catalogue; the last two by table feature."""
 
 
 class Wrong(Exception):  # noqa: N818  # what it says is a finding, not an error of this code
@@ -152,7 +152,7 @@ class Examination:
             if ending == "json" and len(stem) == VERSION_DIGITS:
                 content = bytes(disk.numbered(number).content).decode("utf-8", "surrogateescape")
                 own = proposals.attempt_of(content)
-                rule = CONTENT[self._scope.dialect]
+                rule = CONTENT[self._scope.feature]
                 require(own in self._truth, f"{name} is visible and is no commit: {content[:60]!r}", rule)
                 whole = self._truth[own or ""] == (int(stem), content)
                 require(whole, f"{name} is visible, torn: {content[-60:]!r}", rule)
@@ -240,7 +240,7 @@ class Examination:
     def _is_whole(self, log: Log, outcomes: dict[str, int | None]) -> None:
         """No gap; what landed is where it says, and says what it always said; nothing else is there."""
         require(
-            list(log) == list(range(len(log))), f"the log has gaps: versions {list(log)}", ORDER[self._scope.dialect]
+            list(log) == list(range(len(log))), f"the log has gaps: versions {list(log)}", ORDER[self._scope.feature]
         )
         for version, (own, content) in log.items():
             require(own in self._truth, f"version {version} is nobody's: {str(content)[:60]!r}")
@@ -300,7 +300,7 @@ class _Client:
             schema=events.SCHEMA_VERSION,
             clock=events.Clock(unit="tick"),
             subject=events.Subject(name="subject"),
-            dialect=scope.dialect,  # type: ignore[arg-type]  # the scopes name dialects only
+            feature=scope.feature,  # type: ignore[arg-type]  # the scopes name table features only
             profiles=("idempotent-retry",),
         )
         self._recording = Recording(header)
@@ -343,7 +343,7 @@ class _Client:
             TABLE,
             self.observed(table),
             _listed(self._ask, table),
-            way=self._scope.way,
+            commit_mode=self._scope.commit_mode,
             before=self._scope.versions_before,
             ownership=[fact.attempt for fact in self._sent if isinstance(fact, m.TakeOver | m.HandBack)],
         )

@@ -1,4 +1,4 @@
-"""What an owner does while the power goes: short scripts, each about one operation, for every dialect and way.
+"""Short scripts of an owner during a power cut, each about one operation, for every table feature and commit mode.
 
 A script's setup is long over when the power goes: everything of it is durable. Its attempts are the same in every run.
 """
@@ -15,8 +15,8 @@ from conformance.scenario import proposals
 from conformance.simulation.power_run import Ask, Unfit
 
 TABLE: Final = "orders"
-DIALECTS: Final = ("managedCommit", "catalogManaged")
-WAYS: Final = (
+FEATURES: Final = ("managedCommit", "catalogManaged")
+COMMIT_MODES: Final = (
     ("managedCommit", "staged"), ("managedCommit", "direct"),
     ("catalogManaged", "staged"), ("catalogManaged", "inline"), ("catalogManaged", "direct"),
 )  # fmt: skip
@@ -31,11 +31,11 @@ def attempt(number: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One operation, on a table of one dialect and way."""
+    """One operation, on a table of one table feature and commit mode."""
 
     operation: str
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     setup: Callable[[Scope, Ask], None] | None
     """None: the power may go from the very first start on."""
     script: Callable[[Scope, Ask], None]
@@ -44,7 +44,7 @@ class Scope:
 
     @property
     def name(self) -> str:
-        return f"{self.operation}/{self.dialect}/{self.way}"
+        return f"{self.operation}/{self.feature}/{self.commit_mode}"
 
     @property
     def versions_before(self) -> int:
@@ -58,14 +58,16 @@ class Scope:
             return m.TakeOver(
                 path=self.path,
                 name=TABLE,
-                feature=self.dialect,
-                way=self.way,
+                feature=self.feature,
+                commit_mode=self.commit_mode,
                 version=self.versions_before,
                 attempt=own,
-                actions=_all_actions(self.dialect, self.versions_before, own),
+                actions=_all_actions(self.feature, self.versions_before, own),
             )
-        actions = _all_actions(self.dialect, 0, own)
-        return m.CreateTable(name=TABLE, feature=self.dialect, way=self.way, attempt=own, actions=actions)
+        actions = _all_actions(self.feature, 0, own)
+        return m.CreateTable(
+            name=TABLE, feature=self.feature, commit_mode=self.commit_mode, attempt=own, actions=actions
+        )
 
 
 FILESYSTEM_VERSIONS: Final = 2
@@ -75,8 +77,8 @@ def _time(version: int) -> int:
     return proposals.BASE_TIME + version
 
 
-def _all_actions(dialect: str | None, version: int, own: str | None = None) -> tuple[str, ...]:
-    return proposals.version_0(dialect, own or attempt(version), TABLE, timestamp=_time(version))
+def _all_actions(feature: str | None, version: int, own: str | None = None) -> tuple[str, ...]:
+    return proposals.version_0(feature, own or attempt(version), TABLE, timestamp=_time(version))
 
 
 def append(table: str, version: int, own: str | None = None) -> m.Commit:
@@ -174,21 +176,30 @@ def _resolve(_: Scope, ask: Ask) -> None:
 
 def scopes(storage: str) -> Iterator[Scope]:
     """All of them. `storage`: the folder below which filesystem tables may be."""
-    yield Scope(operation="first-start", dialect="catalogManaged", way="inline", setup=None, script=_create)
-    for dialect in DIALECTS:
-        yield Scope(operation="create", dialect=dialect, way="staged", setup=_nothing, script=_create)
-    for dialect, way in WAYS:
-        yield Scope(operation="commit", dialect=dialect, way=way, setup=_made_with(1), script=_commit)
-    for dialect, way in WAYS:
-        if way != "direct":
-            yield Scope(operation="backfill", dialect=dialect, way=way, setup=_made_with(3), script=_backfill)
-    for dialect in DIALECTS:
+    yield Scope(operation="first-start", feature="catalogManaged", commit_mode="inline", setup=None, script=_create)
+    for feature in FEATURES:
+        yield Scope(operation="create", feature=feature, commit_mode="staged", setup=_nothing, script=_create)
+    for feature, commit_mode in COMMIT_MODES:
+        yield Scope(operation="commit", feature=feature, commit_mode=commit_mode, setup=_made_with(1), script=_commit)
+    for feature, commit_mode in COMMIT_MODES:
+        if commit_mode != "direct":
+            yield Scope(
+                operation="backfill", feature=feature, commit_mode=commit_mode, setup=_made_with(3), script=_backfill
+            )
+    for feature in FEATURES:
         place = f"{storage}/imports"
         yield Scope(
-            operation="take-over", dialect=dialect, way="staged", setup=_filesystem_table, script=_create, path=place
+            operation="take-over",
+            feature=feature,
+            commit_mode="staged",
+            setup=_filesystem_table,
+            script=_create,
+            path=place,
         )
-        yield Scope(operation="hand-back", dialect=dialect, way="staged", setup=_made_with(2), script=_hand_back)
-        yield Scope(operation="drop", dialect=dialect, way="staged", setup=_made_with(2), script=_drop)
-        yield Scope(operation="resolve", dialect=dialect, way="staged", setup=_made_with(1), script=_resolve)
-        yield Scope(operation="read", dialect=dialect, way="staged", setup=_made_with(2), script=_read)
-    yield Scope(operation=FOLDING, dialect="catalogManaged", way="inline", setup=_made_with(1), script=_fold)
+        yield Scope(
+            operation="hand-back", feature=feature, commit_mode="staged", setup=_made_with(2), script=_hand_back
+        )
+        yield Scope(operation="drop", feature=feature, commit_mode="staged", setup=_made_with(2), script=_drop)
+        yield Scope(operation="resolve", feature=feature, commit_mode="staged", setup=_made_with(1), script=_resolve)
+        yield Scope(operation="read", feature=feature, commit_mode="staged", setup=_made_with(2), script=_read)
+    yield Scope(operation=FOLDING, feature="catalogManaged", commit_mode="inline", setup=_made_with(1), script=_fold)

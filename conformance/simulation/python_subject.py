@@ -10,7 +10,7 @@
     python -m conformance.simulation crash python:my_module:MyOwner
 
 One object is one process; everything that several of them share, or that is to survive, is in files. Its methods are
-those of the kit's interface (`conformance.adapters.in_process`); scopes that need an operation or a way to commit that
+those of the kit's interface (`conformance.adapters.in_process`); scopes that need an operation or a commit mode that
 it does not have are left out. `example_owner` is a complete one. A subject in another process, or in another language,
 gets what can be had there: the kit kills it at the crash points that it names (`crash` and `restart`, profile
 `harness-control`).
@@ -118,17 +118,17 @@ class _PythonHost:
         return self._process(0, unobserved, waits=True).identity
 
     def can(self, scope: Scope) -> bool:
-        """Whether it has the way and every operation of a scope."""
+        """Whether it has the commit mode and every operation of a scope."""
         identity = self.identity
-        if scope.way not in identity.ways.get(scope.dialect, ()) or scope.place is Place.FILESYSTEM:
+        if scope.commit_mode not in identity.commit_modes.get(scope.feature, ()) or scope.place is Place.FILESYSTEM:
             return False
-        start = Start(table="t", dialect=scope.dialect, way=scope.way, identity=identity)
+        start = Start(table="t", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
         requests = [*scope.prepared(start), *(each for todo in scope.requests(start).values() for each in todo)]
         return all(self._has(operation(each)) for each in requests)
 
     def can_do(self, scope: Operation) -> bool:
-        ways = self.identity.ways.get(scope.dialect, ())
-        return scope.way in ways and scope.path is None and self._has(_NEEDED[scope.operation])
+        commit_modes = self.identity.commit_modes.get(scope.feature, ())
+        return scope.commit_mode in commit_modes and scope.path is None and self._has(_NEEDED[scope.operation])
 
     def _has(self, name: str) -> bool:
         return hasattr(self._make, name)

@@ -63,8 +63,8 @@ class Start:
 
     table: str
     """What the subject calls it; a path, or nothing, where there is none yet."""
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     identity: m.Identity
     told: tuple[tuple[m.Request, m.Answer], ...] = ()
     """What was asked to get there."""
@@ -97,8 +97,8 @@ class Scope:
 
     name: str
     title: str
-    dialect: str
-    way: str
+    feature: str
+    commit_mode: str
     requests: Requests
     """What each client asks, one request after the other."""
     place: Place = Place.TABLE
@@ -109,7 +109,7 @@ class Scope:
 
     @property
     def id(self) -> str:
-        return f"{self.name}[{self.dialect},{self.way}]"
+        return f"{self.name}[{self.feature},{self.commit_mode}]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +143,14 @@ def proposal(start: Start, version: int, number: int) -> m.Commit:
 
 
 def creation(start: Start, number: int, *, name: str = TABLE, path: str | None = None) -> m.CreateTable:
-    actions = proposals.version_0(start.dialect, attempt(number), attempt(number + 50), timestamp=timestamp(0))
+    actions = proposals.version_0(start.feature, attempt(number), attempt(number + 50), timestamp=timestamp(0))
     return m.CreateTable(
-        name=name, feature=start.dialect, way=start.way, attempt=attempt(number), actions=actions, path=path
+        name=name,
+        feature=start.feature,
+        commit_mode=start.commit_mode,
+        attempt=attempt(number),
+        actions=actions,
+        path=path,
     )
 
 
@@ -158,7 +163,7 @@ def prepare(scope: Scope, host: Host) -> Start:
 
     def make(subject: Asked) -> Start:
         identity = subject.identity
-        empty = Start(table="", dialect=scope.dialect, way=scope.way, identity=identity)
+        empty = Start(table="", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
         told: list[tuple[m.Request, m.Answer]] = []
 
         def ask(request: m.Request) -> m.Answer:
@@ -206,7 +211,7 @@ class ScopeRun:
                 schema=events.SCHEMA_VERSION,
                 clock=events.Clock(unit="tick"),
                 subject=events.Subject(name=start.identity.name, version=start.identity.version),
-                dialect=scope.dialect,  # type: ignore[arg-type]
+                feature=scope.feature,  # type: ignore[arg-type]
                 profiles=start.identity.profiles,
                 promises=tuple(each for each in events.Promise if each.value in start.identity.promises),
                 note=scope.id,
@@ -290,7 +295,12 @@ class ScopeRun:
             there = {file.name for file in found}
             found += tuple(file for file in self._start.archived if file.name not in there)
         log = witnesses(
-            TABLE, found, commits, way=self._scope.way, before=self._start.before, ownership=self._by_visibility
+            TABLE,
+            found,
+            commits,
+            commit_mode=self._scope.commit_mode,
+            before=self._start.before,
+            ownership=self._by_visibility,
         )
         self._recording.final_log(log)
         self._recording.complete()
@@ -340,7 +350,7 @@ def _meant(plant: m.Plant) -> m.Commit:
 def _judged(history: str) -> tuple[str, ...]:
     """What the checkers say. Many schedules have one history."""
     verdict = check_events(list(read_events(io.BytesIO(history.encode()))))
-    foreign = "MC-" if verdict.header.dialect == "catalogManaged" else "CM-"
+    foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
     return tuple(
         f"{next(name for name in REQUIREMENTS[each.rule] if not name.startswith(foreign))}: {each.message}"
         for each in verdict.violations

@@ -1,4 +1,4 @@
-"""The scopes that are explored to their end, for both dialects and every way to commit that each has."""
+"""The scopes that are explored to their end, for both table features and every commit mode that each has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from conformance.simulation.scopes import (
 
 Asks = Mapping[str, tuple[m.Request, ...]]
 
-WAYS: Final = (
+COMMIT_MODES: Final = (
     ("managedCommit", "staged"),
     ("managedCommit", "direct"),
     ("catalogManaged", "staged"),
@@ -96,11 +96,17 @@ def _taking_over(start: Start, number: int, name: str) -> m.TakeOver:
     own = attempt(number)
     actions = (
         proposals.commit_info(own, timestamp(1), "SET TBLPROPERTIES"),
-        proposals.protocol(start.dialect),
+        proposals.protocol(start.feature),
         proposals.metadata(attempt(number + 50), timestamp(1)),
     )
     return m.TakeOver(
-        path=start.table, name=name, feature=start.dialect, way=start.way, version=1, attempt=own, actions=actions
+        path=start.table,
+        name=name,
+        feature=start.feature,
+        commit_mode=start.commit_mode,
+        version=1,
+        attempt=own,
+        actions=actions,
     )
 
 
@@ -158,7 +164,7 @@ _SCOPES: Final[tuple[tuple[str, str, Requests, Place, int], ...]] = (
 )  # fmt: skip
 
 NAMES: Final = (*(name for name, *_ in _SCOPES), "cleanup")
-"""Of the scopes, each of which exists for every dialect and way."""
+"""Of the scopes, each of which exists for every table feature and commit mode."""
 
 
 QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name", "transactions"))
@@ -168,20 +174,28 @@ QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name"
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:
     """Those of the scopes that are wanted, in their order."""
     found = [
-        Scope(name=name, title=title, dialect=dialect, way=way, requests=requests, place=place, commits=commits)
+        Scope(
+            name=name,
+            title=title,
+            feature=feature,
+            commit_mode=commit_mode,
+            requests=requests,
+            place=place,
+            commits=commits,
+        )
         for name, title, requests, place, commits in _SCOPES
-        for dialect, way in WAYS
+        for feature, commit_mode in COMMIT_MODES
     ]
     found += [
         Scope(
             name="cleanup",
             title="the log is cleaned up while a reader reads the table",
-            dialect=dialect,
-            way=way,
+            feature=feature,
+            commit_mode=commit_mode,
             requests=_cleanup_and_reader,
             commits=3,
             prepared=_published_with_a_checkpoint,
         )
-        for dialect, way in WAYS
+        for feature, commit_mode in COMMIT_MODES
     ]
     return [scope for scope in found if wanted(scope)]

@@ -183,7 +183,7 @@ def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:
         str(row.version),
         row.who,
         f"{row.did} ({len(row.lost)} lost)" if row.lost else row.did,
-        row.way,
+        row.commit_mode,
         f"{(row.ratified_at - start) / 1000:+.3f}",
         published,
         output.moment(row.in_commit_timestamp)[11:23],

@@ -115,7 +115,7 @@ def commits(
             [
                 (
                     output.plain(commit.version),
-                    commit.way.value,
+                    commit.commit_mode.value,
                     commit.attempt,
                     output.moment(commit.in_commit_timestamp),
                 )
@@ -131,7 +131,7 @@ def commits(
 def _commit(commit: RatifiedCommit) -> dict[str, Any]:
     return {
         "version": commit.version,
-        "way": commit.way.value,
+        "commit_mode": commit.commit_mode.value,
         "attempt": commit.attempt,
         "in_commit_timestamp": commit.in_commit_timestamp,
         "ratified_at": commit.ratified_at,

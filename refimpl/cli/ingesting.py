@@ -18,7 +18,7 @@ import typer
 from refimpl.cli import output
 from refimpl.cli.exit_codes import is_of_spark
 from refimpl.cli.file_formats import CSV, PARQUET, format_of
-from refimpl.cli.options import JsonOption, WarehouseOption, feature_named, names_of, opened, way_named
+from refimpl.cli.options import JsonOption, WarehouseOption, commit_mode_named, feature_named, names_of, opened
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def ingest(
     feature: Annotated[
         str | None, typer.Option("--feature", metavar="FEATURE", help="table feature of the new table (with --create)")
     ] = None,
-    way: Annotated[
-        str | None, typer.Option("--way", metavar="MODE", help="commit mode of the new table (with --create)")
+    commit_mode: Annotated[
+        str | None, typer.Option("--commit-mode", metavar="MODE", help="commit mode of the new table (with --create)")
     ] = None,
     null: Annotated[
         str, typer.Option("--null", metavar="TEXT", help="text that means null in a CSV file (default: the empty text)")
@@ -92,9 +92,9 @@ def ingest(
     """
     if mode not in ("append", "overwrite"):
         raise InvalidRequestError(f"invalid --mode {mode!r}; choose append or overwrite")
-    if not create and (partition_by or feature or way):
-        raise InvalidRequestError("--partition-by, --feature and --way require --create")
-    options, kind = _options(replace_where, feature, way), _kind(files)
+    if not create and (partition_by or feature or commit_mode):
+        raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
+    options, kind = _options(replace_where, feature, commit_mode), _kind(files)
     csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
     with opened(warehouse) as place:
@@ -119,16 +119,16 @@ def ingest(
     _show(table, written, json=json)
 
 
-def _options(replace_where: str | None, feature: str | None, way: str | None) -> list[tuple[str, str]]:
+def _options(replace_where: str | None, feature: str | None, commit_mode: str | None) -> list[tuple[str, str]]:
     """Those of the writer, checked before Spark is started."""
     found: list[tuple[str, str]] = []
     if replace_where is not None:
         found.append(("replaceWhere", replace_where))
     if feature is not None:
         found.append(("feature", feature_named(feature).name))
-    chosen = way_named(way)
+    chosen = commit_mode_named(commit_mode)
     if chosen is not None:
-        found.append(("way", chosen.value))
+        found.append(("commit_mode", chosen.value))
     return found
 
 

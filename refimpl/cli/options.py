@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from refimpl.errors import InvalidRequestError
-from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.commit_owner import Maintenance, MaintenancePolicy
@@ -34,9 +34,9 @@ FeatureOption = Annotated[
     str,
     typer.Option("--feature", metavar="FEATURE", help=f"table feature: {' or '.join(TABLE_FEATURES)}"),
 ]
-WayOption = Annotated[
+CommitModeOption = Annotated[
     str | None,
-    typer.Option("--way", metavar="MODE", help="commit mode: staged (default), inline or direct"),
+    typer.Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct"),
 ]
 BackfillOption = Annotated[
     str,
@@ -80,13 +80,13 @@ def feature_named(name: str) -> TableFeature:
     raise InvalidRequestError(f"unknown table feature {name!r}; choose {' or '.join(TABLE_FEATURES)}")
 
 
-def way_named(name: str | None) -> Way | None:
+def commit_mode_named(name: str | None) -> CommitMode | None:
     if name is None:
         return None
     try:
-        return Way(name)
+        return CommitMode(name)
     except ValueError:
-        known = ", ".join(way.value for way in Way)
+        known = ", ".join(commit_mode.value for commit_mode in CommitMode)
         raise InvalidRequestError(f"unknown commit mode {name!r}; choose one of {known}") from None
 
 

@@ -12,14 +12,14 @@ from refimpl.cli.options import (
     AllowOption,
     BackfillOption,
     BacklogOption,
+    CommitModeOption,
     JsonOption,
     TableArgument,
     WarehouseOption,
-    WayOption,
+    commit_mode_named,
     feature_named,
     opened,
     policy_of,
-    way_named,
 )
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
@@ -42,7 +42,7 @@ def take_over(
     feature: Annotated[
         str, typer.Option("--feature", metavar="FEATURE", help=f"new table feature: {' or '.join(TABLE_FEATURES)}")
     ] = MANAGED_COMMIT.name,
-    way: WayOption = None,
+    commit_mode: CommitModeOption = None,
     backfill_every: BackfillOption = "1",
     backlog_limit: BacklogOption = 1000,
     allow: AllowOption = None,
@@ -57,17 +57,17 @@ def take_over(
     from refimpl.client.ownership import take_over as taken_over
     from refimpl.client.table import Table
 
-    dialect, chosen = feature_named(feature), way_named(way)
+    new_feature, chosen = feature_named(feature), commit_mode_named(commit_mode)
     policy = policy_of(backfill_every, backlog_limit, allow)
     with opened(warehouse) as place:
         table = Table.by_path(path.absolute(), place.environment)
-        owned = taken_over(table, place.owner, name, dialect, way=chosen, policy=policy)
+        owned = taken_over(table, place.owner, name, new_feature, commit_mode=chosen, policy=policy)
         version = owned.snapshot().version
     if json:
         told = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
-        output.show_json(told | {"feature": dialect.name})
+        output.show_json(told | {"feature": new_feature.name})
         return
-    output.show_line(f"{owned.location} is now {name}, a {dialect.name} table from version {version} on")
+    output.show_line(f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on")
 
 
 _HAND_BACK = "Example:  commit-owner hand-back sales"

@@ -5,7 +5,7 @@ managed-commits and catalog-managed, "Metadata Cleanup"; DELTA.md#cleanup. The s
 1. the newest commit that is older than the retention is the cut-off commit;
 2. the newest complete and readable checkpoint at or below it is the cut-off checkpoint; without one
    nothing is deleted;
-3. older commits and checkpoints go (checksums where the dialect says so), compactions that start at or
+3. older commits and checkpoints go (checksums where the table feature says so), compactions that start at or
    before it, staged files at or before it unless the owner still lists them;
 4. the newest k >= 1 published commits always stay;
 5. sidecars go that are older than a day and that no checkpoint names any more.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
     from refimpl.client.table import Table
 
-KEPT_WITHOUT_DIALECT: Final = 1
+KEPT_WITHOUT_FEATURE: Final = 1
 """Newest commits of a filesystem table that stay: the one that proves the cut-off checkpoint's version."""
 
 
@@ -99,7 +99,7 @@ def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -
 def _doomed(table: Table, listing: list[LogPath], cut_off: Version) -> list[str]:
     feature = table.feature
     with_checksums = feature is None or feature.cleanup_deletes_checksums
-    keep = max(KEPT_WITHOUT_DIALECT if feature is None else feature.cleanup_keeps_newest, 1)
+    keep = max(KEPT_WITHOUT_FEATURE if feature is None else feature.cleanup_keeps_newest, 1)
     newest_commits = {path.name for path in listing if path.kind is FileKind.COMMIT}
     protected = set(sorted(newest_commits)[-keep:])
     doomed: list[str] = []

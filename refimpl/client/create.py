@@ -42,7 +42,7 @@ from refimpl.errors import (
     OwnerUnavailableError,
 )
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.table import Table
@@ -58,7 +58,7 @@ def create_table(
     *,
     partition_columns: Sequence[str] = (),
     feature: TableFeature = CATALOG_MANAGED,
-    way: Way | None = None,
+    commit_mode: CommitMode | None = None,
     location: Path | None = None,
     policy: MaintenancePolicy | None = None,
     properties: Mapping[str, str] | None = None,
@@ -72,7 +72,7 @@ def create_table(
         schema,
         partition_columns=partition_columns,
         feature=feature,
-        way=way,
+        commit_mode=commit_mode,
         location=location,
         policy=policy,
         properties=properties,
@@ -197,7 +197,7 @@ class Creation:
         *,
         partition_columns: Sequence[str] = (),
         feature: TableFeature = CATALOG_MANAGED,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
         properties: Mapping[str, str] | None = None,
@@ -205,13 +205,13 @@ class Creation:
     ) -> Creation:
         """Phase 1. `schema`: Delta's JSON, a `Struct`, or a `pyarrow.Schema`.
 
-        Raises `InvalidRequestError` (schema, property, way), `LocationError`, `NameTakenError` where the name
+        Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError` where the name
         is taken already. Nothing is left behind by these.
         """
         draft = _metadata(environment, schema, partition_columns, properties or {}, None)
         draft = owned_metadata(draft, feature, owner.name, owner_conf)
         features.first_protocol(draft, feature, in_commit_timestamps=True)
-        staged = owner.stage_table(name, feature, way=way, location=location, policy=policy)
+        staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
         if feature.table_id_property is not None:
             metadata = _with_properties(metadata, {feature.table_id_property: staged.table_id})

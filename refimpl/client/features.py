@@ -3,7 +3,7 @@
 ==================  ===============  ====================================================================
 feature             lists            listed when
 ==================  ===============  ====================================================================
-managedCommit,      writer           the table has that dialect's owner
+managedCommit,      writer           the table has that table feature's owner
 coordinatedCommits-
 preview
 catalogManaged      reader, writer   the same
@@ -89,9 +89,9 @@ def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
 
 
 def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Protocol:
-    """The protocol of a table that goes back to the filesystem: without the dialect, in-commit timestamps stay.
+    """The protocol of a table that goes back to the filesystem: without the table feature, in-commit timestamps stay.
 
-    managed-commits, "Converting a managed-commit table to filesystem table". What came with the dialect
+    managed-commits, "Converting a managed-commit table to filesystem table". What came with the table feature
     goes with it, and so does an empty list for readers: those that never heard of lists read the table again.
     `kept`: the feature that the table had before, see `properties.KEPT_FEATURE`.
     """

@@ -103,11 +103,11 @@ class Landing:
         if table.owner is None:
             return FilesystemProposer(table.reader)
         assert table.table_id is not None
-        assert table.way is not None
+        assert table.commit_mode is not None
         return OwnerProposer(
             owner=table.owner,
             table_id=table.table_id,
-            way=table.way,
+            commit_mode=table.commit_mode,
             reader=table.reader,
             environment=table.environment,
             patience=self._patience,

@@ -28,7 +28,7 @@ must not look like one that ends there."""
 class LogReader:
     """One table's log, with the owner to ask if it has one. Cheap; holds no state of the table."""
 
-    __slots__ = ("catalog", "feature", "log", "owner", "table_id", "way")
+    __slots__ = ("catalog", "commit_mode", "feature", "log", "owner", "table_id")
 
     def __init__(
         self, log: LogStore, *, catalog: CommitOwner | None = None, found: ResolvedTable | None = None
@@ -43,7 +43,7 @@ class LogReader:
         self.owner = None if owned is None else catalog
         self.table_id = None if owned is None else owned.table_id
         self.feature = None if owned is None else owned.feature
-        self.way = None if owned is None else owned.way
+        self.commit_mode = None if owned is None else owned.commit_mode
 
     def without_owner(self) -> LogReader:
         """The published commits alone."""

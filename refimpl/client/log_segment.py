@@ -15,7 +15,7 @@ managed-commits, the sections on reading), in the order in which `build` applies
 6. Compactions that lie wholly inside that range may stand for its commits, the widest first.
 7. The newest checksum at or below the target and not older than the checkpoint may be compared.
 
-The table feature's fields are the only place where the two dialects differ.
+The table feature's fields are the only place where the two table features differ.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from refimpl.errors import (
     OwnerUnavailableError,
 )
 from refimpl.log_path import Version
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 INLINE_LIMIT = 2**20
 """Bytes. Larger commits are staged even where inline ones are usual: every reader would be sent them until
@@ -56,11 +56,11 @@ they are published. catalog-managed: the catalog may host the content of *small*
 
 @dataclass(slots=True, kw_only=True)
 class OwnerProposer:
-    """Proposals to a commit owner, in the table's way."""
+    """Proposals to a commit owner, in the table's commit mode."""
 
     owner: CommitOwner
     table_id: str
-    way: Way
+    commit_mode: CommitMode
     reader: LogReader
     environment: Environment
     patience: Patience
@@ -83,10 +83,14 @@ class OwnerProposer:
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and others as they stand."""
-        way = Way.STAGED if self.way is Way.INLINE and len(content) > INLINE_LIMIT else self.way
+        commit_mode = (
+            CommitMode.STAGED
+            if self.commit_mode is CommitMode.INLINE and len(content) > INLINE_LIMIT
+            else self.commit_mode
+        )
         rounds = 0
         while True:
-            proposal = self._proposal(way, version, content)
+            proposal = self._proposal(commit_mode, version, content)
             outcome = self._outcome(version, proposal)
             match outcome:
                 case Ratified():
@@ -95,8 +99,8 @@ class OwnerProposer:
                     return _lost(version, proposal, outcome)
                 case VersionGap():
                     self._check_gap(version, rounds)
-                case Rejected(reason=RejectionReason.TOO_LARGE) if way is Way.INLINE:
-                    way = Way.STAGED
+                case Rejected(reason=RejectionReason.TOO_LARGE) if commit_mode is CommitMode.INLINE:
+                    commit_mode = CommitMode.STAGED
                 case Rejected(reason=RejectionReason.HALTED):
                     raise CorruptionError(f"the owner takes no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
@@ -110,11 +114,11 @@ class OwnerProposer:
             self.patience.pause(rounds)
             rounds += 1
 
-    def _proposal(self, way: Way, version: Version, content: bytes) -> Proposal:
+    def _proposal(self, commit_mode: CommitMode, version: Version, content: bytes) -> Proposal:
         attempt = self.environment.new_id()
-        if way is Way.INLINE:
+        if commit_mode is CommitMode.INLINE:
             return InlineProposal(attempt=attempt, content=content)
-        if way is Way.DIRECT:
+        if commit_mode is CommitMode.DIRECT:
             return DirectProposal(attempt=attempt, content=content)
         try:
             name = self.reader.log.stage(self._staging_folder, version, attempt, content)

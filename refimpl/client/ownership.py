@@ -33,7 +33,7 @@ from refimpl.errors import (
     ProtocolChangedError,
 )
 from refimpl.log_path import Version
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
@@ -49,7 +49,7 @@ def take_over(
     name: str,
     feature: TableFeature,
     *,
-    way: Way | None = None,
+    commit_mode: CommitMode | None = None,
     policy: MaintenancePolicy | None = None,
     owner_conf: Mapping[str, str] | None = None,
     txn_id: str | None = None,
@@ -84,7 +84,9 @@ def take_over(
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
 
         def send(version: Version = version, proposal: DirectProposal = proposal) -> Outcome:
-            return owner.take_over(handle.location, name, feature, version, proposal, way=way, policy=policy)
+            return owner.take_over(
+                handle.location, name, feature, version, proposal, commit_mode=commit_mode, policy=policy
+            )
 
         if _landed(send, handle, version, proposal, patience):
             return Table.resolve(handle.location, owner, table.environment)

@@ -27,8 +27,8 @@ from refimpl.table_feature import (
 )
 
 KEPT_FEATURE: Final = "commitOwner.keptFeature"
-"""Names a table feature that comes with the dialect and that the table had before it was taken over: it stays when the
-table is handed back. The log before may be cleaned up by then."""
+"""Names a feature that a take-over adds and that the table had before: it stays when the table is handed back.
+ The log before may be cleaned up by then."""
 
 OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
     name

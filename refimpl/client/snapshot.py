@@ -100,7 +100,7 @@ class Snapshot:
 
     @property
     def feature(self) -> TableFeature | None:
-        """The dialect that the protocol names; None for a filesystem table."""
+        """The table feature that the protocol names; None for a filesystem table."""
         return feature_of(self.protocol)
 
     @property
@@ -185,7 +185,7 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
     """The newest version, of which `known` is an older one: then only what came after it is read.
 
     The table may have changed its owner since `reader` was made: then the snapshot has another `reader`.
-    Raises `InvalidTableError` for a dialect that is not the owner's.
+    Raises `InvalidTableError` for a table feature that is not the owner's.
     """
     reader, loaded = _newest(reader, known)
     if known is not None and loaded is known._loaded:
@@ -242,7 +242,7 @@ def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
 
     managed-commits, both "Converting ..." sections: the published commits tell whether a table has an owner. Each
     take-over is a new table to the owner, and of an old one it knows nothing newer than the hand-back. So the owner is
-    asked again whose table this is where the newest version names another dialect, or is newer than the owner knows.
+    asked again whose table this is where the newest version names another feature, or is newer than the owner knows.
     """
     assert loaded.state.protocol is not None
     feature = feature_of(loaded.state.protocol)

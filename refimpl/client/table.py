@@ -19,7 +19,7 @@ from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.history import HistoryEntry
@@ -87,13 +87,13 @@ class Table:
 
     @property
     def feature(self) -> TableFeature | None:
-        """The dialect in which the owner is spoken to; None without an owner."""
+        """The table feature in which the owner is spoken to; None without an owner."""
         return self._reader.feature
 
     @property
-    def way(self) -> Way | None:
+    def commit_mode(self) -> CommitMode | None:
         """How the owner wants commits proposed; None without an owner."""
-        return self._reader.way
+        return self._reader.commit_mode
 
     @property
     def label(self) -> str:

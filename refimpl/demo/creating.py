@@ -14,7 +14,7 @@ from refimpl.demo.observed_owner import ObservedOwner
 from refimpl.demo.tasks import Create
 from refimpl.environment import Environment
 from refimpl.errors import NameTakenError
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 
 
 def create(task: Create, tell: Callable[..., None], wait: Callable[[], str]) -> None:
@@ -36,7 +36,7 @@ def create(task: Create, tell: Callable[..., None], wait: Callable[[], str]) -> 
         task.schema_string,
         partition_columns=[task.partition_column],
         feature=CATALOG_MANAGED,
-        way=Way.STAGED,
+        commit_mode=CommitMode.STAGED,
         policy=MaintenancePolicy(backfill_every=task.backfill_every),
     )
     tell("ready")

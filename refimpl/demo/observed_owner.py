@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.commit_owner import NameTaken, Registered
-from refimpl.commits import WAY_OF, Conflict, DirectProposal, Outcome, Proposal, Ratified, StagedProposal
+from refimpl.commits import COMMIT_MODE_OF, Conflict, DirectProposal, Outcome, Proposal, Ratified, StagedProposal
 from refimpl.demo.tasks import Hold
 from refimpl.environment import Environment
 from refimpl.log_path import Version
@@ -37,7 +37,7 @@ class ObservedOwner(LocalOwner):
         facts: dict[str, Any] = {
             "version": version,
             "attempt": proposal.attempt,
-            "way": WAY_OF[type(proposal)].value,
+            "commit_mode": COMMIT_MODE_OF[type(proposal)].value,
             "staged_file": proposal.file_name if isinstance(proposal, StagedProposal) else None,
         }
         self._tell("proposing", **facts)
@@ -58,5 +58,5 @@ class ObservedOwner(LocalOwner):
             self._wait()
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        self._tell("proposing", version=0, attempt=proposal.attempt, way="direct", staged_file=None)
+        self._tell("proposing", version=0, attempt=proposal.attempt, commit_mode="direct", staged_file=None)
         return super().register_table(table_id, proposal)

@@ -1,4 +1,4 @@
-"""Third act: what a reader sees that does not ask the owner. It depends on the dialect.
+"""Third act: what a reader sees that does not ask the owner. It depends on the table feature.
 
 A managedCommit table with delayed backfill shows the published part only, and says so. The catalog-managed
 one cannot be read by path at all.
@@ -14,7 +14,7 @@ from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.demo.stage import Stage, counted
 from refimpl.errors import PathAccessError
-from refimpl.table_feature import MANAGED_COMMIT, Way
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 
 if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
@@ -65,7 +65,7 @@ def _written(stage: Stage) -> tuple[Table, int]:
         TOTALS,
         _COLUMNS,
         feature=MANAGED_COMMIT,
-        way=Way.STAGED,
+        commit_mode=CommitMode.STAGED,
         policy=MaintenancePolicy(backfill_every=every),
     )
     for part, totals in parts.items():

@@ -14,7 +14,7 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.demo.crew import ENDED, Worker
 from refimpl.demo.stage import Stage, counted
 from refimpl.demo.tasks import GO, Create, Told
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 
 CREATORS: Final = 8
 JOURNAL: Final = "race"
@@ -39,7 +39,7 @@ def race(stage: Stage) -> None:
         JOURNAL,
         _JOURNAL_COLUMNS,
         feature=CATALOG_MANAGED,
-        way=Way.INLINE,
+        commit_mode=CommitMode.INLINE,
         policy=MaintenancePolicy(backfill_every=None),
     )
     task = Create(

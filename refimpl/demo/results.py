@@ -22,7 +22,7 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     who: str
     did: str
-    way: str
+    commit_mode: str
     in_commit_timestamp: int
     ratified_at: int
     published_at: int | None

@@ -20,7 +20,7 @@ def timeline(stage: Stage, table: str, did: dict[int, str]) -> Timeline:
                 version=version,
                 who=stage.proposers.get(told.attempt, HERE),
                 did=did.get(version) or _operation(told),
-                way=told.way,
+                commit_mode=told.commit_mode,
                 in_commit_timestamp=told.in_commit_timestamp,
                 ratified_at=told.ratified_at,
                 published_at=told.published_at,

@@ -29,7 +29,7 @@ from refimpl.owner.creation import refuse_overlap, refuse_reserved, refuse_unusu
 from refimpl.owner.ownership import previous_timestamp_flaw
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 _ID_IN_NAME: Final = 8
 
@@ -54,7 +54,7 @@ def announce(
         name=policy.checked_name(name),
         location=location,
         feature=feature,
-        way=policy.checked_way(feature, Way.STAGED),
+        commit_mode=policy.checked_commit_mode(feature, CommitMode.STAGED),
         state=TableState.STAGING,
         latest=None,
         backfilled=None,
@@ -129,7 +129,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
                 return flaw
             log.overwrite(name, proposal.content)
             writer.set_name(table, _free_name(writer, table))
-            commit = writer.ratify(table, examined, Way.DIRECT, context.now, published=True)
+            commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
             writer.set_state(table, TableState.ACTIVE)
     return Ratified(commit=commit)
 

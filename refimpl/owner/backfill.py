@@ -21,7 +21,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 BATCH: Final = 64
 """Commits published under one hold of the lock; in between others get their turn."""
@@ -86,7 +86,7 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     return through, end - start + 1, end == target
 
 
-def _publish(log: LogStore, version: Version, content: bytes, way: Way) -> None:
+def _publish(log: LogStore, version: Version, content: bytes, commit_mode: CommitMode) -> None:
     try:
         log.publish(version, content)
     except CorruptLogError:
@@ -94,7 +94,7 @@ def _publish(log: LogStore, version: Version, content: bytes, way: Way) -> None:
         # inline commit as it likes.
         name = log_path.commit(version)
         found = log.bytes_or_none(name)
-        if way is not Way.INLINE or found is None or not same_actions(found, content):
+        if commit_mode is not CommitMode.INLINE or found is None or not same_actions(found, content):
             raise
         log.make_durable(name)
 
@@ -107,7 +107,7 @@ def same_actions(one: bytes, other: bytes) -> bool:
         return False
 
 
-def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, Way]:
+def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, CommitMode]:
     """The bytes that were ratified, and how they were proposed."""
     found = writer.commit_details(table, version)
     assert found is not None, f"the ledger of {table.label} lacks version {version}"
@@ -120,7 +120,7 @@ def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version
             path=commit.file_name,
             version=version,
         )
-    return content, commit.way
+    return content, commit.commit_mode
 
 
 def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:

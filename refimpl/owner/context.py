@@ -17,7 +17,7 @@ from refimpl.owner import promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord, next_version
 from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 
 class Context:
@@ -43,7 +43,7 @@ class Context:
         return found
 
     def place(self, table_id: str) -> TableRecord:
-        """What never changes of a table (key, location, dialect); the rest of the record may be old.
+        """What never changes of a table (key, location, table feature); the rest of the record may be old.
 
         A take-over that is only promised may be forgotten, and its id come again with another table: not remembered.
         """
@@ -103,7 +103,7 @@ class Context:
         tables the owner's record is the commit, a writer that publishes by itself breaks the protocol, and the owner
         refuses to go on until somebody looks: its record may be older than the log, after a restore.
         """
-        direct = table.way is Way.DIRECT and table.state is TableState.ACTIVE and table.halted is None
+        direct = table.commit_mode is CommitMode.DIRECT and table.state is TableState.ACTIVE and table.halted is None
         return direct and self.log(table).published(table.next)
 
     def notice(self, table: TableRecord) -> None:
@@ -197,7 +197,7 @@ class Context:
             name=table.name,
             location=table.location,
             feature_name=table.feature.name,
-            way=table.way,
+            commit_mode=table.commit_mode,
             state=table.state,
             policy=table.policy,
             commits=self._with_what_is_visible(table, answer, None, None),

@@ -31,7 +31,7 @@ from refimpl.owner.context import Context
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 _LONGEST_FILE_NAME: Final = 255
 """Bytes, on every file system that we know."""
@@ -44,7 +44,7 @@ def stage_table(
     context: Context,
     name: str,
     feature: TableFeature,
-    way: Way | None,
+    commit_mode: CommitMode | None,
     location: Path | None,
     wanted: MaintenancePolicy | None,
     empty: bool = False,
@@ -57,7 +57,7 @@ def stage_table(
         name=policy.checked_name(name),
         location=location or context.warehouse / f"{name[:_NAME_IN_FOLDER]}-{table_id[:8]}",
         feature=feature,
-        way=policy.checked_way(feature, way),
+        commit_mode=policy.checked_commit_mode(feature, commit_mode),
         state=TableState.STAGING,
         latest=None,
         backfilled=None,

@@ -1,6 +1,6 @@
 """Who may commit what: every rule in one place, in the order in which it is judged.
 
-    examine: (dialect, version, proposal, its bytes)     -> Examined       what the bytes say
+    examine: (table feature, version, proposal, its bytes)     -> Examined       what the bytes say
     decide:  (table, Examined, what is known of the attempt) -> Ratify | Outcome
 
 No I/O, no clock, no randomness. `Ratify` is a decision, not yet a fact: the ledger makes it one.
@@ -23,7 +23,7 @@ from refimpl import actions, log_path
 from refimpl.actions import CommitInfo, DomainMetadata, Metadata, Protocol
 from refimpl.commit_owner import TableState
 from refimpl.commits import (
-    WAY_OF,
+    COMMIT_MODE_OF,
     Conflict,
     Outcome,
     Proposal,
@@ -41,8 +41,8 @@ from refimpl.owner.records import AttemptRecord, Examined, TableRecord
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
+    CommitMode,
     TableFeature,
-    Way,
     feature_of,
     inconsistencies,
     missing_provenance,
@@ -86,28 +86,28 @@ def unread(version: Version, proposal: StagedProposal, size: int | None) -> Exam
             f"then propose it",
         )
     else:
-        flaw = _too_large(Way.STAGED, size)
+        flaw = _too_large(CommitMode.STAGED, size)
     return Examined(version=version, proposal=proposal, content=b"", digest=b"", flaw=flaw)
 
 
-def size_limit(way: Way) -> int:
+def size_limit(commit_mode: CommitMode) -> int:
     """Bytes that a commit may have."""
-    return policy.MAX_INLINE_BYTES if way is Way.INLINE else policy.MAX_COMMIT_BYTES
+    return policy.MAX_INLINE_BYTES if commit_mode is CommitMode.INLINE else policy.MAX_COMMIT_BYTES
 
 
-def _too_large(way: Way, size: int) -> Rejected:
+def _too_large(commit_mode: CommitMode, size: int) -> Rejected:
     return _rejected(
         RejectionReason.TOO_LARGE,
-        f"{size} bytes of actions; the limit for {way.value} commits is {size_limit(way)}",
+        f"{size} bytes of actions; the limit for {commit_mode.value} commits is {size_limit(commit_mode)}",
     )
 
 
 def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
     """Read what the proposed bytes say."""
     digest = hashlib.sha256(content).digest()
-    way = WAY_OF[type(proposal)]
-    if len(content) > size_limit(way):
-        flaw = _too_large(way, len(content))
+    commit_mode = COMMIT_MODE_OF[type(proposal)]
+    if len(content) > size_limit(commit_mode):
+        flaw = _too_large(commit_mode, len(content))
         return Examined(version=version, proposal=proposal, content=content, digest=digest, flaw=flaw)
     try:
         found = actions.decode(content, source=f"the proposed version {version}")
@@ -180,7 +180,7 @@ def decide(
     return (
         not_accepting(table)
         or _out_of_turn(table, examined.version, stranger=stranger)
-        or _way_flaw(table, examined)
+        or _commit_mode_flaw(table, examined)
         or examined.flaw
         or _timestamp_flaw(table, examined)
         or _table_flaw(table, examined, current)
@@ -200,7 +200,7 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
             f"attempt {examined.proposal.attempt} was resolved as not landed, finally; propose with a new attempt id",
         )
     same_bytes = not examined.digest or examined.digest == attempt.digest
-    same_file = landed.way is Way.STAGED and isinstance(examined.proposal, StagedProposal)
+    same_file = landed.commit_mode is CommitMode.STAGED and isinstance(examined.proposal, StagedProposal)
     if landed.version != examined.version or not (same_bytes or same_file):
         return _rejected(
             RejectionReason.ATTEMPT_REUSED,
@@ -240,14 +240,14 @@ def _out_of_turn(table: TableRecord, version: Version, *, stranger: Version | No
     return None
 
 
-def _way_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
-    way = WAY_OF[type(examined.proposal)]
-    accepted = policy.ways_accepted(table.way)
-    if way in accepted:
+def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
+    commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
+    accepted = policy.commit_modes_accepted(table.commit_mode)
+    if commit_mode in accepted:
         return None
     return _rejected(
-        RejectionReason.WAY_NOT_ALLOWED,
-        f"{table.label} takes {' and '.join(sorted(w.value for w in accepted))} commits, not {way.value} ones",
+        RejectionReason.COMMIT_MODE_NOT_ALLOWED,
+        f"{table.label} takes {' and '.join(sorted(w.value for w in accepted))} commits, not {commit_mode.value} ones",
     )
 
 
@@ -421,7 +421,7 @@ def _still_owned_flaw(
 
 
 def _still_named_flaw(table: TableRecord, metadata: Metadata | None) -> Rejected | None:
-    """Of a dialect whose feature stays a version longer than the owner: what counts is that no owner is named."""
+    """Of a table feature whose feature stays a version longer than the owner: what counts is that no owner is named."""
     owner = table.feature.owner_property
     if metadata is None or owner is None or owner not in metadata.configuration:
         return None

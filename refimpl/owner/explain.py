@@ -14,7 +14,7 @@ from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     version: Version
     attempt: AttemptId
-    way: str
+    commit_mode: str
     in_commit_timestamp: int
     ratified_at: int
     published_at: int | None
@@ -42,14 +42,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PROPOSED = {
-    Way.STAGED: "The bytes are in a file of its own, durable before it was proposed; the owner stores its name.",
-    Way.INLINE: "The bytes were sent to the owner, which stores them until they are published.",
-    Way.DIRECT: "The owner promised it durably, then linked the file: the link is the commit.",
+    CommitMode.STAGED: "The bytes are in a file of its own, durable before it was proposed; the owner stores its name.",
+    CommitMode.INLINE: "The bytes were sent to the owner, which stores them until they are published.",
+    CommitMode.DIRECT: "The owner promised it durably, then linked the file: the link is the commit.",
 }
 _PROPOSED_SOURCE = {
-    Way.STAGED: "catalog-managed, Commit Protocol, option 1; managed-commits, Commit Protocol, choice 1",
-    Way.INLINE: "catalog-managed, Commit Protocol, option 2",
-    Way.DIRECT: "catalog-managed, Commit Protocol, option 3; managed-commits, Commit Protocol, choice 2",
+    CommitMode.STAGED: "catalog-managed, Commit Protocol, option 1; managed-commits, Commit Protocol, choice 1",
+    CommitMode.INLINE: "catalog-managed, Commit Protocol, option 2",
+    CommitMode.DIRECT: "catalog-managed, Commit Protocol, option 3; managed-commits, Commit Protocol, choice 2",
 }
 
 
@@ -73,7 +73,7 @@ def explain(owner: LocalOwner, reference: str, version: Version) -> Explanation:
         table=table.name or table.table_id,
         version=version,
         attempt=commit.attempt,
-        way=commit.way.value,
+        commit_mode=commit.commit_mode.value,
         in_commit_timestamp=commit.in_commit_timestamp,
         ratified_at=commit.ratified_at,
         published_at=published_at,
@@ -121,7 +121,7 @@ def _commit_info(log: LogStore, table: TableRecord, commit: RatifiedCommit) -> d
 def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> Step:
     facts = {
         "attempt": commit.attempt,
-        "way": commit.way.value,
+        "commit_mode": commit.commit_mode.value,
         "bytes": commit.size,
         "sha256": digest.hex(),
         "operation": info.get("operation"),
@@ -131,8 +131,8 @@ def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> St
     return Step(
         title="proposed",
         facts={key: value for key, value in facts.items() if value is not None},
-        why=_PROPOSED[commit.way],
-        source=_PROPOSED_SOURCE[commit.way],
+        why=_PROPOSED[commit.commit_mode],
+        source=_PROPOSED_SOURCE[commit.commit_mode],
     )
 
 
@@ -170,9 +170,9 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
 
 
 _RATIFIED = {
-    Way.STAGED: "One transaction recorded its file's name: from then on it is the version.",
-    Way.INLINE: "One transaction recorded its bytes: from then on it is the version.",
-    Way.DIRECT: "Its file became visible: from then on it is the version, whoever knows of it.",
+    CommitMode.STAGED: "One transaction recorded its file's name: from then on it is the version.",
+    CommitMode.INLINE: "One transaction recorded its bytes: from then on it is the version.",
+    CommitMode.DIRECT: "Its file became visible: from then on it is the version, whoever knows of it.",
 }
 
 
@@ -180,13 +180,13 @@ def _ratified(commit: RatifiedCommit) -> Step:
     return Step(
         title="ratified",
         facts={"at": commit.ratified_at, "version": commit.version},
-        why=_RATIFIED[commit.way],
+        why=_RATIFIED[commit.commit_mode],
         source="managed-commits and catalog-managed, Commit Protocol",
     )
 
 
 def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
-    if published_at is not None and commit.way is Way.DIRECT:
+    if published_at is not None and commit.commit_mode is CommitMode.DIRECT:
         why, facts = "It was published from the start; its attempt id is kept for ever.", {"at": published_at}
     elif published_at is not None:
         why, facts = (

@@ -23,8 +23,8 @@ from refimpl.commit_owner import (
     TableState,
 )
 from refimpl.commits import (
+    COMMIT_MODE_OF,
     MAX_WINNERS,
-    WAY_OF,
     AttemptId,
     AttemptOutcome,
     CommitsAnswer,
@@ -59,7 +59,7 @@ from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.owner.terms import TableDescription, Terms, TermsRefused
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
@@ -159,14 +159,14 @@ class LocalOwner:
         name: str,
         feature: TableFeature,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
         empty: bool = False,
     ) -> ResolvedTable:
         """`empty`: leave the folders of the log to the creator; engines refuse to create where there is anything."""
         with disk_errors(f"create {name!r}"):
-            return creation.stage_table(self._context, name, feature, way, location, policy, empty)
+            return creation.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
@@ -217,7 +217,7 @@ class LocalOwner:
             return decide.examine(place.feature, version, proposal, proposal.content)
         log, folder = self._context.log(place), place.feature.staging_folder
         size = log.staged_size(folder, proposal.file_name)
-        if size is None or size > decide.size_limit(Way.STAGED):
+        if size is None or size > decide.size_limit(CommitMode.STAGED):
             return decide.unread(version, proposal, size)
         try:
             content = log.read_staged(folder, proposal.file_name)
@@ -258,15 +258,15 @@ class LocalOwner:
                 verdict = self._lost_race(writer, table, examined, verdict)
             if not isinstance(verdict, decide.Ratify):
                 return verdict, False
-            way = WAY_OF[type(examined.proposal)]
-            if way is Way.DIRECT:
+            commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
+            if commit_mode is CommitMode.DIRECT:
                 promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
                 writer.add_promise(table, promise)
             else:
                 self._record_lost(writer)
                 if terms is not None:
                     table = requests.carry_out(writer, table, terms, examined, context.now)
-                commit = writer.ratify(table, examined, way, context.now, published=False)
+                commit = writer.ratify(table, examined, commit_mode, context.now, published=False)
         if promise is None:
             every = table.policy.backfill_every
             return Ratified(commit=commit), every is not None and table.backlog + 1 >= every
@@ -374,13 +374,13 @@ class LocalOwner:
         version: Version,
         proposal: DirectProposal,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         log_path.checked(version)
         with _reported(f"take over {location}", None, version, proposal.attempt):
             return ownership.take_over(
-                self._context, self.name, location, name, feature, version, proposal, way, policy
+                self._context, self.name, location, name, feature, version, proposal, commit_mode, policy
             )
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:

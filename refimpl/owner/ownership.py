@@ -31,7 +31,7 @@ from refimpl.owner.creation import name_taken, refuse_overlap, refuse_reserved, 
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 
 def take_over(
@@ -42,7 +42,7 @@ def take_over(
     feature: TableFeature,
     version: Version,
     proposal: DirectProposal,
-    way: Way | None,
+    commit_mode: CommitMode | None,
     wanted: MaintenancePolicy | None,
 ) -> Outcome:
     """Own the table at `location` from `version` on; see `CommitOwner.take_over`."""
@@ -58,7 +58,7 @@ def take_over(
         name=policy.checked_name(name),
         location=location,
         feature=feature,
-        way=policy.checked_way(feature, way),
+        commit_mode=policy.checked_commit_mode(feature, commit_mode),
         state=TableState.TAKING_OVER,
         latest=None,
         backfilled=None,

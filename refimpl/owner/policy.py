@@ -10,7 +10,7 @@ import msgspec
 from refimpl.commit_owner import ALWAYS_ALLOWED, MaintenancePolicy
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import InvalidRequestError
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 MAX_INLINE_BYTES: Final = 16 * 2**20
 """An inline commit is held in the ledger and sent to every reader until it is published."""
@@ -58,19 +58,19 @@ _AZURE_ACCOUNT = re.compile(r"\.[a-z0-9]+\.(blob|dfs)\.core\.windows\.net$")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*){0,2}", re.ASCII)
 MAX_NAME_LENGTH: Final = 255
 
-_WAYS_ACCEPTED: Final = {
-    Way.STAGED: frozenset({Way.STAGED}),
-    Way.INLINE: frozenset({Way.INLINE, Way.STAGED}),
-    Way.DIRECT: frozenset({Way.DIRECT}),
+_COMMIT_MODES_ACCEPTED: Final = {
+    CommitMode.STAGED: frozenset({CommitMode.STAGED}),
+    CommitMode.INLINE: frozenset({CommitMode.INLINE, CommitMode.STAGED}),
+    CommitMode.DIRECT: frozenset({CommitMode.DIRECT}),
 }
 
 
-def ways_accepted(way: Way) -> frozenset[Way]:
-    """How commits may be proposed to a table that was created for `way`.
+def commit_modes_accepted(commit_mode: CommitMode) -> frozenset[CommitMode]:
+    """How commits may be proposed to a table that was created for `commit_mode`.
 
     A table of inline commits takes staged files too: some commits are too large to be held inline.
     """
-    return _WAYS_ACCEPTED[way]
+    return _COMMIT_MODES_ACCEPTED[commit_mode]
 
 
 def checked_name(name: str) -> str:
@@ -84,13 +84,13 @@ def checked_name(name: str) -> str:
     return name
 
 
-def checked_way(feature: TableFeature, way: Way | None) -> Way:
-    """The way to commit, staged by default; `InvalidRequestError` where the dialect has no such way."""
-    chosen = way or Way.STAGED
-    if chosen not in feature.ways:
-        known = ", ".join(sorted(w.value for w in feature.ways))
+def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -> CommitMode:
+    """The commit mode, staged by default; `InvalidRequestError` where the table feature has no such commit mode."""
+    chosen = commit_mode or CommitMode.STAGED
+    if chosen not in feature.commit_modes:
+        known = ", ".join(sorted(w.value for w in feature.commit_modes))
         raise InvalidRequestError(
-            f"{feature.name} has no {chosen.value} commits; choose one of: {known}", way=chosen.value
+            f"{feature.name} has no {chosen.value} commits; choose one of: {known}", commit_mode=chosen.value
         )
     return chosen
 

@@ -24,7 +24,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 
 def promise_of(kind: PromiseKind, examined: Examined, now: int) -> Promise:
@@ -85,7 +85,7 @@ def adopt(
             return table, examined.flaw
         log.overwrite(name, content)
         leaves = decide.leaves_owner(table, examined, writer.protocol_and_metadata(table.key))
-        writer.ratify(table, examined, Way.DIRECT, now, published=True)
+        writer.ratify(table, examined, CommitMode.DIRECT, now, published=True)
         if attempt is None:
             writer.set_attempts_lost(table)
         if leaves:
@@ -152,7 +152,7 @@ def record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> Ra
         return known.landed
     proposal = DirectProposal(attempt=promise.attempt, content=promise.content)
     examined = decide.examine(table.feature, promise.version, proposal, promise.content)
-    commit = writer.ratify(table, examined, Way.DIRECT, now, published=True)
+    commit = writer.ratify(table, examined, CommitMode.DIRECT, now, published=True)
     writer.forget_promise(table)
     if promise.kind in (PromiseKind.CREATE, PromiseKind.TAKE_OVER):
         writer.set_state(table, TableState.ACTIVE)

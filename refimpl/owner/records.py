@@ -11,7 +11,7 @@ from refimpl.actions import DomainMetadata, Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import AttemptId, Proposal, RatifiedCommit, Rejected
 from refimpl.log_path import Version
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 
 def next_version(latest: Version | None) -> Version:
@@ -28,7 +28,7 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     location: Path
     feature: TableFeature
-    way: Way
+    commit_mode: CommitMode
     state: TableState
     latest: Version | None
     """The latest ratified version: never forgotten, never lower than before."""

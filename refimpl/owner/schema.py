@@ -21,7 +21,7 @@ MIGRATIONS: Final = (
         name TEXT,
         location TEXT NOT NULL,          -- relative to the warehouse, or absolute below a root
         feature TEXT NOT NULL,
-        way TEXT NOT NULL,
+        commit_mode TEXT NOT NULL,
         state TEXT NOT NULL CHECK (state IN ('staging', 'taking-over', 'active', 'handed-back', 'dropped')),
         backfilled INTEGER,              -- every version up to here is published, durably
         protocol TEXT,                   -- the latest protocol action
@@ -39,7 +39,7 @@ MIGRATIONS: Final = (
         table_key INTEGER NOT NULL REFERENCES tables,
         version INTEGER NOT NULL,
         attempt TEXT NOT NULL,
-        way TEXT NOT NULL,
+        commit_mode TEXT NOT NULL,
         digest BLOB NOT NULL,            -- SHA-256 of the commit's bytes
         size INTEGER NOT NULL,
         in_commit_timestamp INTEGER NOT NULL,

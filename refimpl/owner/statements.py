@@ -21,10 +21,10 @@ from refimpl.commits import AttemptId, RatifiedCommit
 from refimpl.errors import CorruptLedgerError
 from refimpl.log_path import MAX_VERSION, Version, staged_commit
 from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
-from refimpl.table_feature import TABLE_FEATURES, Way
+from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
 _TABLE = """
-    SELECT key, table_id, name, location, feature, way, state,
+    SELECT key, table_id, name, location, feature, commit_mode, state,
            (SELECT max(version) FROM commits WHERE table_key = key), backfilled,
            (SELECT in_commit_timestamp FROM commits WHERE table_key = key ORDER BY version DESC LIMIT 1),
            policy, halted, created_at, EXISTS (SELECT 1 FROM promises WHERE table_key = key)
@@ -55,7 +55,7 @@ TABLE_CREATED_BY: Final = (
 NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
 
 _COMMIT = """
-    SELECT version, attempt, way, digest, size, in_commit_timestamp, ratified_at, published_at, content
+    SELECT version, attempt, commit_mode, digest, size, in_commit_timestamp, ratified_at, published_at, content
     FROM commits WHERE table_key = ?
 """
 ATTEMPT: Final = (
@@ -184,7 +184,7 @@ class View:
             name=row[2],
             location=_location(self._warehouse, row[3]),
             feature=TABLE_FEATURES[row[4]],
-            way=Way(row[5]),
+            commit_mode=CommitMode(row[5]),
             state=TableState(row[6]),
             latest=row[7],
             backfilled=row[8],
@@ -280,14 +280,14 @@ class Writer(View):
     def add_table(self, table: TableRecord) -> TableRecord:
         """Store a new table (`key` is given here)."""
         self._db.execute(
-            "INSERT INTO tables(table_id, name, location, feature, way, state, policy, created_at) "
+            "INSERT INTO tables(table_id, name, location, feature, commit_mode, state, policy, created_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 table.table_id,
                 table.name,
                 self.stored_location(table.location),
                 table.feature.name,
-                table.way.value,
+                table.commit_mode.value,
                 table.state.value,
                 _policy_text(table.policy),
                 table.created_at,
@@ -319,11 +319,13 @@ class Writer(View):
         self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
         self._db.execute("DELETE FROM tables WHERE key = ?", (table.key,))
 
-    def ratify(self, table: TableRecord, examined: Examined, way: Way, now: int, *, published: bool) -> RatifiedCommit:
+    def ratify(
+        self, table: TableRecord, examined: Examined, commit_mode: CommitMode, now: int, *, published: bool
+    ) -> RatifiedCommit:
         """Make the proposal the version. With the end of the transaction this is the commit point."""
         version, proposal = examined.version, examined.proposal
         protocol, metadata = examined.protocol, examined.metadata
-        inline = way is Way.INLINE and not published
+        inline = commit_mode is CommitMode.INLINE and not published
         assert version == table.next or table.latest is None, f"{version} of {table.label} follows {table.latest}"
         self._db.execute(
             RATIFY,
@@ -331,7 +333,7 @@ class Writer(View):
                 table.key,
                 version,
                 proposal.attempt,
-                way.value,
+                commit_mode.value,
                 examined.digest,
                 len(examined.content),
                 examined.in_commit_timestamp,
@@ -349,11 +351,13 @@ class Writer(View):
         return RatifiedCommit(
             version=version,
             attempt=proposal.attempt,
-            way=way,
+            commit_mode=commit_mode,
             in_commit_timestamp=examined.in_commit_timestamp,
             size=len(examined.content),
             ratified_at=now,
-            file_name=staged_commit(version, proposal.attempt) if way is Way.STAGED and not published else None,
+            file_name=staged_commit(version, proposal.attempt)
+            if commit_mode is CommitMode.STAGED and not published
+            else None,
             content=examined.content if inline else None,
         )
 
@@ -420,17 +424,17 @@ def _ratified(row: Any) -> RatifiedCommit:
 
 
 def _stored(row: Any) -> RatifiedCommit:
-    version, attempt, way, _, size, timestamp, ratified_at, published_at, content = row
+    version, attempt, commit_mode, _, size, timestamp, ratified_at, published_at, content = row
     if content is not None and type(content) is not bytes:
         raise TypeError(f"the bytes of version {version} are {type(content).__name__}")
     stored = published_at is None
     return RatifiedCommit(
         version=version,
         attempt=attempt,
-        way=Way(way),
+        commit_mode=CommitMode(commit_mode),
         in_commit_timestamp=timestamp,
         size=size,
         ratified_at=ratified_at,
-        file_name=staged_commit(version, attempt) if stored and way == Way.STAGED.value else None,
+        file_name=staged_commit(version, attempt) if stored and commit_mode == CommitMode.STAGED.value else None,
         content=content if stored else None,
     )

@@ -31,7 +31,7 @@ from refimpl.owner.backfill import same_actions
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
-from refimpl.table_feature import TableFeature, Way, feature_of
+from refimpl.table_feature import CommitMode, TableFeature, feature_of
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged so long ago and never registered is worth a note."""
@@ -120,7 +120,7 @@ def owned_tables(
         except (PermissionError, FileNotFoundError):
             continue
         if any(entry.name == LOG_FOLDER and entry.is_directory for entry in entries):
-            feature = _dialect_at(LogStore(directory, environment), owner_name)
+            feature = _feature_at(LogStore(directory, environment), owner_name)
             if feature is not None:
                 yield directory, feature
             continue
@@ -128,8 +128,8 @@ def owned_tables(
         pending += [(directory / name, depth + 1) for name in found]
 
 
-def _dialect_at(log: LogStore, owner_name: str) -> TableFeature | None:
-    """The dialect of the newest protocol that is still in the log, where it names no other owner."""
+def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
+    """The table feature of the newest protocol that is still in the log, where it names no other owner."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     for version in sorted(log.published_versions(), reverse=True):
@@ -240,7 +240,7 @@ class _Check:
         if commit.content is not None:
             altered = not same_actions(content, commit.content)
         else:
-            altered = commit.way is not Way.INLINE or not self._table.feature.clients_publish
+            altered = commit.commit_mode is not CommitMode.INLINE or not self._table.feature.clients_publish
         if altered:
             yield self._finding(Severity.ERROR, "published-altered", f"{name} is not what was ratified")
         elif commit.content is None:

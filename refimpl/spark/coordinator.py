@@ -6,7 +6,7 @@
     spark.sql("INSERT INTO orders VALUES (1)")
 
 `spark` is any session with Delta on its class path and `SETTINGS`; the owner runs in the driver's Python, and other
-processes share the warehouse as usual. Tables must be inside the warehouse, or below one of its roots. The dialect is
+processes share the warehouse as usual. Tables must be inside the warehouse, or below one of its roots. The feature is
 `table_feature.COORDINATED_COMMITS`; DELTA_SPARK.md#interfaces describes the interfaces.
 """
 

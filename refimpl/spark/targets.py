@@ -92,7 +92,7 @@ class PathTarget:
         )
 
     def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable:
-        for option in ("feature", "way"):
+        for option in ("feature", "commitMode"):
             if option in self.options:
                 raise InvalidRequestError(f"a table at a path has no owner, so the option {option!r} means nothing")
         check_columns(schema, partition_columns)

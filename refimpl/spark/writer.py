@@ -30,7 +30,7 @@ from refimpl.errors import (
 from refimpl.spark import frames
 from refimpl.spark.targets import NamedTarget, PathTarget, Target
 from refimpl.spark.writing_files import write_files
-from refimpl.table_feature import TABLE_FEATURES, Way
+from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ MODES: Final = {
     "default": "error",
     "ignore": "ignore",
 }
-_OPTIONS: Final = ("replaceWhere", "txnAppId", "txnVersion", "feature", "way")
+_OPTIONS: Final = ("replaceWhere", "txnAppId", "txnVersion", "feature", "commitMode")
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 _PROPERTY_PREFIX: Final = "delta."
 _CREATION_RACES: Final = 3
@@ -96,7 +96,7 @@ class DeltaWriter:
 
         `replaceWhere`: with mode overwrite, replace only the partitions for which this condition is true.
         `txnAppId`, `txnVersion`: skip the write if this application has committed this batch, or a later one.
-        `feature` (managedCommit, catalogManaged), `way` (staged, inline, direct) and the table properties
+        `feature` (managedCommit, catalogManaged), `commitMode` (staged, inline, direct) and the table properties
         `delta.*` are for a table that this write creates.
         """
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -143,12 +143,12 @@ class DeltaWriter:
         try:
             if "feature" in self._options:
                 wanted["feature"] = TABLE_FEATURES[self._options["feature"]]
-            if "way" in self._options:
-                wanted["way"] = Way(self._options["way"])
+            if "commitMode" in self._options:
+                wanted["commit_mode"] = CommitMode(self._options["commitMode"])
         except (KeyError, ValueError) as error:
             raise InvalidRequestError(
                 f"{error} is none of the choices: feature {' or '.join(TABLE_FEATURES)}, "
-                f"way {', '.join(way.value for way in Way)}"
+                f"commitMode {', '.join(commit_mode.value for commit_mode in CommitMode)}"
             ) from None
         return wanted
 
@@ -237,7 +237,7 @@ class DeltaWriter:
         return write_files(frame, location, schema, partition_columns, properties, on_driver=on_driver)
 
     def _check_options_of_change(self) -> None:
-        for given in (*(name for name in ("feature", "way") if name in self._options), *self._properties):
+        for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):
             raise InvalidRequestError(f"the option {given!r} is for a new table, and this one exists", option=given)
 
     def _replaced(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest | None:

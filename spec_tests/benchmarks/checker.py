@@ -46,7 +46,7 @@ HEADER = Header(
     schema=events.SCHEMA_VERSION,
     clock=Clock(unit="tick"),
     subject=Subject(name="simulated"),
-    dialect="catalogManaged",
+    feature="catalogManaged",
     profiles=("core", "idempotent-retry", "attempt-outcome"),
 )
 

@@ -29,7 +29,7 @@ from refimpl.commits import InlineProposal, Ratified, StagedProposal
 from refimpl.environment import host_lock
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 from spec_tests.support.builders import create
 from spec_tests.support.faults import Faults
@@ -66,7 +66,10 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
     """Of each work the median commit of each round: (seconds, seconds of processor time)."""
     warehouse = refimpl.open(folder / "warehouse", create=True)
     owner = warehouse.owner
-    inline, staged = table.create(warehouse, "inline", Way.INLINE), table.create(warehouse, "staged", Way.STAGED)
+    inline, staged = (
+        table.create(warehouse, "inline", CommitMode.INLINE),
+        table.create(warehouse, "staged", CommitMode.STAGED),
+    )
     log = LogStore(owner.resolve("staged").location, warehouse.environment)
     versions = {inline: itertools.count(1), staged: itertools.count(1)}
     database, lock = raw_database(folder), host_lock(folder / "warehouse" / OWNER_FOLDER / LOCK_FILE)
@@ -128,11 +131,11 @@ def syncs_of(folder: Path) -> dict[str, float]:
     faults = Faults(durable=True, below_sqlite=True)
     found: dict[str, float] = {}
     with refimpl.open(folder, environment=faults.environment(), create=True) as warehouse:
-        for way in (Way.INLINE, Way.STAGED):
-            made = create(warehouse, table.FEATURE, way, name=way.value, commits=1)
+        for commit_mode in (CommitMode.INLINE, CommitMode.STAGED):
+            made = create(warehouse, table.FEATURE, commit_mode, name=commit_mode.value, commits=1)
             faults.seen.clear()
             made.land(10)
-            found[way.value] = sum(effect.startswith("fsync") for effect in faults.seen) / 10
+            found[commit_mode.value] = sum(effect.startswith("fsync") for effect in faults.seen) / 10
     return found
 
 
@@ -155,8 +158,10 @@ def main() -> int:
             ratios = [b[0] / a[0] for a, b in zip(found[ours], found[raw], strict=True)]
             report.add(f"{place}: {ours} against {raw}", ratios, "x", **({} if "descriptor" in raw else target))
     with tempfile.TemporaryDirectory() as name:
-        for way, count in syncs_of(Path(name) / "warehouse").items():
-            report.add(f"syncs of one {way} commit", [count], "syncs", at_most=1 if way == "inline" else 3)
+        for commit_mode, count in syncs_of(Path(name) / "warehouse").items():
+            report.add(
+                f"syncs of one {commit_mode} commit", [count], "syncs", at_most=1 if commit_mode == "inline" else 3
+            )
     return report.finish(as_json=options.json)
 
 

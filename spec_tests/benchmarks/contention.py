@@ -23,7 +23,7 @@ from typing import Any
 
 import refimpl
 from refimpl.actions import Add
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -113,7 +113,7 @@ def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) ->
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:
             with refimpl.open(name, create=True) as warehouse:
-                table.create(warehouse, "contended", Way.INLINE)
+                table.create(warehouse, "contended", CommitMode.INLINE)
             alone = run(append_actions, name, 1, seconds / 4)[0][0]
             found = run(append_actions, name, writers, seconds)
             alone += run(append_actions, name, 1, seconds / 4)[0][0]
@@ -147,7 +147,7 @@ def against_peer(report: measure.Report, rounds: int, seconds: int, writers: int
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:
             with refimpl.open(name, create=True) as warehouse:
-                table.create(warehouse, "contended", Way.INLINE)
+                table.create(warehouse, "contended", CommitMode.INLINE)
             deltalake.DeltaTable.create(str(Path(name) / "peer"), schema)
             ours.append(commits_per_second(run(append_rows, name, writers, seconds), seconds))
             peer.append(commits_per_second(run(append_rows_by_peer, name, writers, seconds), seconds))

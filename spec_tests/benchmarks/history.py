@@ -21,7 +21,7 @@ from refimpl import log_path
 from refimpl.log_store import LogStore
 from refimpl.owner import ledger
 from refimpl.owner.local import LocalOwner
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 UNBACKFILLED = 9
@@ -45,7 +45,7 @@ def backfilled(commits: int) -> int:
 def build(directory: Path, commits: int) -> str:
     """A warehouse with a table of so many ratified commits; the table's id."""
     warehouse = refimpl.open(directory, create=True)
-    table_id = table.create(warehouse, "history", Way.INLINE)
+    table_id = table.create(warehouse, "history", CommitMode.INLINE)
     content = table.one_add(1)
     digest = hashlib.sha256(content).digest()
     log, newest_published = (

@@ -1,6 +1,6 @@
 """How many schedules of the two-writer scope one core runs, and what bounds it.
 
-    python -m spec_tests.benchmarks.simulation            schedules per second of processor time, by way to commit
+    python -m spec_tests.benchmarks.simulation            schedules per second of processor time, by commit mode
     python -m spec_tests.benchmarks.simulation --profile 1      and where the time goes
 
 A schedule is a whole run: files are put back, two processes of the owner open the ledger, commit, and are judged by the

@@ -19,7 +19,7 @@ from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, Metadata, Protocol
 from refimpl.client.table import Table
 from refimpl.commits import InlineProposal, Ratified
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 
@@ -69,7 +69,7 @@ class Owned:
 
     def __init__(self, directory: Path, commits: int) -> None:
         self.owner = refimpl.open(directory, create=True).owner
-        self.table_id = table.create(refimpl.open(directory, create=True), "history", Way.INLINE)
+        self.table_id = table.create(refimpl.open(directory, create=True), "history", CommitMode.INLINE)
         self.version = 0
         for _ in range(commits - 1):
             self.commit()

@@ -8,7 +8,7 @@ from refimpl import actions
 from refimpl.actions import Add, CommitInfo, Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import DirectProposal
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.warehouse import Warehouse
 
 FEATURE = CATALOG_MANAGED
@@ -52,10 +52,10 @@ def one_add(version: int) -> bytes:
     return actions.encode([commit_info(version + 1), add])
 
 
-def create(warehouse: Warehouse, name: str, way: Way) -> str:
+def create(warehouse: Warehouse, name: str, commit_mode: CommitMode) -> str:
     """A table that is never backfilled by itself; its id."""
     policy = MaintenancePolicy(backfill_every=None, backlog_limit=100_000)
-    staged = warehouse.owner.stage_table(name, FEATURE, way=way, policy=policy)
+    staged = warehouse.owner.stage_table(name, FEATURE, commit_mode=commit_mode, policy=policy)
     outcome = warehouse.owner.register_table(staged.table_id, DirectProposal(attempt=new_id(), content=version_0()))
     assert isinstance(outcome, Registered), outcome
     return staged.table_id

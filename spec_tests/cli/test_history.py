@@ -44,10 +44,10 @@ def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: 
 
 
 def test_an_inline_commit_is_marked_as_one(cli: CommandLine, warehouse: Warehouse) -> None:
-    cli("create", "inline", "-c", "id INT", "--way", "inline", "--backfill-every", "never")
+    cli("create", "inline", "-c", "id INT", "--commit-mode", "inline", "--backfill-every", "never")
     commit_rows(warehouse, "inline", {"id": 1})
     (commit,) = cli("commits", "inline", "--json").json["commits"]
-    assert (commit["way"], commit["inline"], commit["file_name"]) == ("inline", True, None)
+    assert (commit["commit_mode"], commit["inline"], commit["file_name"]) == ("inline", True, None)
 
 
 @pytest.mark.parametrize("words", [("--start", "-1"), ("--start", "3", "--end", "1"), ("--start", "x")])
@@ -58,7 +58,7 @@ def test_a_range_without_versions_is_a_usage_error(cli: CommandLine, sales: str,
 def test_explain_tells_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
     told = cli("explain", sales, "1", "--json").json
-    assert (told["version"], told["attempt"], told["way"]) == (1, committed.attempt, "staged")
+    assert (told["version"], told["attempt"], told["commit_mode"]) == (1, committed.attempt, "staged")
     assert told["in_commit_timestamp"] == committed.in_commit_timestamp
     assert told["published_at"] is None
     assert all(step["why"] and step["source"] for step in told["steps"])

@@ -226,7 +226,7 @@ def test_a_folder_is_read_as_spark_reads_it(
         ["rows.csv", "rows.parquet"],
         ["rows.csv", "--mode", "upsert"],
         ["rows.csv", "--partition-by", "id"],
-        ["rows.csv", "--create", "--way", "sideways"],
+        ["rows.csv", "--create", "--commit-mode", "sideways"],
         [],
     ],
 )

@@ -38,12 +38,12 @@ def test_init_refuses_a_root_that_is_no_directory(cli: CommandLine, tmp_path: Pa
 def test_create_makes_the_table_that_was_described(cli: CommandLine, warehouse: Warehouse) -> None:
     answer = cli(
         *("create", "shop.sales", "--columns", "id BIGINT NOT NULL, month INT, price DECIMAL(10,2)"),
-        *("--partition-by", "month", "--feature", "managedcommit", "--way", "direct", "--backlog-limit", "7"),
+        *("--partition-by", "month", "--feature", "managedcommit", "--commit-mode", "direct", "--backlog-limit", "7"),
         *("--backfill-every", "never", "--allow", "vacuum,optimize", "--property", "delta.appendOnly=true", "--json"),
     )
     assert answer.code == ExitCode.OK, answer.err
     made = answer.json
-    assert (made["feature"], made["way"], made["latest_version"]) == ("managedCommit", "direct", 0)
+    assert (made["feature"], made["commit_mode"], made["latest_version"]) == ("managedCommit", "direct", 0)
     assert made["policy"]["backfill_every"] is None
     assert made["policy"]["backlog_limit"] == 7
     assert {"vacuum", "optimize", "checkpoint"} <= set(made["policy"]["allowed"])
@@ -94,8 +94,8 @@ def test_a_name_that_is_taken_is_a_refusal_that_tells_where_the_table_is(
         (["-c", "id INT, id INT"], "id"),
         (["-c", "id INT", "-p", "month"], "month"),
         (["-c", "id INT", "--feature", "unmanaged"], "unmanaged"),
-        (["-c", "id INT", "--way", "sideways"], "sideways"),
-        (["-c", "id INT", "--feature", "managedCommit", "--way", "inline"], "inline"),
+        (["-c", "id INT", "--commit-mode", "sideways"], "sideways"),
+        (["-c", "id INT", "--feature", "managedCommit", "--commit-mode", "inline"], "inline"),
         (["-c", "id INT", "--backfill-every", "0"], "0"),
         (["-c", "id INT", "--backfill-every", "often"], "often"),
         (["-c", "id INT", "--allow", "mowing"], "mowing"),

@@ -1,4 +1,4 @@
-"""Tables with each owner, each dialect and each way to commit."""
+"""Tables with each owner, each table feature and each commit mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.in_memory_owner import InMemoryOwner
 from spec_tests.support.scripted_host import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
@@ -27,7 +27,12 @@ SCHEMA = (
 ON_REQUEST = MaintenancePolicy(backfill_every=None)
 """Nothing is published unless somebody asks."""
 
-OWNED_WAYS = [(feature, way) for feature in (MANAGED_COMMIT, CATALOG_MANAGED) for way in Way if way in feature.ways]
+OWNED_COMMIT_MODES = [
+    (feature, commit_mode)
+    for feature in (MANAGED_COMMIT, CATALOG_MANAGED)
+    for commit_mode in CommitMode
+    if commit_mode in feature.commit_modes
+]
 
 
 def adding(path: str, month: str = "01", **fields: Any) -> Add:
@@ -47,7 +52,7 @@ class Setting:
     def table(
         self,
         feature: TableFeature | None = CATALOG_MANAGED,
-        way: Way | None = Way.STAGED,
+        commit_mode: CommitMode | None = CommitMode.STAGED,
         *,
         name: str = "orders",
         policy: MaintenancePolicy | None = ON_REQUEST,
@@ -71,7 +76,7 @@ class Setting:
             SCHEMA,
             partition_columns=["month"],
             feature=feature,
-            way=way,
+            commit_mode=commit_mode,
             policy=policy,
             properties=properties,
             **options,

@@ -38,8 +38,8 @@ from refimpl.errors import (
     OwnerUnavailableError,
     ProtocolChangedError,
 )
-from refimpl.table_feature import MANAGED_COMMIT, TableFeature, Way
-from spec_tests.client.conftest import OWNED_WAYS, Setting, adding
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode, TableFeature
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
 from spec_tests.support.scripted_host import START
 
 
@@ -47,7 +47,7 @@ def name_of(value: object) -> str:
     return str(getattr(value, "name", "filesystem")).lower()
 
 
-every_owned_way = pytest.mark.parametrize(("feature", "way"), OWNED_WAYS, ids=name_of)
+every_owned_mode = pytest.mark.parametrize(("feature", "commit_mode"), OWNED_COMMIT_MODES, ids=name_of)
 
 
 def appending(table: Table, path: str, **options: int) -> Transaction:
@@ -94,10 +94,12 @@ def test_no_time_is_made_up_where_that_of_the_commit_before_is_gone(setting: Set
 # Lost races
 
 
-@every_owned_way
-def test_a_lost_race_is_won_with_a_new_attempt(setting: Setting, feature: TableFeature, way: Way) -> None:
+@every_owned_mode
+def test_a_lost_race_is_won_with_a_new_attempt(
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
+) -> None:
     """DELTA.md#new-staged-file: a new staged file; catalog-managed: staged files are never used for another version."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
     setting.owner.proposals.clear()
@@ -110,16 +112,16 @@ def test_a_lost_race_is_won_with_a_new_attempt(setting: Setting, feature: TableF
     assert lost.attempt != won.attempt == committed.attempt
     assert "get_commits" not in setting.owner.calls, "the winners were told: nothing needs to be asked"
     assert paths(setting, table) == {"mine", "theirs"}
-    if way is Way.STAGED:
+    if commit_mode is CommitMode.STAGED:
         assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
 
 
-@every_owned_way
+@every_owned_mode
 def test_a_writer_that_waited_for_its_turn_looks_before_it_proposes(
-    setting: Setting, feature: TableFeature, way: Way
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
     """A race that is lost already is not run: no proposal, no staged file."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
     setting.owner.proposals.clear()
@@ -143,12 +145,12 @@ def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("backfilled", [False, True])
-@every_owned_way
+@every_owned_mode
 def test_winners_that_a_conflict_does_not_tell_are_asked_for(
-    setting: Setting, feature: TableFeature, way: Way, backfilled: bool
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode, backfilled: bool
 ) -> None:
     """catalog-managed, "Commit Protocol": telling the winners is encouraged, not demanded."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.append(table, "one")
     setting.append(table, "two")
@@ -163,7 +165,7 @@ def test_winners_that_a_conflict_does_not_tell_are_asked_for(
 
 def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
     """A conflict's payload is bounded; FB35: fifteen intervening commits are nothing."""
-    table = setting.table(way=Way.INLINE)
+    table = setting.table(commit_mode=CommitMode.INLINE)
     transaction = appending(table, "mine")
     others = setting.again(table)
     for number in range(MAX_WINNERS + 20):
@@ -226,7 +228,7 @@ def test_a_time_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
 
 def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting: Setting) -> None:
     """DELTA.md#retry: with back-off and jitter."""
-    table = setting.table(way=Way.INLINE)
+    table = setting.table(commit_mode=CommitMode.INLINE)
     transaction = appending(table, "mine")
     compete(setting, table, 30)
     committed = transaction.commit()
@@ -237,7 +239,7 @@ def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting
 
 
 def test_patience_has_an_end_that_tells_the_count(setting: Setting) -> None:
-    table = setting.table(way=Way.STAGED)
+    table = setting.table(commit_mode=CommitMode.STAGED)
     transaction = appending(table, "mine", max_tries=3)
 
     compete(setting, table, 3)
@@ -284,10 +286,12 @@ def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phanto
 # Lost answers
 
 
-@every_owned_way
-def test_a_lost_answer_is_resolved_and_not_repeated(setting: Setting, feature: TableFeature, way: Way) -> None:
+@every_owned_mode
+def test_a_lost_answer_is_resolved_and_not_repeated(
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
+) -> None:
     """FB07: an unknown outcome is resolved by attempt id."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.owner.proposals.clear()
     setting.owner.faults.lose_answers = 1
@@ -298,10 +302,12 @@ def test_a_lost_answer_is_resolved_and_not_repeated(setting: Setting, feature: T
     assert paths(setting, table) == {"mine"}
 
 
-@every_owned_way
-def test_a_lost_request_is_repeated_and_cannot_land_later(setting: Setting, feature: TableFeature, way: Way) -> None:
+@every_owned_mode
+def test_a_lost_request_is_repeated_and_cannot_land_later(
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
+) -> None:
     """Resolving an attempt that has not landed is final: a delayed request is refused."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.owner.proposals.clear()
     setting.owner.faults.lose_requests = 1
@@ -315,12 +321,12 @@ def test_a_lost_request_is_repeated_and_cannot_land_later(setting: Setting, feat
     assert setting.again(table).snapshot().version == 1
 
 
-@every_owned_way
+@every_owned_mode
 def test_a_lost_answer_stays_one_commit_although_others_went_on(
-    setting: Setting, feature: TableFeature, way: Way
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
     """FB08: the answer at v is lost, others backfill v and commit v+1, the writer must not commit v+2."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
 
     def others() -> None:
@@ -396,19 +402,19 @@ def test_trouble_before_the_commit_point_is_raised_as_it_is(setting: Setting) ->
     assert setting.again(table).snapshot().version == 0
 
 
-@every_owned_way
+@every_owned_mode
 def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
-    setting: Setting, feature: TableFeature, way: Way
+    setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
     """FB09 seen by a client: without the promise of idempotent retry that answer is legal."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.owner.faults.twice = True
     setting.owner.faults.conflict_for_replay = True
     committed = transaction.commit()
     assert (committed.version, committed.tries) == (1, 1)
     assert setting.again(table).snapshot().version == 1
-    if way is Way.STAGED:
+    if commit_mode is CommitMode.STAGED:
         assert staged_versions(table) == [1], "the live commit's file is not deleted"
 
 
@@ -483,7 +489,7 @@ def test_commits_published_behind_the_owners_back_are_explained(setting: Setting
 
 def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
     """catalog-managed: the catalog may host the content of small commits."""
-    table = setting.table(way=Way.INLINE)
+    table = setting.table(commit_mode=CommitMode.INLINE)
     small, large = appending(table, "small"), table.transaction()
     small.commit()
     large.add(adding("large", stats="x" * INLINE_LIMIT))

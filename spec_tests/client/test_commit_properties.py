@@ -17,8 +17,8 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import DeltaError, OutcomeUnknown
-from refimpl.table_feature import TableFeature, Way
-from spec_tests.client.conftest import OWNED_WAYS, Setting, adding
+from refimpl.table_feature import CommitMode, TableFeature
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
 from spec_tests.support.in_memory_owner import InMemoryOwner
 from spec_tests.support.scripted_host import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
@@ -61,9 +61,9 @@ def in_commit_timestamps(table: Table) -> list[int | None]:
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(kind=st.sampled_from(OWNED_WAYS), steps=STEPS, limit=st.sampled_from([1, 2, 100]))
+@given(kind=st.sampled_from(OWNED_COMMIT_MODES), steps=STEPS, limit=st.sampled_from([1, 2, 100]))
 def test_every_transaction_lands_as_often_as_it_says(
-    kind: tuple[TableFeature, Way], steps: list[tuple[object, ...]], limit: int
+    kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int
 ) -> None:
     """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if nobody knows."""
     with tempfile.TemporaryDirectory() as name:
@@ -113,7 +113,7 @@ def test_every_transaction_lands_as_often_as_it_says(
 @pytest.mark.parametrize("owned", [True, False], ids=["owned", "filesystem"])
 def test_writers_at_the_same_time_lose_nothing(setting: Setting, owned: bool) -> None:
     """Four threads append to one table; every file is there once, in as many versions as were committed."""
-    table = setting.table(*OWNED_WAYS[-1]) if owned else setting.table(None)
+    table = setting.table(*OWNED_COMMIT_MODES[-1]) if owned else setting.table(None)
     barrier = threading.Barrier(4)
     versions: list[int] = []
     failures: list[Exception] = []

@@ -25,7 +25,14 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature, Way, inconsistencies
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    MANAGED_COMMIT,
+    TABLE_FEATURES,
+    CommitMode,
+    TableFeature,
+    inconsistencies,
+)
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.scripted_host import START, ScriptedHost
@@ -61,7 +68,7 @@ def first_actions(table: Table) -> list[actions.Action]:
 
 
 @both
-def test_the_first_version_enables_the_dialect_and_in_commit_timestamps(
+def test_the_first_version_enables_the_feature_and_in_commit_timestamps(
     setting: Setting, feature: TableFeature
 ) -> None:
     """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, rule 3: no enablement properties."""
@@ -111,7 +118,7 @@ def test_the_features_that_are_written_are_a_closed_set(
     assert table.snapshot().version == 1
 
 
-def test_the_owners_configuration_is_kept_where_the_dialect_has_a_place_for_it(setting: Setting) -> None:
+def test_the_owners_configuration_is_kept_where_the_feature_has_a_place_for_it(setting: Setting) -> None:
     """managed-commits, "Enablement": a JSON map of strings."""
     table = setting.table(MANAGED_COMMIT, owner_conf={"endpoint": "local"})
     assert MANAGED_COMMIT.owner_conf_property is not None
@@ -315,11 +322,11 @@ def test_nothing_is_asked_once_the_table_is_registered(setting: Setting) -> None
     setting.owner.calls.clear()
     table = creation.finish()
     assert setting.owner.calls == {"register_table": 1}
-    assert (table.name, table.table_id, table.feature, table.way) == (
+    assert (table.name, table.table_id, table.feature, table.commit_mode) == (
         "orders",
         creation.table_id,
         CATALOG_MANAGED,
-        Way.STAGED,
+        CommitMode.STAGED,
     )
 
 

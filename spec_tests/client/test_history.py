@@ -24,7 +24,7 @@ from refimpl.table_feature import (
 from spec_tests.support.checkpoint_files import classic_content
 from spec_tests.support.log_names import uuid
 from spec_tests.support.written_log import (
-    DIALECTS,
+    FEATURES,
     START,
     WatchedFiles,
     WrittenLog,
@@ -33,7 +33,7 @@ from spec_tests.support.written_log import (
     metadata,
 )
 
-both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 TIMED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
 
@@ -149,7 +149,7 @@ class TestEnabledInTheMiddle:
 
 
 class TestThroughTheOwner:
-    @both_dialects
+    @both_features
     def test_times_of_unpublished_commits_are_in_the_history(self, tmp_path: Path, feature: TableFeature) -> None:
         """FB18."""
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
@@ -159,7 +159,7 @@ class TestThroughTheOwner:
         with pytest.raises(NotFoundInHistoryError):
             table.snapshot(timestamp=START + 3001)
 
-    @both_dialects
+    @both_features
     def test_backfilling_does_not_move_a_version_in_time(self, tmp_path: Path, feature: TableFeature) -> None:
         """catalog-managed, "Publishing Commits": the modification time is not the commit's."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))

@@ -26,7 +26,7 @@ from spec_tests.support.log_names import (
     v2,
 )
 
-both_dialects = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
+both_features = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
 
 
 def sources(segment: LogSegment) -> dict[int, str]:
@@ -72,12 +72,12 @@ class TestTheDocumentsOwnExamples:
 
 
 class TestTheOwnersAnswer:
-    @both_dialects
+    @both_features
     def test_contiguous_ascending_commits_up_to_the_latest_are_taken(self, feature: TableFeature) -> None:
         segment = build(published(0, 1), answer(staged(2), staged(3), latest=3), feature)
         assert sources(segment) == {0: "published", 1: "published", 2: "staged", 3: "staged"}
 
-    @both_dialects
+    @both_features
     @pytest.mark.parametrize(
         "commits",
         [(staged(3), staged(2)), (staged(2), staged(4)), (staged(2), staged(2))],
@@ -89,18 +89,18 @@ class TestTheOwnersAnswer:
         with pytest.raises(CorruptionError):
             build(published(0, 1, 2, 3, 4), answer(*commits, latest=4), feature)
 
-    @both_dialects
+    @both_features
     def test_a_commit_above_the_latest_version_is_no_answer(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptionError) as caught:
             build(published(0, 1), answer(staged(2), latest=1), feature)
         assert caught.value.version == 2
 
-    @both_dialects
+    @both_features
     def test_a_commit_without_a_latest_version_is_no_answer(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptionError):
             build(published(0), answer(staged(1), latest=None), feature)
 
-    @both_dialects
+    @both_features
     @pytest.mark.parametrize(
         "file_name",
         [
@@ -115,11 +115,11 @@ class TestTheOwnersAnswer:
         with pytest.raises(CorruptionError):
             build(published(0, 1), answer(staged(2, file_name=file_name), latest=2), feature)
 
-    @both_dialects
+    @both_features
     def test_an_empty_list_is_an_answer(self, feature: TableFeature) -> None:
         assert build(published(0, 1, 2), answer(latest=2), feature).version == 2
 
-    @both_dialects
+    @both_features
     def test_commits_published_directly_after_the_listed_ones_come_from_the_listing(
         self, feature: TableFeature
     ) -> None:
@@ -127,19 +127,19 @@ class TestTheOwnersAnswer:
         assert segment.version == 4
         assert sources(segment)[3] == sources(segment)[4] == "published"
 
-    @both_dialects
+    @both_features
     def test_a_commit_that_the_owner_knows_and_nobody_published_is_a_gap(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptLogError) as caught:
             build(published(0, 1), answer(staged(2), latest=4), feature)
         assert caught.value.missing_version == 3
 
-    @both_dialects
+    @both_features
     def test_the_owner_may_list_commits_that_it_knows_to_be_published(self, feature: TableFeature) -> None:
         """RULINGS.md#free-commit-lists: published commits listed."""
         segment = build(published(0, 1), answer(direct(1), staged(2), latest=2), feature)
         assert [commit.version for commit in segment.commits] == [0, 1, 2]
 
-    @both_dialects
+    @both_features
     def test_a_staged_file_is_enough_where_the_listing_lacks_the_published_one(self, feature: TableFeature) -> None:
         segment = build(published(0), answer(staged(1), staged(2), latest=2), feature)
         assert sources(segment) == {0: "published", 1: "staged", 2: "staged"}
@@ -170,7 +170,7 @@ class TestTheTarget:
     def test_a_requested_version_is_the_target(self) -> None:
         assert build(published(0, 1, 2, 3), version=2).version == 2
 
-    @both_dialects
+    @both_features
     def test_a_requested_version_above_the_latest_is_an_error(self, feature: TableFeature) -> None:
         owner = answer(staged(2), latest=2)
         assert build(published(0, 1), owner, feature, version=2).version == 2
@@ -184,7 +184,7 @@ class TestTheTarget:
         with pytest.raises(NotFoundInHistoryError):
             build(published(0, 1, 2, 3), owner, CATALOG_MANAGED, version=3)
 
-    @both_dialects
+    @both_features
     def test_an_answer_that_reaches_the_requested_version_is_enough(self, feature: TableFeature) -> None:
         segment = build(published(0, 1), answer(staged(2), latest=9), feature, version=2)
         assert segment.version == 2
@@ -301,7 +301,7 @@ class TestGaps:
     def test_a_gap_below_a_checkpoint_is_none(self) -> None:
         assert build([*published(0, 3), classic(2)]).version == 3
 
-    @both_dialects
+    @both_features
     def test_a_gap_between_the_listing_and_the_owners_commits_names_the_missing_version(
         self, feature: TableFeature
     ) -> None:
@@ -377,7 +377,7 @@ class TestOnlyWhatIsNew:
         assert segment.version == 4
         assert segment.commits == ()
 
-    @both_dialects
+    @both_features
     def test_the_owners_commits_may_start_before_the_known_version(self, feature: TableFeature) -> None:
         segment = build([], answer(staged(3), staged(4), staged(5), latest=5), feature, known=4)
         assert [commit.version for commit in segment.commits] == [5]
@@ -421,8 +421,8 @@ def test_a_segment_with_a_hole_cannot_be_made() -> None:
     assert LogSegment(version=2, commits=tuple(published(0, 1, 2))).version == 2
 
 
-def test_nobody_asks_which_dialect_it_is() -> None:
-    """Every difference is a field: a third dialect with mixed rules is read by the same code."""
+def test_nobody_asks_which_feature_it_is() -> None:
+    """Every difference is a field: a third table feature with mixed rules is read by the same code."""
     capped_but_published_first = replace(MANAGED_COMMIT, name="third", capped_at_latest=True)
     segment = build(published(0, 1, 2, 3), answer(staged(1), staged(2), latest=2), capped_but_published_first)
     assert segment.version == 2

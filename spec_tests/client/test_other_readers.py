@@ -8,7 +8,7 @@ from refimpl.client.checkpoint import write_checkpoint
 from refimpl.client.checksum import write_checksum
 from refimpl.client.compaction import compact
 from refimpl.client.ownership import hand_back
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import ON_REQUEST, Setting
 from spec_tests.support.busy_table import (
     EVERY_COMMIT,
@@ -54,7 +54,7 @@ def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, featur
 @pytest.mark.parametrize("backfilled", [0, 3])
 def test_duckdb_reads_a_catalog_managed_table_with_what_its_owner_says(setting: Setting, backfilled: int) -> None:
     """DELTA.md#duckdb: staged commits given as the log's tail."""
-    table = setting.table(CATALOG_MANAGED, Way.STAGED, policy=ON_REQUEST)
+    table = setting.table(CATALOG_MANAGED, CommitMode.STAGED, policy=ON_REQUEST)
     rows = busy(setting, table, 6)
     backfill(setting, table, backfilled)
     if backfilled:

@@ -34,8 +34,8 @@ from refimpl.table_feature import (
     ENABLEMENT_VERSION,
     MANAGED_COMMIT,
     TABLE_FEATURES,
+    CommitMode,
     TableFeature,
-    Way,
 )
 from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
 from spec_tests.support.busy_table import names
@@ -116,7 +116,7 @@ def test_what_legacy_versions_implied_is_listed_by_name(setting: Setting, legacy
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_hand_back_keeps_the_feature_that_the_table_had(setting: Setting, before: bool) -> None:
-    """It came with the dialect only where the table had not got it by itself."""
+    """It came with the table feature only where the table had not got it by itself."""
     names = ("vacuumProtocolCheck",) if before else ()
     location = setting.folder / "plain"
     location.mkdir()
@@ -304,7 +304,7 @@ def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
 
 
 def test_a_catalog_managed_table_refuses_its_path_until_it_is_handed_back(setting: Setting) -> None:
-    table = setting.table(CATALOG_MANAGED, Way.INLINE)
+    table = setting.table(CATALOG_MANAGED, CommitMode.INLINE)
     by_path = Table.by_path(table.location, setting.environment)
     with pytest.raises(PathAccessError):
         by_path.snapshot()
@@ -359,20 +359,22 @@ def test_a_handle_follows_its_table_from_owner_to_owner(setting: Setting, featur
     for follower in (handle, free):
         newest = follower.snapshot()
         assert (newest.version, newest.stale) == (4, False)
-        assert (follower.table_id, follower.way) == (again.table_id, again.way)
+        assert (follower.table_id, follower.commit_mode) == (again.table_id, again.commit_mode)
     transaction = handle.transaction()
     transaction.claim("job", 1)
     assert transaction.commit().version == 5
 
 
-def test_a_handle_follows_a_table_into_another_dialect(setting: Setting) -> None:
+def test_a_handle_follows_a_table_into_another_feature(setting: Setting) -> None:
     table = setting.table(MANAGED_COMMIT)
     handle = setting.again(table)
     handle.snapshot()
-    again = take_over(hand_back(table), setting.owner, "again", CATALOG_MANAGED, way=Way.INLINE, policy=ON_REQUEST)
+    again = take_over(
+        hand_back(table), setting.owner, "again", CATALOG_MANAGED, commit_mode=CommitMode.INLINE, policy=ON_REQUEST
+    )
     setting.append(again, "inline")
     assert {path for path, _ in handle.snapshot().files} == {"inline"}
-    assert (handle.feature, handle.way) == (CATALOG_MANAGED, Way.INLINE)
+    assert (handle.feature, handle.commit_mode) == (CATALOG_MANAGED, CommitMode.INLINE)
 
 
 @both

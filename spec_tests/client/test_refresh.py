@@ -18,9 +18,9 @@ from refimpl.errors import CorruptionError, CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.checkpoint_files import classic_content
-from spec_tests.support.written_log import DIALECTS, WatchedFiles, WrittenLog, add, definition, remove
+from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, definition, remove
 
-both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 
 def content(snapshot: Snapshot) -> tuple[object, ...]:
@@ -61,7 +61,7 @@ class TestCost:
         assert table.snapshot(version=1).version == 1
         assert [name for name in files.reads if name.endswith(".json")] == [log_path.commit(0), log_path.commit(1)]
 
-    @both_dialects
+    @both_features
     def test_the_owners_answer_is_asked_for_from_the_next_version_on(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
@@ -74,7 +74,7 @@ class TestCost:
         assert (later.version, files.listings, owner.asked) == (2, 0, [(2, None)])
         assert len(files.reads) == 1
 
-    @both_dialects
+    @both_features
     def test_new_commits_that_are_published_already_are_found_without_a_listing(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
@@ -87,7 +87,7 @@ class TestCost:
         assert {path for path, _ in later.files} == {"a", "b", "c"}
         assert files.listings == 0
 
-    @pytest.mark.parametrize("feature", [None, *DIALECTS], ids=["filesystem", "managed", "catalog"])
+    @pytest.mark.parametrize("feature", [None, *FEATURES], ids=["filesystem", "managed", "catalog"])
     def test_nothing_new_is_the_same_snapshot(self, tmp_path: Path, feature: TableFeature | None) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a"))
         files = WatchedFiles()
@@ -133,7 +133,7 @@ class TestWhenTheLogMovedMore:
         log.write(log_path.commit(2), hidden)
         assert snapshot.refresh().version == 3
 
-    @both_dialects
+    @both_features
     def test_a_commit_that_is_ratified_and_nowhere_is_an_error(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create()
         owner = log.owner()
@@ -173,7 +173,7 @@ class TestWhenTheLogMovedMore:
         with pytest.raises(CorruptionError):
             snapshot.refresh()
 
-    @both_dialects
+    @both_features
     def test_a_staged_file_that_is_published_during_the_refresh_is_read(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:

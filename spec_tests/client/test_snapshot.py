@@ -27,7 +27,7 @@ from refimpl.errors import (
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.log_names import uuid
 from spec_tests.support.written_log import (
-    DIALECTS,
+    FEATURES,
     START,
     WatchedFiles,
     WrittenLog,
@@ -37,7 +37,7 @@ from spec_tests.support.written_log import (
     remove,
 )
 
-both_dialects = pytest.mark.parametrize("feature", DIALECTS, ids=[feature.name for feature in DIALECTS])
+both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 
 def paths(table: Table, **options: int) -> set[str]:
@@ -235,7 +235,7 @@ class TestBrokenLogs:
 
 
 class TestThroughTheOwner:
-    @both_dialects
+    @both_features
     def test_published_staged_and_inline_commits_make_one_table(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
         if feature is CATALOG_MANAGED:
@@ -244,7 +244,7 @@ class TestThroughTheOwner:
         assert paths(table) == {"a", "b", "c"} | ({"d"} if feature is CATALOG_MANAGED else set())
         assert not table.snapshot().stale
 
-    @both_dialects
+    @both_features
     def test_the_owner_is_asked_before_the_log_is_listed(self, tmp_path: Path, feature: TableFeature) -> None:
         """catalog-managed, "Reading Catalog-managed Tables"; FB01."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
@@ -255,7 +255,7 @@ class TestThroughTheOwner:
         log.table(owner, files).snapshot()
         assert order == ["asked", "listed"]
 
-    @both_dialects
+    @both_features
     def test_a_commit_that_is_published_between_the_answer_and_the_listing_is_read(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
@@ -266,7 +266,7 @@ class TestThroughTheOwner:
         assert paths(log.table(owner)) == {"a", "b"}
         assert owner.asked == [(None, None)]
 
-    @both_dialects
+    @both_features
     def test_a_commit_that_is_published_between_the_listing_and_the_reading_is_read(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
@@ -276,7 +276,7 @@ class TestThroughTheOwner:
         files.after_listing.append(lambda: log.backfill(1).backfill(2))
         assert paths(log.table(log.owner(), files)) == {"a", "b"}
 
-    @both_dialects
+    @both_features
     def test_a_staged_file_that_nobody_published_either_is_an_error_that_names_it(
         self, tmp_path: Path, feature: TableFeature
     ) -> None:
@@ -287,7 +287,7 @@ class TestThroughTheOwner:
             log.table(log.owner()).snapshot()
         assert log_path.commit(1) in caught.value.path
 
-    @both_dialects
+    @both_features
     def test_orphans_in_the_staging_folder_are_never_read(self, tmp_path: Path, feature: TableFeature) -> None:
         """FB05; DELTA.md#staging-is-not-listed: never enumerate the staging folder to find commits."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
@@ -297,7 +297,7 @@ class TestThroughTheOwner:
         assert paths(log.table(log.owner())) == {"a"}
 
     def test_a_direct_publish_that_the_owner_has_not_noticed(self, tmp_path: Path) -> None:
-        """FB15; RULINGS.md#truth-and-snapshot, the cap differs between the dialects."""
+        """FB15; RULINGS.md#truth-and-snapshot, the cap differs between the table features."""
         for feature, expected in ((MANAGED_COMMIT, {"a", "b"}), (CATALOG_MANAGED, {"a"})):
             log = WrittenLog(tmp_path / feature.name, feature).create().publish(1, add("a")).publish(2, add("b"))
             owner = log.owner()
@@ -387,7 +387,7 @@ class TestByPath:
 
 
 class TestOwnership:
-    def test_a_table_that_its_owner_knows_in_another_dialect_is_invalid(self, tmp_path: Path) -> None:
+    def test_a_table_that_its_owner_knows_in_another_feature_is_invalid(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create()
         owner = log.owner()
         assert log.table(owner).snapshot().feature is MANAGED_COMMIT
@@ -422,8 +422,8 @@ class TestOwnership:
             log.table(owner).snapshot(version=3)
         assert caught.value.latest == 2
 
-    def test_versions_of_another_owners_dialect_stay_readable(self, tmp_path: Path) -> None:
-        """A table may go from one dialect to the file system and on to the other."""
+    def test_versions_of_another_owners_feature_stay_readable(self, tmp_path: Path) -> None:
+        """A table may go from one table feature to the file system and on to the other."""
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(MANAGED_COMMIT), add("a"))
         log.publish(1, *definition(None), add("b")).publish(2, *definition(CATALOG_MANAGED), add("c"))
         table = log.table(log.owner())
@@ -504,7 +504,7 @@ class TestTimeTravelByVersion:
         found = [paths(plain.table(), version=version) for version in range(4)]
         assert found == [set(), {"a"}, {"a", "b"}, {"b"}]
 
-    @both_dialects
+    @both_features
     def test_unpublished_versions_can_be_travelled_to(self, tmp_path: Path, feature: TableFeature) -> None:
         """FB18."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))

@@ -44,7 +44,7 @@ def test_listed_writer_features_are_written(feature: str) -> None:
 
 
 @pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
-def test_both_dialects_are_written(feature: TableFeature) -> None:
+def test_both_features_are_written(feature: TableFeature) -> None:
     check_writable(*definition(feature))
 
 

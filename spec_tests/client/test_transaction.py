@@ -27,11 +27,11 @@ from refimpl.errors import (
     PathAccessError,
     UnsupportedFeatureError,
 )
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
-from spec_tests.client.conftest import OWNED_WAYS, SCHEMA, Setting, adding
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding
 from spec_tests.support.scripted_host import START
 
-EVERY_WAY = [*OWNED_WAYS, (None, None)]
+EVERY_COMMIT_MODE = [*OWNED_COMMIT_MODES, (None, None)]
 
 
 def name_of(value: object) -> str:
@@ -54,12 +54,12 @@ def info_of(table: Table, version: int) -> dict[str, Any]:
     return first.fields
 
 
-@pytest.mark.parametrize(("feature", "way"), EVERY_WAY, ids=name_of)
-def test_a_commit_is_the_next_version_in_every_way(
-    setting: Setting, feature: TableFeature | None, way: Way | None
+@pytest.mark.parametrize(("feature", "commit_mode"), EVERY_COMMIT_MODE, ids=name_of)
+def test_a_commit_is_the_next_version_in_every_commit_mode(
+    setting: Setting, feature: TableFeature | None, commit_mode: CommitMode | None
 ) -> None:
     """managed-commits and catalog-managed, "Commit Protocol"."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     transaction = table.transaction(operation="WRITE", parameters={"mode": "Append"})
     transaction.add(adding("a"))
     committed = transaction.commit()
@@ -303,12 +303,12 @@ def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -
     assert table.transaction(snapshot=setting.again(table).snapshot()).commit().version == 1
 
 
-@pytest.mark.parametrize(("feature", "way"), EVERY_WAY, ids=name_of)
+@pytest.mark.parametrize(("feature", "commit_mode"), EVERY_COMMIT_MODE, ids=name_of)
 def test_what_no_reader_could_read_is_not_committed(
-    setting: Setting, feature: TableFeature | None, way: Way | None
+    setting: Setting, feature: TableFeature | None, commit_mode: CommitMode | None
 ) -> None:
     """An owner refuses it; on the file system the client must, or nobody could read the table again."""
-    table = setting.table(feature, way)
+    table = setting.table(feature, commit_mode)
     for wrong in (adding("a", size="large"), adding("a", size=2**63)):
         transaction = table.transaction()
         transaction.add(wrong)

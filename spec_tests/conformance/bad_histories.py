@@ -289,7 +289,7 @@ def backfill_answered_and_not_done() -> Draft:
 
 def handed_back_with_commits_left() -> Draft:
     """The table goes back to the filesystem, and version 1 is not published: it is lost to everybody."""
-    draft = _table("first", subject="hand-back without backfill", dialect="managedCommit")
+    draft = _table("first", subject="hand-back without backfill", feature="managedCommit")
     draft.log.append(Version("farewell"))
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("operator", 3, 4, HandBack(version=2, attempt="farewell"), Ratified(version=2))

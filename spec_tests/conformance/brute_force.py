@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(slots=True)
 class Owner:
-    """A correct owner of the final log `log`, as free as its dialect, profiles and promises leave it."""
+    """A correct owner of the final log `log`, as free as its table feature, profiles and promises leave it."""
 
     header: Header
     log: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Owner:
         """What a latest version says: null is none for who asked, and nothing in a refusal."""
         if latest is None:
             latest = -1 if asked else None
-        if latest == -1 and self.header.dialect == "managedCommit":
+        if latest == -1 and self.header.feature == "managedCommit":
             return None
         return latest
 
@@ -196,7 +196,7 @@ class Owner:
 
     def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead) -> Effect:
         may_be_stale = request.version is not None or request.timestamp is not None or request.by_path or answer.stale
-        if self.header.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.header.promises:
+        if self.header.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.header.promises:
             may_be_stale = True  # its reader may do without the owner
 
         def effect(state: State) -> Iterable[State]:
@@ -241,7 +241,7 @@ def is_linearizable(items: Iterable[Item]) -> bool:
             if item.version != len(owner.log):
                 return False  # versions are contiguous
             owner.log.append(item.attempt)
-            owner.direct.append(item.way in ("direct", "ownership"))
+            owner.direct.append(item.commit_mode in ("direct", "ownership"))
             owner.before += item.before
         elif isinstance(item, Operation) and isinstance(item.request, PROPOSALS):
             owner.sent.add(item.request.attempt)

@@ -68,7 +68,7 @@ class Version:
 class Draft:
     """A history that can still be changed."""
 
-    dialect: str = "catalogManaged"
+    feature: str = "catalogManaged"
     profiles: set[str] = field(default_factory=set)
     promises: set[Promise] = field(default_factory=set)
     open_world: bool = False
@@ -118,7 +118,7 @@ class Draft:
             schema=events.SCHEMA_VERSION,
             clock=Clock(unit="tick", skew=self.skew),
             subject=Subject(name=self.subject),
-            dialect="managedCommit" if self.dialect == "managedCommit" else "catalogManaged",
+            feature="managedCommit" if self.feature == "managedCommit" else "catalogManaged",
             profiles=tuple(sorted(self.profiles)),
             promises=tuple(sorted(self.promises, key=lambda promise: promise.value)),
             open_world=self.open_world,
@@ -133,7 +133,7 @@ class Draft:
                 version=version,
                 attempt=each.attempt,
                 before=version - self.first < self.before,
-                way="direct" if each.direct else None,
+                commit_mode="direct" if each.direct else None,
                 content=each.content,
             )
 

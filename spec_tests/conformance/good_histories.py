@@ -126,7 +126,7 @@ def listing_is_not_one_moment() -> Draft:
 
 def no_claim_of_minus_one() -> Draft:
     """A managedCommit owner that never accepted a staged commit answers -1 for a table it has just taken over."""
-    draft = Draft(subject="a managedCommit owner", dialect="managedCommit", before=2)
+    draft = Draft(subject="a managedCommit owner", feature="managedCommit", before=2)
     draft.log = [Version("old-0", direct=True), Version("old-1", direct=True), Version("change", direct=True)]
     draft.ask("operator", 1, 2, TakeOver(version=2, attempt="change"), Ratified(version=2))
     draft.ask("reader", 3, 4, GetCommits(), Commits(latest=-1))
@@ -157,7 +157,7 @@ def inline_commit_published_in_another_format() -> Draft:
 
 def stale_reader_by_path() -> Draft:
     """A reader of published files only is behind, and says so; nobody promised otherwise."""
-    draft = Draft(subject="a managedCommit reader", dialect="managedCommit", before=1)
+    draft = Draft(subject="a managedCommit reader", feature="managedCommit", before=1)
     draft.log = [Version("old"), Version("first")]
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("reader", 3, 4, Snapshot(by_path=True), SnapshotRead(version=0, stale=True))
@@ -167,7 +167,7 @@ def stale_reader_by_path() -> Draft:
 
 def hand_back() -> Draft:
     """Everything is published, then the table goes back to the filesystem; cleanup removes the oldest commits."""
-    draft = Draft(subject="a managedCommit owner", dialect="managedCommit", before=1)
+    draft = Draft(subject="a managedCommit owner", feature="managedCommit", before=1)
     draft.log = [Version("old"), Version("first"), Version("farewell", direct=True)]
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("operator", 3, 6, HandBack(version=2, attempt="farewell"), Ratified(version=2))

@@ -164,8 +164,10 @@ def commits(name: str) -> bool:
     """Whether the owner of that name makes a table, and ratifies a commit of it."""
     subject, _ = opened(name)
     with subject:
-        for dialect, ways in subject.identity.ways.items() if subject.identity.side == "owner" else ():
-            scenario = Scenario(subject, Variant(dialect=dialect, way=ways[0]), name="does it work at all?")
+        for feature, commit_modes in subject.identity.commit_modes.items() if subject.identity.side == "owner" else ():
+            scenario = Scenario(
+                subject, Variant(feature=feature, commit_mode=commit_modes[0]), name="does it work at all?"
+            )
             try:
                 scenario.land(scenario.create())
             except Stopped:

@@ -174,7 +174,7 @@ def _change_the_past(draft: Draft, random: Random) -> None:
     draft.before = min(len(draft.log), max(0, draft.before + random.choice((-1, 1))))
 
 
-def _change_the_way(draft: Draft, random: Random) -> None:
+def _change_the_commit_mode(draft: Draft, random: Random) -> None:
     if draft.log:
         version = random.choice(draft.log)
         version.direct = not version.direct
@@ -191,7 +191,7 @@ def _change_the_header(draft: Draft, random: Random) -> None:
     elif choice == 3:
         draft.skew = max(0, draft.skew + random.choice((-1, 1)))
     else:
-        draft.dialect = "catalogManaged" if draft.dialect == "managedCommit" else "managedCommit"
+        draft.feature = "catalogManaged" if draft.feature == "managedCommit" else "managedCommit"
 
 
 def _change_a_look(draft: Draft, random: Random) -> None:
@@ -233,7 +233,7 @@ WEIGHTS: dict[Change, int] = {
     _add_a_version: 1,
     _replace_a_version: 1,
     _change_the_past: 1,
-    _change_the_way: 1,
+    _change_the_commit_mode: 1,
     _change_the_header: 3,
     _clean_up: 1,
 }

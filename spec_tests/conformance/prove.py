@@ -122,12 +122,12 @@ def traits(seen: list[Operation], found: list[Event]) -> Iterator[str]:
     assert isinstance(header, events.Header)
     yield from header.profiles
     yield from (promise.value for promise in header.promises)
-    yield header.dialect
+    yield header.feature
     if header.clock.skew:
         yield "several clocks"
     if any(isinstance(event, events.Witness) and event.before for event in found):
         yield "versions from before"
-    if any(isinstance(event, events.Witness) and event.way == "direct" for event in found):
+    if any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in found):
         yield "direct commits"
 
 

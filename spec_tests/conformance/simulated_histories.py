@@ -22,7 +22,7 @@ class Simulation:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.draft = Draft(
-            dialect=random.choice(("managedCommit", "catalogManaged")),
+            feature=random.choice(("managedCommit", "catalogManaged")),
             profiles={"idempotent-retry"} if random.random() < 0.5 else set(),
             promises={promise for promise in Promise if random.random() < 0.3},
             open_world=random.random() < 0.1,
@@ -197,7 +197,7 @@ class Simulation:
             last = latest if load or end is None else min(end, latest)
             commits = self._entries(first, last)
             told = None if latest == -1 and self.random.random() < 0.5 else latest
-            if self.draft.dialect == "managedCommit" and self.random.random() < 0.1:
+            if self.draft.feature == "managedCommit" and self.random.random() < 0.1:
                 return events.Commits(latest=-1) if not load else events.Table(latest=-1)
             if load:
                 return events.Table(latest=told, commits=commits if self.random.random() < 0.5 else None)
@@ -222,7 +222,7 @@ class Simulation:
             if self.random.random() < 0.3:
                 return events.SnapshotRead(version=self.random.randint(0, self.latest), stale=True)
             known = self._known()
-            if self.draft.dialect == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.draft.promises:
+            if self.draft.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.draft.promises:
                 known = self.random.randint(-1, self.latest)
             return events.SnapshotRead(version=known) if known >= 0 else events.NotFound()
 

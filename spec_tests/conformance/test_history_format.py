@@ -36,7 +36,7 @@ from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
 from spec_tests.conformance.simulated_histories import simulate
 
 HEADER = Header(
-    schema=1, clock=Clock(unit="tick"), subject=Subject(name="somebody", version="1"), dialect="catalogManaged"
+    schema=1, clock=Clock(unit="tick"), subject=Subject(name="somebody", version="1"), feature="catalogManaged"
 )
 
 

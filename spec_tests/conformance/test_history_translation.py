@@ -45,8 +45,10 @@ def test_a_request_is_named(message: messages.Request, expected: events.Request 
 
 
 def test_the_content_of_version_0_is_not_compared_with_its_proposal() -> None:
-    """The subject may add what its dialect needs."""
-    message = messages.CreateTable(name="t", feature="managedCommit", way="staged", attempt="a", actions=ACTIONS)
+    """The subject may add what its table feature needs."""
+    message = messages.CreateTable(
+        name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=ACTIONS
+    )
     assert translation.request(message) == events.CreateTable(attempt="a")
 
 
@@ -81,7 +83,7 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
         ),
         (
             messages.LoadTable(name="t"),
-            messages.Table(table="t", feature="managedCommit", way="staged", latest=None),
+            messages.Table(table="t", feature="managedCommit", commit_mode="staged", latest=None),
             events.Table(latest=None),
         ),
         (

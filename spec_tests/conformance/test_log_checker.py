@@ -271,7 +271,7 @@ def test_a_read_that_may_be_stale_claims_less() -> None:
 
 def test_a_reader_of_a_managed_commit_table_may_do_without_its_owner_unless_it_promises_to_ask() -> None:
     """managed-commits, "Reading managed-commit tables": two choices. FB01, FB02 are about those who ask."""
-    draft = race(dialect="managedCommit")
+    draft = race(feature="managedCommit")
     draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
     assert rules(draft) == []
     draft.promises = {Promise.FRESH_SNAPSHOTS}
@@ -287,12 +287,12 @@ def test_a_stale_read_tells_of_no_version_before_it_is_ratified() -> None:
 
 
 def test_a_latest_of_minus_one_is_no_claim_of_a_managed_commit_owner() -> None:
-    """RULINGS.md#latest-minus-one: FB14 is about the other dialect."""
+    """RULINGS.md#latest-minus-one: FB14 is about the other table feature."""
     for latest in (-1, None):
         draft = race()
         draft.asked[3] = read(7, 8, latest)
         assert rules(draft) == [Rule.STALE_READ]
-        draft.dialect = "managedCommit"
+        draft.feature = "managedCommit"
         assert rules(draft) == []
 
 

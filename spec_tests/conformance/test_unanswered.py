@@ -12,7 +12,7 @@ from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, Verdict
 
 CHECKS = {check.name: check for check in all_checks()}
-VARIANT = Variant(dialect="catalogManaged", way="staged")
+VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
 
 
 class Losing(ModelOwner):

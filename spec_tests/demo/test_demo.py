@@ -66,11 +66,11 @@ def _check_timelines(timelines: dict[str, Any]) -> None:
     ingested = timelines["ingested"]["rows"]
     assert [row["version"] for row in ingested] == [0, 1, 2, 3]
     assert sorted(row["did"] for row in ingested[1:]) == ["month 1", "month 2", "month 3"]
-    assert {row["way"] for row in ingested[1:]} == {"staged"}
+    assert {row["commit_mode"] for row in ingested[1:]} == {"staged"}
     assert "writer 3" in ingested[1]["lost"]
     assert len(ingested[1]["lost"]) == 2
     assert {row["who"] for row in ingested[1:]} == {"writer 1", "writer 2"}
-    assert {row["way"] for row in timelines["race"]["rows"][1:]} == {"inline"}
+    assert {row["commit_mode"] for row in timelines["race"]["rows"][1:]} == {"inline"}
     assert {row["who"] for row in timelines["race"]["rows"][1:]} == {f"creator {number}" for number in range(1, 9)}
     assert all(row["published_at"] is None for row in timelines["race"]["rows"][1:])
     for timeline in timelines.values():

@@ -296,7 +296,7 @@ def test_nobody_calls_a_module_utils_or_a_class_a_manager() -> None:
     assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 
 
-def test_nobody_branches_on_which_dialect_it_is() -> None:
+def test_nobody_branches_on_which_feature_it_is() -> None:
     """Every difference is a field of `TableFeature`."""
     found = []
     for module in MODULES:

@@ -1,4 +1,4 @@
-"""The dialects as values: "Enablement" and "Writer Requirements" of both documents."""
+"""The table features as values: "Enablement" and "Writer Requirements" of both documents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT,
     TABLE_FEATURES,
+    CommitMode,
     TableFeature,
-    Way,
     feature_of,
     in_commit_timestamps_enabled,
     inconsistencies,
@@ -133,10 +133,10 @@ def test_only_catalog_managed_demands_a_transaction_id() -> None:
     assert missing_provenance(MANAGED_COMMIT, CommitInfo({})) is None
 
 
-def test_the_dialects_differ_where_the_documents_do() -> None:
+def test_the_features_differ_where_the_documents_do() -> None:
     """RULINGS.md#disagreements."""
-    assert Way.INLINE not in MANAGED_COMMIT.ways
-    assert CATALOG_MANAGED.ways == frozenset(Way)
+    assert CommitMode.INLINE not in MANAGED_COMMIT.commit_modes
+    assert CATALOG_MANAGED.commit_modes == frozenset(CommitMode)
     assert (MANAGED_COMMIT.staging_folder, CATALOG_MANAGED.staging_folder) == ("_commits", "_staged_commits")
     for name in ("owner_copy_wins", "capped_at_latest", "requires_txn_id", "cleanup_deletes_checksums"):
         assert (getattr(MANAGED_COMMIT, name), getattr(CATALOG_MANAGED, name)) == (False, True)

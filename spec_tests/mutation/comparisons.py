@@ -19,7 +19,7 @@ _ORDER: Final = re.compile(
     _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|stranger|ticket|following|low\b|count"
 )
 """What is ordered besides: timestamps, turns. Limits of sizes, ages, names and waits are not."""
-_STATE: Final = re.compile(r"\b(TableState|PromiseKind|Way)\.[A-Z]")
+_STATE: Final = re.compile(r"\b(TableState|PromiseKind|CommitMode)\.[A-Z]")
 
 
 SIGNS: Final[dict[type[ast.cmpop], str]] = {

@@ -1,4 +1,4 @@
-"""A fresh warehouse, and tables of every dialect and way to commit."""
+"""A fresh warehouse, and tables of every table feature and commit mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from spec_tests.support.builders import DIALECTS_AND_WAYS, OwnedTable, create, name_of
+from spec_tests.support.builders import FEATURES_AND_COMMIT_MODES, OwnedTable, create, name_of
 from spec_tests.support.faults import opened
 
 
@@ -18,13 +18,15 @@ def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
         yield fresh
 
 
-@pytest.fixture(params=DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
+@pytest.fixture(params=FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
 def table(request: pytest.FixtureRequest, warehouse: refimpl.Warehouse) -> OwnedTable:
-    """A table with version 0, which is backfilled only on request, of every dialect in every way."""
+    """A table with version 0, which is backfilled only on request, of every table feature in every way."""
     return create(warehouse, *request.param)
 
 
-@pytest.fixture(params=[p for p in DIALECTS_AND_WAYS if p[1].value != "direct"], ids=lambda pair: name_of(*pair))
+@pytest.fixture(
+    params=[p for p in FEATURES_AND_COMMIT_MODES if p[1].value != "direct"], ids=lambda pair: name_of(*pair)
+)
 def delayed(request: pytest.FixtureRequest, warehouse: refimpl.Warehouse) -> OwnedTable:
     """The same where a ratified commit may wait to be published."""
     return create(warehouse, *request.param)

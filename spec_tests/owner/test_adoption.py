@@ -13,7 +13,7 @@ from refimpl.commits import Conflict, Outcome, Ratified, Rejected, RejectionReas
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import COORDINATED_COMMITS, MANAGED_COMMIT, Way
+from refimpl.table_feature import COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import (
     START,
     append,
@@ -136,7 +136,7 @@ def test_two_engines_that_announce_one_place_get_one_table(warehouse: refimpl.Wa
 @pytest.mark.parametrize("name", ["orders", None, "no name here", "9"])
 def test_every_table_gets_a_name_of_its_own(warehouse: refimpl.Warehouse, name: str | None) -> None:
     """A name that another table has, or that is none here, is no reason to refuse what the log says already."""
-    create(warehouse, COORDINATED_COMMITS, Way.STAGED)
+    create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     table = announced(warehouse, "2024/orders", name=name)
     put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)

@@ -13,7 +13,7 @@ from refimpl.commits import Landed, NotLanded, Ratified, Rejected, RejectionReas
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, TableNotFoundError
 from refimpl.log_path import commit as published_name
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt
 from spec_tests.support.lock_watch import Others
 
@@ -54,7 +54,7 @@ def without_place(outcome: Ratified) -> object:
 
 def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
     """FB12: after publication nobody needs the staged file."""
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     proposal = table.propose(1, append(START + 1))
     table.owner.commit(table.table_id, 1, proposal)
     table.backfill()
@@ -68,7 +68,7 @@ def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Wa
 def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) -> None:
     proposal = table.propose(1, append(START + 1))
     table.owner.commit(table.table_id, 1, proposal)
-    farewell = table.propose(2, hand_back_commit(START + 2), way=Way.DIRECT)
+    farewell = table.propose(2, hand_back_commit(START + 2), commit_mode=CommitMode.DIRECT)
     assert isinstance(table.owner.hand_back(table.table_id, 2, farewell), Ratified)  # type: ignore[arg-type]
     for version, sent in ((1, proposal), (2, farewell)):
         again = table.owner.commit(table.table_id, version, sent)
@@ -90,17 +90,17 @@ def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable)
     table.commit(1, content, attempt=attempt)
     before = table.history()
     refused(table.commit(2, append(START + 2), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
-    if table.way is not Way.STAGED:
+    if table.commit_mode is not CommitMode.STAGED:
         refused(table.commit(1, append(START + 1), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
     assert table.history() == before
     assert isinstance(table.commit(2, append(START + 2)), Ratified)
 
 
 def test_a_staged_file_is_no_replay_of_an_inline_commit_with_other_bytes(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     attempt, content = new_attempt(), append(START + 1)
     table.commit(1, content, attempt=attempt)
-    other = table.propose(1, append(START + 1), attempt=attempt, way=Way.STAGED)
+    other = table.propose(1, append(START + 1), attempt=attempt, commit_mode=CommitMode.STAGED)
     refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
 
 
@@ -157,8 +157,8 @@ def test_a_refusal_is_no_resolution(table: OwnedTable) -> None:
 
 
 def test_the_same_attempt_id_in_two_tables_is_two_attempts(warehouse: refimpl.Warehouse) -> None:
-    one = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="one")
-    two = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="two")
+    one = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="one")
+    two = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="two")
     attempt = new_attempt()
     assert isinstance(one.commit(1, attempt=attempt), Ratified)
     assert two.owner.attempt_outcome(two.table_id, attempt) == NotLanded()
@@ -185,7 +185,7 @@ def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) 
 
 def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:
     """Its log goes on without the owner; that is nobody's lost attempt."""
-    farewell = table.propose(1, hand_back_commit(START + 1), way=Way.DIRECT)
+    farewell = table.propose(1, hand_back_commit(START + 1), commit_mode=CommitMode.DIRECT)
     assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
     table.log.put_if_absent(published_name(2), append(START + 2))
     assert table.owner.attempt_outcome(table.table_id, new_attempt()) == NotLanded()

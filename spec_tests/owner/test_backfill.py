@@ -14,7 +14,7 @@ from refimpl.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.commits import Ratified, Rejected, RejectionReason
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.owner import backfill
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
 from spec_tests.support.faults import OPENING, Faults, SimulatedCrash, disk_is_broken
 
@@ -56,7 +56,7 @@ def test_a_backfill_of_no_version_or_no_table_is_refused(table: OwnedTable) -> N
 def test_the_policy_says_how_often_the_owner_publishes_by_itself(
     warehouse: refimpl.Warehouse, every: int | None, expected: list[int]
 ) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=MaintenancePolicy(backfill_every=every))
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=MaintenancePolicy(backfill_every=every))
     seen = []
     for _ in range(4):
         table.land()
@@ -68,7 +68,7 @@ def test_a_long_backlog_is_published_in_bounded_holds_of_the_lock(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backfill, "BATCH", 4)
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=10)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
     truth = table.history()
     assert backfilled(table) == Backfilled(through=10, published=10)
     assert table.history() == truth
@@ -77,7 +77,7 @@ def test_a_long_backlog_is_published_in_bounded_holds_of_the_lock(
 
 def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: refimpl.Warehouse) -> None:
     """Sequential: no `<v>.json` appears before `<v-1>.json` and its name are durable, and the ledger forgets last."""
-    create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     faults = Faults()
     with refimpl.open(warehouse.directory, environment=faults.environment(), create=True) as watched:
         faults.seen.clear()
@@ -108,7 +108,7 @@ def test_equal_bytes_that_are_there_already_are_success(delayed: OwnedTable) -> 
 
 
 def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
     truth = table.history()[1]
     spelled = b"".join(msgspec.json.format(line, indent=0) + b"\r\n" for line in truth.splitlines())
     spelled = spelled.replace(b":", b" : ", 1)
@@ -119,7 +119,7 @@ def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(wa
 
 
 @pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])
-def test_a_foreign_file_in_the_way_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
+def test_a_foreign_file_in_the_commit_mode_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
     """FB45: "file already exists" is no success without a look at its content."""
     delayed.land(3)
     delayed.backfill(1)
@@ -156,7 +156,7 @@ def test_a_copy_that_its_client_has_not_finished_is_finished(delayed: OwnedTable
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "removed"])
 def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimpl.Warehouse, damage: str) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=3)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=3)
     victim = table.owner.get_commits(table.table_id).commits[1]
     assert victim.file_name is not None
     path = table.log.folder / MANAGED_COMMIT.staging_folder / victim.file_name
@@ -178,7 +178,7 @@ def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimp
 
 def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl.Warehouse) -> None:
     """The ledger may be damaged too; the bytes are as long as those that were ratified."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     truth = table.history()[2]
 
     def store(content: bytes) -> None:
@@ -199,7 +199,7 @@ def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage
     warehouse: refimpl.Warehouse,
 ) -> None:
     """FB12."""
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     truth = table.history()
     first = table.owner.get_commits(table.table_id).commits[0]
     table.log.put_if_absent(log_path.commit(1), truth[1])
@@ -211,7 +211,7 @@ def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage
 @pytest.mark.parametrize("after", range(13))
 def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.Warehouse, after: int) -> None:
     """At every effect; FB11: the owner forgets nothing that is not published."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
     truth = table.history()
     faults = Faults(crash_after=after)
     with pytest.raises(SimulatedCrash):
@@ -226,7 +226,7 @@ def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.War
 
 @pytest.mark.parametrize("effect", range(1, 14))
 def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, effect: int) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
     truth = table.history()
     faults = Faults(fail_from=OPENING + effect, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
@@ -243,7 +243,7 @@ def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, 
 
 def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse) -> None:
     """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
@@ -271,7 +271,7 @@ def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
 ) -> None:
     """FB43."""
     policy = MaintenancePolicy(backfill_every=1)
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, policy=policy)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=policy)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     proposal = table.propose(1, append(START + 1))

@@ -22,9 +22,9 @@ from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
-    DIALECTS_AND_WAYS,
+    FEATURES_AND_COMMIT_MODES,
     START,
     OwnedTable,
     append,
@@ -153,8 +153,8 @@ def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Inte
     return landed
 
 
-@pytest.mark.parametrize("pair", DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
-def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[TableFeature, Way]) -> None:
+@pytest.mark.parametrize("pair", FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
+def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[TableFeature, CommitMode]) -> None:
     sent: dict[str, Sent] = {}
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
@@ -181,7 +181,7 @@ def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[Tabl
             landings += landed
             repeated = (
                 warehouse.owner.commit(table.table_id, 2, table.propose(2, last.content, attempt=last.attempt))
-                if pair[1] is not Way.STAGED
+                if pair[1] is not CommitMode.STAGED
                 else None
             )
             if repeated is not None:
@@ -198,7 +198,7 @@ def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[Tabl
 def test_whoever_saw_a_direct_commit_before_the_power_went_saw_the_truth(tmp_path: Path) -> None:
     """The link was visible, but its directory was not durable: the promise makes it again."""
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt, content = new_attempt(), append(START + 1)
     proposal = DirectProposal(attempt=attempt, content=content)
     faults = Faults(crash_after=OPENING + 5)
@@ -216,7 +216,7 @@ def test_whoever_saw_a_direct_commit_before_the_power_went_saw_the_truth(tmp_pat
 
 def test_an_unknown_outcome_says_of_which_attempt(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     proposal = DirectProposal(attempt=new_attempt(), content=append(START + 1))
     faults = Faults(fail_from=OPENING + 6, error=disk_is_broken)
     with pytest.raises(OutcomeUnknown) as caught:
@@ -236,7 +236,7 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
 
         def act(failing: refimpl.Warehouse) -> object:
             place = failing.directory / "place"
-            staged = failing.owner.stage_table("orders", feature, way=Way.STAGED, location=place)
+            staged = failing.owner.stage_table("orders", feature, commit_mode=CommitMode.STAGED, location=place)
             return failing.owner.register_table(staged.table_id, kept["proposal"])
 
         return act
@@ -248,7 +248,7 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
                 found = owner.resolve(warehouse.directory / "place")
             except TableNotFoundError:
                 assert not isinstance(ended.answer, Registered), ended
-                create(warehouse, feature, Way.STAGED).land(2)
+                create(warehouse, feature, CommitMode.STAGED).land(2)
                 continue
             outcome = owner.attempt_outcome(found.table_id, proposal.attempt)
             if isinstance(outcome, Landed):
@@ -264,7 +264,7 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
                 assert isinstance(delayed, Rejected)
                 assert delayed.reason is RejectionReason.ATTEMPT_RESOLVED
                 owner.drop_table(found.table_id)
-                table = create(warehouse, feature, Way.STAGED)
+                table = create(warehouse, feature, CommitMode.STAGED)
             if owner.resolve("orders").halted is None:
                 table.land(2)
 
@@ -299,7 +299,7 @@ def test_a_name_is_not_blocked_by_a_creation_that_died_before_it_was_registered(
     for place, ended in Runs(tmp_path, prepare).crashes():
         with opened(place) as warehouse:
             try:
-                second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE)
+                second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
             except NameTakenError as error:
                 assert error.winner.commits.latest_ratified_version == 0
                 continue
@@ -351,7 +351,7 @@ def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
 
 def take_over(warehouse: refimpl.Warehouse, proposal: DirectProposal) -> object:
     return warehouse.owner.take_over(
-        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal, way=Way.STAGED
+        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal, commit_mode=CommitMode.STAGED
     )
 
 
@@ -377,7 +377,7 @@ def test_a_filesystem_writer_wins_or_loses_against_an_interrupted_take_over(tmp_
                 assert log.read(log_path.commit(2)) == stranger
                 with pytest.raises(TableNotFoundError):
                     warehouse.owner.resolve(warehouse.directory / "plain")
-                create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+                create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
             else:
                 assert isinstance(outcome, Ratified), ended
     assert won
@@ -395,20 +395,20 @@ def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
                 log_path.commit(2), append(START + 3)
             )
             try:
-                create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+                create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
             except NameTakenError as error:
                 assert error.winner.state is TableState.ACTIVE
                 assert error.winner.commits.latest_ratified_version == 2
 
 
-@pytest.mark.parametrize("way", [Way.STAGED, Way.INLINE, Way.DIRECT])
-def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.DIRECT])
+def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, commit_mode: CommitMode) -> None:
     """managed-commits, "Converting a managed-commit table to filesystem table"; FB38."""
-    feature = CATALOG_MANAGED if way is Way.INLINE else MANAGED_COMMIT
+    feature = CATALOG_MANAGED if commit_mode is CommitMode.INLINE else MANAGED_COMMIT
     sent: dict[str, Sent] = {}
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
-        table = create(warehouse, feature, way, commits=2)
+        table = create(warehouse, feature, commit_mode, commits=2)
         sent["last"] = last = Sent(3, new_attempt(), hand_back_commit(START + 3))
         proposal = DirectProposal(attempt=last.attempt, content=last.content)
         return lambda failing: failing.owner.hand_back(table.table_id, 3, proposal)
@@ -432,7 +432,7 @@ def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, way: Way) -> None
 
 def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
 
         def act(failing: refimpl.Warehouse) -> object:
             failing.owner.drop_table(table.table_id)
@@ -454,7 +454,7 @@ def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None
                 assert list(table.history()) == [0, 1, 2]
                 warehouse.owner.drop_table(table_id)
             assert LogStore(found.location, warehouse.environment).published_versions() == {0, 1, 2}, ended
-            create(warehouse, CATALOG_MANAGED, Way.STAGED)
+            create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 # The first start
@@ -472,7 +472,7 @@ def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
             died = False
         faults.abandon()
         with opened(place) as warehouse:
-            create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+            create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
             assert warehouse.owner.ledger.integrity_errors() == []
         if not died:
             assert after > 5
@@ -496,4 +496,4 @@ def test_a_first_start_on_a_failing_disk_says_so(tmp_path: Path) -> None:
             finally:
                 faults.abandon()
             with opened(place) as warehouse:
-                create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+                create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)

@@ -20,9 +20,9 @@ from refimpl.errors import (
     TableNotFoundError,
 )
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
-    DIALECTS_AND_WAYS,
+    FEATURES_AND_COMMIT_MODES,
     START,
     append,
     create,
@@ -36,7 +36,7 @@ from spec_tests.support.builders import (
 )
 from spec_tests.support.failing_files import FailingFiles
 
-both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
 
 def proposal_of(feature: TableFeature, timestamp: int = START) -> DirectProposal:
@@ -51,13 +51,13 @@ def refused(outcome: object, reason: RejectionReason) -> None:
 # The three phases
 
 
-@pytest.mark.parametrize("pair", DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
+@pytest.mark.parametrize("pair", FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
 def test_a_table_is_staged_then_registered_with_its_version_0(
-    warehouse: refimpl.Warehouse, pair: tuple[TableFeature, Way]
+    warehouse: refimpl.Warehouse, pair: tuple[TableFeature, CommitMode]
 ) -> None:
-    feature, way = pair
-    staged = warehouse.owner.stage_table("sales.orders", feature, way=way)
-    assert (staged.state, staged.way, staged.feature) == (TableState.STAGING, way, feature)
+    feature, commit_mode = pair
+    staged = warehouse.owner.stage_table("sales.orders", feature, commit_mode=commit_mode)
+    assert (staged.state, staged.commit_mode, staged.feature) == (TableState.STAGING, commit_mode, feature)
     assert staged.location.is_relative_to(warehouse.directory)
     assert (staged.location / "_delta_log" / feature.staging_folder).is_dir()
     proposal = proposal_of(feature)
@@ -71,7 +71,7 @@ def test_a_table_is_staged_then_registered_with_its_version_0(
     assert table.published() == [0]
 
 
-@both_dialects
+@both_features
 def test_the_client_may_have_written_version_0_itself(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     """Phase 2 of the example; equal bytes are the same version 0."""
     staged = warehouse.owner.stage_table("orders", feature)
@@ -80,7 +80,7 @@ def test_the_client_may_have_written_version_0_itself(warehouse: refimpl.Warehou
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
 
 
-@both_dialects
+@both_features
 def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     """managed-commits: an owner and a filesystem creator cannot both win."""
     staged = warehouse.owner.stage_table("orders", feature)
@@ -98,7 +98,7 @@ def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Ware
 
 def test_a_registration_that_landed_is_answered_again_for_ever(warehouse: refimpl.Warehouse) -> None:
     """FB25: a creation's retry meets its own version 0."""
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE)
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
     proposal = proposal_of(CATALOG_MANAGED)
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
     owned(warehouse, "orders").land(3)
@@ -120,7 +120,7 @@ def test_a_registration_that_was_resolved_as_not_landed_is_refused(warehouse: re
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), Registered)
 
 
-@both_dialects
+@both_features
 def test_a_version_0_that_is_no_table_of_this_owner_is_refused(
     warehouse: refimpl.Warehouse, feature: TableFeature
 ) -> None:
@@ -191,10 +191,10 @@ def test_many_threads_race_for_a_name_and_one_wins(warehouse: refimpl.Warehouse)
 
 
 def test_a_dropped_name_is_free_again_and_the_files_stay(warehouse: refimpl.Warehouse) -> None:
-    old = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+    old = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
     truth = old.history()
     warehouse.owner.drop_table(old.table_id)
-    new = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    new = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     assert (new.table_id, new.location) != (old.table_id, old.location)
     assert {v: old.log.read(log_path.commit(v)) for v in old.published()} == truth
     with pytest.raises(InvalidRequestError):
@@ -206,7 +206,7 @@ def test_a_dropped_name_is_free_again_and_the_files_stay(warehouse: refimpl.Ware
 
 def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: refimpl.Warehouse) -> None:
     """The bytes stay readable without the owner, and another table may live there later."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     truth = table.history()
     warehouse.owner.drop_table(table.table_id)
     assert {v: table.log.read(log_path.commit(v)) for v in table.published()} == truth
@@ -218,7 +218,7 @@ def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: re
 
 def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
     """The disk fails: the last commits are the owner's alone, and after a drop nobody would publish them."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "link"
     failing = refimpl.open(warehouse.directory, environment=Environment(files=storage), create=True)
@@ -231,23 +231,23 @@ def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.
 
 
 def test_a_damaged_table_can_be_dropped(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=2)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     (table.log.folder / log_path.commit(1)).write_bytes(b"foreign")
     warehouse.owner.drop_table(table.table_id)
     assert warehouse.owner.tables() == []
-    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 def test_a_staging_table_that_was_dropped_cannot_be_registered(warehouse: refimpl.Warehouse) -> None:
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
     warehouse.owner.drop_table(staged.table_id)
     refused(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), RejectionReason.NOT_ACTIVE)
-    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
 @pytest.mark.parametrize("name", ["orders", "_x", "a.b", "a.b.c", "A1", "x" * 255, ".".join(["y" * 84] * 3)])
 def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: str) -> None:
-    create(warehouse, CATALOG_MANAGED, Way.STAGED, name=name)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=name)
     assert warehouse.owner.resolve(name).name == name
 
 
@@ -348,7 +348,7 @@ def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path)
     with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path], create=True) as warehouse:
         around = filesystem_table(tmp_path / "lake", versions=3)
         beside = filesystem_table(tmp_path / "lake2", versions=3)
-        create(warehouse, CATALOG_MANAGED, Way.STAGED)
+        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
         def take_over(log: LogStore) -> object:
             proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 3))
@@ -361,7 +361,7 @@ def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path)
 
 def test_a_name_that_nobody_has_is_answered_with_some_that_there_are(warehouse: refimpl.Warehouse) -> None:
     for number in range(30):
-        create(warehouse, CATALOG_MANAGED, Way.STAGED, name=f"table_{number:02}")
+        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=f"table_{number:02}")
     with pytest.raises(TableNotFoundError) as caught:
         warehouse.owner.resolve("table_x")
     assert "table_00" in caught.value.message
@@ -370,7 +370,7 @@ def test_a_name_that_nobody_has_is_answered_with_some_that_there_are(warehouse: 
 
 def test_no_table_is_made_inside_a_filesystem_table_or_one_that_was_handed_back(warehouse: refimpl.Warehouse) -> None:
     filesystem_table(warehouse.directory / "plain")
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     farewell = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
     assert isinstance(warehouse.owner.hand_back(table.table_id, 1, farewell), Ratified)
     for place in (warehouse.directory / "plain", table.location):

@@ -30,7 +30,13 @@ from refimpl.commits import (
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.log_path import MAX_VERSION
 from refimpl.owner import policy
-from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -68,7 +74,7 @@ def test_the_next_version_is_ratified_and_no_other(table: OwnedTable) -> None:
 
 @pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, True, 1.0, "1"])
 def test_what_is_no_version_cannot_be_proposed(warehouse: refimpl.Warehouse, version: object) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     proposal = table.propose(1, append(START + 1))
     with pytest.raises(InvalidRequestError):
         table.owner.commit(table.table_id, version, proposal)  # type: ignore[arg-type]
@@ -97,7 +103,7 @@ def test_a_conflict_tells_the_winners_in_order(table: OwnedTable) -> None:
 
 
 def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=105)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=105)
     outcome = table.commit(2, append(START + 500))
     assert isinstance(outcome, Conflict)
     assert [w.version for w in outcome.winners] == list(range(2, 102))
@@ -123,7 +129,7 @@ def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> 
 )
 def test_a_staged_file_is_called_by_its_version_and_attempt(warehouse: refimpl.Warehouse, name: str) -> None:
     """managed-commits, "Commit Files"; catalog-managed, "Staged commit": the version in the name is authoritative."""
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     attempt = new_attempt()
     good = table.propose(1, append(START + 1), attempt=attempt)
     bad = StagedProposal(
@@ -138,7 +144,7 @@ def test_a_staged_file_is_called_by_its_version_and_attempt(warehouse: refimpl.W
     "attempt", ["", "attempt-1", "../../x", "A" * 36, str.upper("3a0d65cd-4056-49b8-937b-95f9e3ee90e5")]
 )
 def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attempt: str) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     bad = InlineProposal(attempt=attempt, content=append(START + 1))
     refused(table.owner.commit(table.table_id, 1, bad), RejectionReason.BAD_FILE_NAME)
     with pytest.raises(InvalidRequestError):
@@ -153,7 +159,7 @@ def test_a_uuid_of_any_version_is_an_attempt_id(table: OwnedTable) -> None:
 
 
 def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     proposal = table.propose(1, append(START + 1))
     assert isinstance(proposal, StagedProposal)
     name = f"{MANAGED_COMMIT.staging_folder}/{proposal.file_name}"
@@ -168,44 +174,47 @@ def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Ware
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
-def test_a_staged_file_in_the_other_dialects_folder_is_not_there(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+def test_a_staged_file_in_the_other_features_folder_is_not_there(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     attempt = new_attempt()
     name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, attempt, append(START + 1))
     proposal = StagedProposal(attempt=attempt, file_name=name)
     refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
 
 
-# The way
+# The commit mode
 
 
-WAYS = {
-    Way.STAGED: {Way.STAGED},
-    Way.INLINE: {Way.INLINE, Way.STAGED},
-    Way.DIRECT: {Way.DIRECT},
+COMMIT_MODES = {
+    CommitMode.STAGED: {CommitMode.STAGED},
+    CommitMode.INLINE: {CommitMode.INLINE, CommitMode.STAGED},
+    CommitMode.DIRECT: {CommitMode.DIRECT},
 }
 
 
-def test_commits_come_in_the_way_that_the_table_was_made_for(table: OwnedTable) -> None:
+def test_commits_come_in_the_commit_mode_that_the_table_was_made_for(table: OwnedTable) -> None:
     """catalog-managed, "Commit Protocol", options 1 to 3. Commits too large to be held inline are staged."""
     latest = 0
-    for way in Way:
+    for commit_mode in CommitMode:
         outcome = table.owner.commit(
-            table.table_id, latest + 1, table.propose(latest + 1, append(START + latest + 1), way=way)
+            table.table_id, latest + 1, table.propose(latest + 1, append(START + latest + 1), commit_mode=commit_mode)
         )
-        if way in WAYS[table.way]:
+        if commit_mode in COMMIT_MODES[table.commit_mode]:
             assert isinstance(outcome, Ratified)
             latest += 1
         else:
-            refused(outcome, RejectionReason.WAY_NOT_ALLOWED)
+            refused(outcome, RejectionReason.COMMIT_MODE_NOT_ALLOWED)
         assert table.latest == latest
 
 
 def test_managed_commits_know_no_inline_commits(warehouse: refimpl.Warehouse) -> None:
     """managed-commits: the file system stays the source of truth for a commit's content."""
     with pytest.raises(InvalidRequestError):
-        warehouse.owner.stage_table("orders", MANAGED_COMMIT, way=Way.INLINE)
-    assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.INLINE).way is Way.INLINE
+        warehouse.owner.stage_table("orders", MANAGED_COMMIT, commit_mode=CommitMode.INLINE)
+    assert (
+        warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE).commit_mode
+        is CommitMode.INLINE
+    )
 
 
 # The content
@@ -285,7 +294,7 @@ def test_a_transaction_id_is_demanded_of_catalog_managed_tables_only(
     warehouse: refimpl.Warehouse, feature: TableFeature, value: object
 ) -> None:
     """catalog-managed, "Commit Provenance Information"."""
-    table = create(warehouse, feature, Way.STAGED)
+    table = create(warehouse, feature, CommitMode.STAGED)
     outcome = table.commit(1, lines(info(START + 1, txnId=value)))
     if feature is CATALOG_MANAGED:
         refused(outcome, RejectionReason.TXN_ID_MISSING)
@@ -300,14 +309,16 @@ def test_any_number_of_unknown_actions_and_fields_may_follow(table: OwnedTable) 
     assert table.history()[1] == content
 
 
-@pytest.mark.parametrize("way", [Way.INLINE, Way.STAGED])
-def test_a_commit_has_a_size_limit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+@pytest.mark.parametrize("commit_mode", [CommitMode.INLINE, CommitMode.STAGED])
+def test_a_commit_has_a_size_limit(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, commit_mode: CommitMode
+) -> None:
     """Inline commits are held in the ledger and sent to every reader; others are read whole."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     content = append(START + 1, lines=10)
-    limit = "MAX_INLINE_BYTES" if way is Way.INLINE else "MAX_COMMIT_BYTES"
+    limit = "MAX_INLINE_BYTES" if commit_mode is CommitMode.INLINE else "MAX_COMMIT_BYTES"
     monkeypatch.setattr(policy, limit, len(content) - 1)
-    proposal = table.propose(1, content, way=way)
+    proposal = table.propose(1, content, commit_mode=commit_mode)
     refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.TOO_LARGE)
     assert table.latest == 0
     monkeypatch.setattr(policy, limit, len(content))
@@ -315,10 +326,10 @@ def test_a_commit_has_a_size_limit(warehouse: refimpl.Warehouse, monkeypatch: py
 
 
 def test_a_commit_of_many_megabytes_lands_whole(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     huge = append(START + 1) + b'{"commitTags":"' + b"x" * (17 * 2**20) + b'"}\n'
     refused(table.commit(1, huge), RejectionReason.TOO_LARGE)
-    staged = table.propose(1, huge, way=Way.STAGED)
+    staged = table.propose(1, huge, commit_mode=CommitMode.STAGED)
     assert isinstance(table.owner.commit(table.table_id, 1, staged), Ratified)
     table.backfill()
     assert table.history()[1] == huge
@@ -372,7 +383,7 @@ def test_a_commit_cannot_take_the_feature_away(table: OwnedTable) -> None:
 @pytest.mark.parametrize("owner", [None, "another-owner", ""])
 def test_a_commit_cannot_change_the_owner(warehouse: refimpl.Warehouse, owner: str | None) -> None:
     """managed-commits, "Managed Commit Enablement"; FB22."""
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, owner=owner))
     refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
     assert isinstance(table.commit(1, changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT))), Ratified)
@@ -427,7 +438,7 @@ HARMLESS = ["authenticationMode", "endpoint", "token.endpoint", "keyspace", "pas
 @pytest.mark.parametrize("key", SECRETS)
 def test_no_secret_stands_in_the_owners_configuration(warehouse: refimpl.Warehouse, key: str) -> None:
     """managed-commits, "Managed Commit Enablement": every reader of the storage sees it."""
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     conf = json.dumps({"endpoint": "http://host/commit", key: "x"})
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf))
     refused(table.commit(1, content), RejectionReason.SECRET_IN_CONF)
@@ -437,14 +448,14 @@ def test_no_secret_stands_in_the_owners_configuration(warehouse: refimpl.Warehou
 @pytest.mark.parametrize("key", HARMLESS)
 def test_what_is_no_secret_may_stand_there(warehouse: refimpl.Warehouse, key: str) -> None:
     """The example of managed-commits has an `authenticationMode`."""
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=json.dumps({key: "x"})))
     assert isinstance(table.commit(1, content), Ratified)
 
 
 @pytest.mark.parametrize("conf", ["", "[]", "x", '{"a":1}', '{"a":{"b":"c"}}', "null"])
 def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehouse, conf: str) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf))
     refused(table.commit(1, content), RejectionReason.INCONSISTENT_TABLE)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf="{}"))
@@ -488,7 +499,7 @@ def test_a_dropped_table_takes_no_commit(table: OwnedTable) -> None:
 
 
 def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.DIRECT)
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.DIRECT)
     proposal = DirectProposal(attempt=new_attempt(), content=append(START))
     refused(warehouse.owner.commit(staged.table_id, 0, proposal), RejectionReason.NOT_ACTIVE)
     assert warehouse.owner.get_commits(staged.table_id).latest_ratified_version is None
@@ -516,7 +527,7 @@ def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None
         with pytest.raises(InvalidRequestError):
             warehouse.owner.stage_table("orders", CATALOG_MANAGED, policy=bad)
     good = MaintenancePolicy(backfill_every=10, backlog_limit=10)
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, policy=good)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, policy=good)
     with pytest.raises(InvalidRequestError):
         warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backlog_limit=0))
     assert warehouse.owner.resolve("orders").policy == good

@@ -12,7 +12,7 @@ from refimpl.commit_owner import TableState
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
 from spec_tests.support.faults import opened
 
@@ -54,7 +54,7 @@ def test_a_range_cuts_the_commits_and_never_the_latest_version(delayed: OwnedTab
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
 def test_a_range_that_is_none_is_refused(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     with pytest.raises(InvalidRequestError):
         table.owner.get_commits(table.table_id, start, end)
     assert versions(table, 2, 3) == [2, 3]
@@ -68,7 +68,7 @@ def test_commits_are_told_as_they_are_stored(delayed: OwnedTable) -> None:
     (commit,) = delayed.owner.get_commits(delayed.table_id).commits
     assert (commit.version, commit.attempt, commit.in_commit_timestamp) == (1, attempt, START + 1)
     assert commit.size == len(content)
-    if delayed.way is Way.INLINE:
+    if delayed.commit_mode is CommitMode.INLINE:
         assert (commit.file_name, commit.content) == (None, content)
     else:
         assert (commit.file_name, commit.content) == (log_path.staged_commit(1, attempt), None)
@@ -80,7 +80,11 @@ def test_resolution_carries_the_commits(delayed: OwnedTable) -> None:
     delayed.land(3)
     resolved = delayed.owner.resolve("orders")
     assert resolved.commits == delayed.owner.get_commits(delayed.table_id)
-    assert (resolved.table_id, resolved.feature, resolved.way) == (delayed.table_id, delayed.feature, delayed.way)
+    assert (resolved.table_id, resolved.feature, resolved.commit_mode) == (
+        delayed.table_id,
+        delayed.feature,
+        delayed.commit_mode,
+    )
     assert resolved == delayed.owner.resolve(delayed.table_id) == delayed.owner.resolve(delayed.location)
     assert [resolved] == delayed.owner.tables()
 
@@ -149,7 +153,7 @@ def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
 
 
 def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     backup = warehouse.directory / "ledger.backup"
     warehouse.owner.ledger.back_up(backup)
     table.land(3)
@@ -172,14 +176,14 @@ def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refim
 
 
 def test_tables_do_not_see_each_others_commits(warehouse: refimpl.Warehouse) -> None:
-    one = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="one", commits=3)
-    two = create(warehouse, CATALOG_MANAGED, Way.INLINE, name="two", commits=1)
+    one = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="one", commits=3)
+    two = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="two", commits=1)
     assert (versions(one), versions(two)) == ([1, 2, 3], [1])
     assert [found.name for found in warehouse.owner.tables()] == ["one", "two"]
 
 
 def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     link = warehouse.directory.parent / "link"
     link.symlink_to(table.location)
     references = ("orders", table.table_id, table.location, str(table.location), link)
@@ -194,7 +198,7 @@ def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: ref
 
 @pytest.mark.parametrize("reference", ["nothing", "a/b", "/", "/\0", "/" + "x" * 5000, "\udcff/x", UNKNOWN_ID])
 def test_what_is_no_table_is_not_found(warehouse: refimpl.Warehouse, reference: str) -> None:
-    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve(reference)
 
@@ -210,5 +214,5 @@ def test_a_staging_table_is_found_by_id_and_path_but_not_by_the_name_that_it_sha
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve("orders")
     assert warehouse.owner.tables() == []
-    create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     assert owned(warehouse, "orders").table_id != staged.table_id

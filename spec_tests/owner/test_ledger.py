@@ -28,7 +28,7 @@ from refimpl.errors import (
 from refimpl.owner import decide, host
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
 from spec_tests.support.faults import OPENING, Faults, disk_is_broken, disk_is_full, opened
 
@@ -40,7 +40,7 @@ def ledger_of(warehouse: refimpl.Warehouse) -> Path:
 def folded(directory: Path) -> Path:
     """A warehouse with one table, everything of whose ledger is in the database file; that file."""
     with opened(directory) as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=20)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=20)
         with warehouse.owner.context.lock():
             warehouse.owner.ledger.fold()
         path = ledger_of(warehouse)
@@ -96,7 +96,7 @@ def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_ledger_that_is_gone_is_not_replaced_while_its_write_ahead_log_is_there(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         path = ledger_of(warehouse)
     hidden = path.rename(path.with_name("hidden"))
     with pytest.raises(CorruptLedgerError):
@@ -107,7 +107,7 @@ def test_a_ledger_that_is_gone_is_not_replaced_while_its_write_ahead_log_is_ther
 
 
 def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehouse: refimpl.Warehouse) -> None:
-    create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     warehouse.close()
     path = ledger_of(warehouse)
     hidden = path.rename(path.with_name("hidden"))
@@ -120,7 +120,7 @@ def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehous
 
 def test_a_backup_is_not_mixed_with_the_log_of_the_ledger_that_it_replaces(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
         table.land(2)
         path = ledger_of(warehouse)
@@ -147,7 +147,7 @@ def built(path: Path, migrations: int, version: int) -> None:
 
 def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
         truth = table.history()
         path = ledger_of(warehouse)
     old = tmp_path / "old.sqlite"
@@ -218,7 +218,7 @@ def test_many_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
     def begin(number: int) -> None:
         start.wait(30)
         with opened(tmp_path / "w") as warehouse:
-            tables[number] = create(warehouse, CATALOG_MANAGED, Way.INLINE, name=f"t{number}").table_id
+            tables[number] = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{number}").table_id
 
     threads = [threading.Thread(target=begin, args=(number,)) for number in range(count)]
     for thread in threads:
@@ -232,7 +232,7 @@ def test_many_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
 
 def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
     with opened(tmp_path / "here") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=3)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=3)
         truth = table.history()
     shutil.move(tmp_path / "here", tmp_path / "there")
     with opened(tmp_path / "there") as warehouse:
@@ -252,7 +252,7 @@ def test_a_clock_that_goes_back_orders_nothing(tmp_path: Path) -> None:
     with refimpl.open(
         tmp_path / "w", environment=Faults().environment(now=lambda: next(times)), create=True
     ) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         assert list(table.history()) == [0, 1, 2, 3, 4, 5]
         table.backfill()
         assert table.published() == [0, 1, 2, 3, 4, 5]
@@ -311,7 +311,7 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 
 
 def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     before = table.history()
     faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
@@ -325,7 +325,7 @@ def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.
 
 def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Warehouse) -> None:
     """The last line of defence: the ledger's own key."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     before = warehouse.owner.context.place(table.table_id)
     table.land()
     content = append(START + 9)
@@ -335,14 +335,14 @@ def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Ware
         warehouse.owner.context.lock(),
         warehouse.owner.ledger.write() as writer,
     ):
-        writer.ratify(before, examined, Way.INLINE, 0, published=False)
+        writer.ratify(before, examined, CommitMode.INLINE, 0, published=False)
     assert table.history()[1] != content
 
 
 def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """FB43: what fails after the commit point must not be told as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     assert isinstance(table.through(failing).commit(1), Ratified)
@@ -354,7 +354,7 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
 
 def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
     """SQLite rolls back by itself then; nobody may call that damage."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     database = warehouse.owner.ledger._database()
     pages = database.pragma("page_count")
     database.pragma("max_page_count", pages)
@@ -366,7 +366,7 @@ def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse:
 
 
 def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     faults = Faults(fail_from=OPENING + 1, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     through = table.through(failing)
@@ -381,7 +381,7 @@ def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimp
 
 
 def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     assert isinstance(table.through(failing).commit(1), Conflict)  # which the owner would like to note down
@@ -391,7 +391,7 @@ def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Wareho
 
 
 def test_a_backup_is_whole_while_others_commit(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     copy = tmp_path / "copy.sqlite"
     warehouse.owner.ledger.back_up(copy)
     table.land(2)
@@ -514,11 +514,11 @@ FORK = """
 import os, sys
 import refimpl
 from refimpl.commits import Conflict, InlineProposal, Ratified
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create
 
 warehouse = refimpl.open(sys.argv[1], create=True)
-table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
 
 def locked_by_me(path):
     inode = os.stat(path).st_ino
@@ -556,11 +556,11 @@ FORK_WITH_THREADS = """
 import os, sys, threading
 import refimpl
 from refimpl.errors import OwnerUnavailableError
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create
 
 warehouse = refimpl.open(sys.argv[1], create=True)
-table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
 used, done = threading.Event(), threading.Event()
 
 def use():

@@ -19,7 +19,7 @@ from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened
 from spec_tests.support.lock_watch import Others, Watch
@@ -30,7 +30,7 @@ def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_p
 
     def start() -> None:
         with opened(place) as first:
-            create(first, MANAGED_COMMIT, Way.DIRECT, commits=1)
+            create(first, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
 
     others = Others(before=start)
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
@@ -67,7 +67,7 @@ def test_a_first_start_may_be_overtaken_by_another_at_every_step(tmp_path: Path)
 
         def start(place: Path = place) -> None:
             with opened(place) as other:
-                create(other, MANAGED_COMMIT, Way.DIRECT, commits=1)
+                create(other, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
 
         overtaken = Overtaken(step, start)
         with overtaken.opened(place) as warehouse:
@@ -97,7 +97,7 @@ def test_what_a_first_start_left_that_died_is_made_anew(tmp_path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         unfinished.with_name(unfinished.name + suffix).write_bytes(b"half of it" * 1000)
     with opened(tmp_path / "warehouse") as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         assert warehouse.owner.ledger.integrity_errors() == []
     assert not unfinished.exists()
 
@@ -115,7 +115,7 @@ def test_an_interruption_just_after_a_transaction_began_leaves_none(tmp_path: Pa
 
     environment = Environment(connect=lambda path: Interrupted(str(path)))
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         Interrupted.armed = True
         with pytest.raises(KeyboardInterrupt):
             table.commit(1)
@@ -176,14 +176,14 @@ def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do
     others = Others(before=lambda: opened(place).close())
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 
 
 def test_a_backup_has_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:
     faults = Faults()
     warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
-    create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+    create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
     before = len(faults.seen)
     warehouse.owner.ledger.back_up(tmp_path / "copy.sqlite")
     made = [effect.split()[0] for effect in faults.seen[before:]]
@@ -202,7 +202,7 @@ def test_a_commit_of_the_ledger_is_synced_before_it_is_told(tmp_path: Path) -> N
         return made[-1]
 
     with refimpl.open(tmp_path / "w", environment=Environment(connect=connect), create=True) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         (mine,) = made[1:]
         assert (mine.pragma("synchronous"), mine.pragma("journal_mode")) == (2, "wal")
         assert mine.pragma("busy_timeout") == 10_000
@@ -227,7 +227,7 @@ def test_a_fork_closes_the_connection_and_refuses_what_it_cannot_carry(
     hooks: list[dict[str, Callable[[], None]]] = []
     monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         (mine,) = hooks
         mine["before"]()
         mine["after_in_child"]()
@@ -262,7 +262,7 @@ def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Pat
     database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}").fetchall()
     database.close()
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         replaced(warehouse.owner.ledger.path, newer)
         with pytest.raises(InvalidRequestError) as refused:
             table.owner.get_commits(table.table_id)
@@ -271,7 +271,7 @@ def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Pat
 
 def test_a_backup_is_of_the_ledger_that_is_there_now(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1).land(1)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).land(1)
         ledger = warehouse.owner.ledger
         replaced(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
         ledger.back_up(tmp_path / "backup")
@@ -283,7 +283,7 @@ def test_a_backup_is_of_the_ledger_that_is_there_now(tmp_path: Path) -> None:
 def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: Path) -> None:
     """Its first connection finds a ledger without a write-ahead log, to which another one then gives one."""
     with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
         replaced(warehouse.owner.ledger.path, tmp_path / "backup")
         for version in (2, 4):
@@ -295,7 +295,7 @@ def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: P
 def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path: Path) -> None:
     """Whoever renamed it into place may have died before he synced that."""
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT, commits=1)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         with warehouse.owner.context.lock():
             warehouse.owner.ledger.fold()
         path = warehouse.owner.ledger.path

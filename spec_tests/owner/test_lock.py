@@ -15,7 +15,7 @@ from refimpl.commits import Conflict, DirectProposal, Ratified
 from refimpl.errors import NameTakenError
 from refimpl.owner.repair import repair
 from spec_tests.support.builders import (
-    DIALECTS_AND_WAYS,
+    FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
     START,
     OwnedTable,
@@ -43,7 +43,7 @@ def watched(tmp_path: Path, watch: Watch) -> Iterator[refimpl.Warehouse]:
     assert {"begin", "commit", "insert", "update"} <= watch.inside
 
 
-@pytest.fixture(params=DIALECTS_AND_WAYS, ids=lambda pair: name_of(*pair))
+@pytest.fixture(params=FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
 def table(request: pytest.FixtureRequest, watched: refimpl.Warehouse) -> OwnedTable:
     return create(watched, *request.param, commits=2)
 
@@ -66,7 +66,7 @@ def test_outcomes_that_are_resolved_and_policies(table: OwnedTable, watch: Watch
 
 
 def test_a_hand_back_and_a_drop(table: OwnedTable, watched: refimpl.Warehouse) -> None:
-    other = create(watched, table.feature, table.way, name="others", commits=1)
+    other = create(watched, table.feature, table.commit_mode, name="others", commits=1)
     proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
     assert isinstance(table.owner.hand_back(table.table_id, 3, proposal), Ratified)
     other.owner.drop_table(other.table_id)
@@ -85,7 +85,7 @@ def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Pa
 
 def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     with pytest.raises(NameTakenError):
-        watched.owner.stage_table("orders", table.feature, way=table.way)
+        watched.owner.stage_table("orders", table.feature, commit_mode=table.commit_mode)
     assert [each.name for each in watched.owner.tables()] == ["orders"]
 
 
@@ -100,7 +100,7 @@ def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
     """The watch is no check that cannot fail."""
     watch = Watch()
     warehouse = watch.opened(tmp_path / "warehouse")
-    table = create(warehouse, *DIALECTS_AND_WAYS[0])
+    table = create(warehouse, *FEATURES_AND_COMMIT_MODES[0])
     assert watch.outside == []
     with warehouse.owner.context.changing(table.table_id) as (writer, record):
         writer.halt(record, "why")

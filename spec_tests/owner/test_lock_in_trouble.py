@@ -15,7 +15,7 @@ from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratifi
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
 from refimpl.owner.terms import Terms
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     ON_REQUEST,
     START,
@@ -122,7 +122,7 @@ def test_a_take_over_that_died_is_settled_by_who_registers_a_table_of_its_name(p
 )
 def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, call: Callable[..., object]) -> None:
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
     died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt))
     assert died is None
@@ -140,7 +140,7 @@ def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watc
 @pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
 def test_a_recovery_that_fails_is_left_to_the_next_call(place: Path, watch: Watch, failing: str) -> None:
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1))
     watched = watch.opened(place)
     table = owned(watched, "orders")
@@ -153,19 +153,23 @@ def test_a_recovery_that_fails_is_left_to_the_next_call(place: Path, watch: Watc
     watched.owner.close()
 
 
-@pytest.mark.parametrize("way", [Way.DIRECT, Way.STAGED], ids=lambda way: way.value)
-def test_a_publication_that_fails_is_made_anew_by_the_next_call(place: Path, watch: Watch, way: Way) -> None:
+@pytest.mark.parametrize(
+    "commit_mode", [CommitMode.DIRECT, CommitMode.STAGED], ids=lambda commit_mode: commit_mode.value
+)
+def test_a_publication_that_fails_is_made_anew_by_the_next_call(
+    place: Path, watch: Watch, commit_mode: CommitMode
+) -> None:
     watched = watch.opened(place)
-    table = create(watched, MANAGED_COMMIT, way, commits=2)
+    table = create(watched, MANAGED_COMMIT, commit_mode, commits=2)
     watch.failing = "fsync _delta_log/"
-    if way is Way.DIRECT:
+    if commit_mode is CommitMode.DIRECT:
         with pytest.raises(OutcomeUnknown):
             table.commit(3)
     else:
         with pytest.raises(OwnerUnavailableError):
             table.backfill()
     watch.failing = None
-    first, before = (3 if way is Way.DIRECT else 1), len(watch.seen)
+    first, before = (3 if commit_mode is CommitMode.DIRECT else 1), len(watch.seen)
     table.backfill()
     assert watched.owner.resolve("orders").halted is None
     assert f"replace {first}.json" in watch.seen[before:]
@@ -180,7 +184,7 @@ def anew(version: int) -> list[str]:
 
 def test_a_repair_adopts_what_is_durable_and_removes_what_is_old_under_the_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
-    table = create(watched, CATALOG_MANAGED, Way.STAGED, commits=1)
+    table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     loser = table.propose(1, append(START + 1))
     assert isinstance(table.owner.commit(table.table_id, 1, loser), Conflict)
     table.backfill()
@@ -202,7 +206,7 @@ def test_a_repair_adopts_what_is_durable_and_removes_what_is_old_under_the_lock(
 
 def died_in_a_commit(place: Path) -> None:
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     assert crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1)) is None
 
 
@@ -236,11 +240,15 @@ def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], 
 
 @pytest.mark.parametrize(
     ("table", "transactions"),
-    [((MANAGED_COMMIT, Way.DIRECT), 2), ((MANAGED_COMMIT, Way.STAGED), 1), ((CATALOG_MANAGED, Way.INLINE), 1)],
+    [
+        ((MANAGED_COMMIT, CommitMode.DIRECT), 2),
+        ((MANAGED_COMMIT, CommitMode.STAGED), 1),
+        ((CATALOG_MANAGED, CommitMode.INLINE), 1),
+    ],
     ids=["direct", "staged", "inline"],
 )
 def test_what_belongs_together_is_one_transaction(
-    place: Path, watch: Watch, table: tuple[TableFeature, Way], transactions: int
+    place: Path, watch: Watch, table: tuple[TableFeature, CommitMode], transactions: int
 ) -> None:
     """A promise and its keeping, or the commit at once: who dies in the middle of one leaves nothing of it."""
     watched = watch.opened(place)
@@ -250,7 +258,7 @@ def test_what_belongs_together_is_one_transaction(
         act()
         return watch.seen.count("commit") - before
 
-    staged = watched.owner.stage_table("orders", *table[:1], way=table[1], policy=ON_REQUEST)
+    staged = watched.owner.stage_table("orders", *table[:1], commit_mode=table[1], policy=ON_REQUEST)
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(table[0]))
     assert commits(lambda: watched.owner.register_table(staged.table_id, proposal)) == 2
     mine = owned(watched, "orders")
@@ -259,7 +267,7 @@ def test_what_belongs_together_is_one_transaction(
     assert commits(lambda: mine.commit(2)) == transactions, "who lost is stored with the next commit"
     assert commits(mine.backfill) == 1
     proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
-    if table[1] is not Way.INLINE:
+    if table[1] is not CommitMode.INLINE:
         assert commits(lambda: mine.owner.hand_back(mine.table_id, 3, proposal)) == 2
         assert watched.owner.resolve(mine.location).state is TableState.HANDED_BACK
     watched.owner.close()
@@ -309,7 +317,7 @@ def test_what_an_engine_announced_is_adopted_under_the_lock_once_it_is_durable(p
 
 def test_a_report_is_taken_under_the_lock_once_what_it_reports_is_durable(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
-    table = create(watched, CATALOG_MANAGED, Way.STAGED, commits=2)
+    table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     for version in (1, 2):
         commit = table.owner.get_commits(table.table_id, version, version).commits[0]
         content = table.log.read_staged(table.feature.staging_folder, str(commit.file_name))
@@ -350,7 +358,7 @@ def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
 
 def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> None:
     with opened(place) as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=1)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     acting = Others(after=lambda: landed(place))
     with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         warehouse.owner.drop_table(table.table_id)
@@ -367,7 +375,7 @@ def lost(place: Path, version: int) -> list[AttemptId]:
 
 def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
-    table = create(watched, MANAGED_COMMIT, Way.STAGED, commits=1)
+    table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     attempt = new_attempt()
     assert isinstance(table.commit(1, attempt=attempt), Conflict)
     assert lost(place, 1) == []
@@ -427,7 +435,7 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
 ) -> None:
     """Perhaps its disk is not mounted."""
     with opened(place) as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     died = crashed(place, dies_after("write temporary"), change)
     assert died is None
     elsewhere = table.location.rename(table.location.with_name("unmounted"))

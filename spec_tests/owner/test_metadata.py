@@ -20,8 +20,8 @@ from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
     MANAGED_COMMIT,
+    CommitMode,
     TableFeature,
-    Way,
 )
 from spec_tests.support.builders import (
     START,
@@ -72,7 +72,7 @@ def test_a_schema_that_no_reader_parses_is_refused(warehouse: refimpl.Warehouse,
     staged = warehouse.owner.stage_table("new", CATALOG_MANAGED)
     first = proposed([info(START), protocol_of(CATALOG_MANAGED), metadata])
     refused(warehouse.owner.register_table(staged.table_id, first), RejectionReason.INCONSISTENT_TABLE)
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     refused(table.commit(1, changed(metadata)), RejectionReason.INCONSISTENT_TABLE)
     last = proposed([info(START + 1), protocol_of(None), metadata])
     refused(table.owner.hand_back(table.table_id, 1, last), RejectionReason.INCONSISTENT_TABLE)
@@ -108,7 +108,7 @@ def change_of(feature: TableFeature, name: str) -> Metadata:
 
 @pytest.mark.parametrize("name", ["id", "format", "partition", "since", "half", "table-id"])
 def test_what_makes_the_table_another_one_is_refused(warehouse: refimpl.Warehouse, name: str) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     refused(table.commit(1, changed(change_of(CATALOG_MANAGED, name))), RejectionReason.INCONSISTENT_TABLE)
     assert table.latest == 0
     table.land()
@@ -131,7 +131,7 @@ def test_the_enablement_of_timestamps_stays(warehouse: refimpl.Warehouse) -> Non
 
 def test_the_tables_id_in_the_log_stays(warehouse: refimpl.Warehouse) -> None:
     """Engines that commit through a catalog look for it there."""
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     named = CATALOG_MANAGED.table_id_property
     assert named is not None
     mine = metadata_of(CATALOG_MANAGED, configuration={named: table.table_id})

@@ -14,7 +14,7 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -31,7 +31,7 @@ from spec_tests.support.builders import (
 )
 from spec_tests.support.faults import opened
 
-both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def take_over(
     version: int = 3,
     proposal: DirectProposal | None = None,
     name: str = "plain",
-    way: Way | None = None,
+    commit_mode: CommitMode | None = None,
 ) -> Outcome:
     proposal = proposal or proposed(ownership_change(feature, START + version))
-    return warehouse.owner.take_over(log.location, name, feature, version, proposal, way=way)
+    return warehouse.owner.take_over(log.location, name, feature, version, proposal, commit_mode=commit_mode)
 
 
 def refused(outcome: object, reason: RejectionReason) -> None:
@@ -66,14 +66,14 @@ def refused(outcome: object, reason: RejectionReason) -> None:
 # Taking over
 
 
-@both_dialects
+@both_features
 def test_a_filesystem_table_is_owned_from_the_version_that_says_so(
     warehouse: refimpl.Warehouse, plain: LogStore, feature: TableFeature
 ) -> None:
     proposal = proposed(ownership_change(feature, START + 3))
     outcome = take_over(warehouse, plain, feature=feature, proposal=proposal)
     assert isinstance(outcome, Ratified)
-    assert (outcome.commit.version, outcome.commit.way) == (3, Way.DIRECT)
+    assert (outcome.commit.version, outcome.commit.commit_mode) == (3, CommitMode.DIRECT)
     table = owned(warehouse, "plain")
     assert warehouse.owner.resolve(plain.location).state is TableState.ACTIVE
     assert table.published() == [0, 1, 2, 3]
@@ -103,7 +103,7 @@ def test_the_id_that_the_change_of_owner_gives_is_the_tables(warehouse: refimpl.
 
 
 def test_an_id_that_is_none_or_another_tables_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    other = create(warehouse, CATALOG_MANAGED, Way.STAGED, name="other")
+    other = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="other")
     for table_id in (other.table_id, "", "orders", new_attempt().upper()):
         outcome = take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change_with_id(table_id))
         refused(outcome, RejectionReason.INCONSISTENT_TABLE)
@@ -238,13 +238,13 @@ def test_an_ownership_change_installs_this_owner(warehouse: refimpl.Warehouse, p
 
 
 def test_an_owned_table_is_not_taken_over_again(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=1)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     refused(take_over(warehouse, table.log, version=2, name="again"), RejectionReason.OWNERSHIP_CHANGE)
     table.land()
 
 
 def test_a_name_that_is_taken_stops_a_take_over(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    holder = create(warehouse, CATALOG_MANAGED, Way.STAGED, name="plain")
+    holder = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
     with pytest.raises(NameTakenError) as caught:
         take_over(warehouse, plain)
     assert caught.value.winner.table_id == holder.table_id
@@ -257,7 +257,7 @@ def test_a_place_that_is_no_table_is_refused(warehouse: refimpl.Warehouse, tmp_p
     outside = filesystem_table(tmp_path / "outside", versions=3)
     link = warehouse.directory / "link"
     link.symlink_to(outside.location)
-    nested = filesystem_table(create(warehouse, CATALOG_MANAGED, Way.STAGED).location / "nested", versions=3)
+    nested = filesystem_table(create(warehouse, CATALOG_MANAGED, CommitMode.STAGED).location / "nested", versions=3)
     inside = filesystem_table(warehouse.directory / "_owner" / "x", versions=3)
     for location in (
         warehouse.directory / "nothing",
@@ -275,12 +275,12 @@ def test_a_place_that_is_no_table_is_refused(warehouse: refimpl.Warehouse, tmp_p
     assert isinstance(take_over(warehouse, plain), Ratified)
 
 
-def test_a_way_that_the_dialect_lacks_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_a_commit_mode_that_the_feature_lacks_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     with pytest.raises(InvalidRequestError):
-        take_over(warehouse, plain, way=Way.INLINE)
+        take_over(warehouse, plain, commit_mode=CommitMode.INLINE)
     with pytest.raises(InvalidRequestError):
         take_over(warehouse, plain, version=-1)
-    assert isinstance(take_over(warehouse, plain, way=Way.DIRECT), Ratified)
+    assert isinstance(take_over(warehouse, plain, commit_mode=CommitMode.DIRECT), Ratified)
     owned(warehouse, "plain").land(2)
     assert owned(warehouse, "plain").published() == list(range(6))
 
@@ -343,7 +343,7 @@ def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> 
 
 
 def test_a_table_that_was_handed_back_can_be_taken_over_again(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     assert isinstance(hand_back(table, 2), Ratified)
     table.log.put_if_absent(log_path.commit(3), append(START + 3))
     assert isinstance(take_over(warehouse, table.log, version=4), Ratified)
@@ -395,11 +395,11 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
     assert isinstance(hand_back(table, 1), Ratified)
 
 
-def test_an_owner_may_leave_before_its_feature_where_the_dialect_says_so(
+def test_an_owner_may_leave_before_its_feature_where_the_feature_says_so(
     warehouse: refimpl.Warehouse,
 ) -> None:
     """DELTA_SPARK.md#dropping-the-feature: first the properties through the owner, then the feature without it."""
-    table = create(warehouse, COORDINATED_COMMITS, Way.STAGED)
+    table = create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     still_named = actions.encode([info(START + 1), metadata_of(COORDINATED_COMMITS)])
     refused(hand_back(table, 1, still_named), RejectionReason.INCONSISTENT_TABLE)
     assert table.owner.resolve("orders").state is TableState.ACTIVE
@@ -408,7 +408,7 @@ def test_an_owner_may_leave_before_its_feature_where_the_dialect_says_so(
     assert table.published() == [0, 1]
 
 
-def test_a_stranger_in_the_way_stops_a_hand_back(delayed: OwnedTable) -> None:
+def test_a_stranger_in_the_commit_mode_stops_a_hand_back(delayed: OwnedTable) -> None:
     delayed.land()
     delayed.backfill()
     stranger = append(START + 2)
@@ -420,7 +420,7 @@ def test_a_stranger_in_the_way_stops_a_hand_back(delayed: OwnedTable) -> None:
 
 
 def test_an_altered_staged_file_stops_a_hand_back(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     victim = table.owner.get_commits(table.table_id).commits[0].file_name
     assert victim is not None
     (table.log.folder / "_commits" / victim).write_bytes(append(START + 1))

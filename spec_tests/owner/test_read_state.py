@@ -96,7 +96,7 @@ def test_a_log_that_cannot_be_looked_into_gives_no_answer(
 
 
 def test_a_list_of_tables_is_of_one_moment(tmp_path: Path, warehouse: refimpl.Warehouse, delayed: OwnedTable) -> None:
-    other = create(warehouse, delayed.feature, delayed.way, name="others", commits=1)
+    other = create(warehouse, delayed.feature, delayed.commit_mode, name="others", commits=1)
     between = Between()
     files = Faults().environment().files
     reader = refimpl.open(

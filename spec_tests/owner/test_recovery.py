@@ -13,7 +13,7 @@ from refimpl.commits import AttemptId, DirectProposal, Landed, Outcome, Ratified
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.owner.verify import verify
-from refimpl.table_feature import MANAGED_COMMIT, Way
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import (
     START,
     append,
@@ -32,7 +32,7 @@ CONTENT = append(START + 1)
 def interrupted(place: Path) -> AttemptId:
     """A table, and a direct commit whose owner died when its file had just become visible."""
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
 
     died = crashed(
@@ -77,7 +77,7 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
     place = tmp_path / "warehouse"
     storage = FailingFiles()
     with refimpl.open(place, environment=Environment(files=storage), create=True) as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         attempt = new_attempt()
         storage.fail_when = lambda effect, path: (
             (effect == "fsync_directory" and path == table.log.folder)
@@ -121,7 +121,7 @@ def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.STAGED, commits=2)
+        create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
     assert died is None
     full = FullFor()
@@ -222,7 +222,7 @@ def test_a_promise_that_another_process_settled_is_kept_once(tmp_path: Path, poi
     its process left behind."""
     place = tmp_path / "warehouse"
     with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     mine = new_attempt()
 
     class Unlinks(Faults):

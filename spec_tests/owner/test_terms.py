@@ -16,7 +16,7 @@ from refimpl.owner import policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.owner.terms import Terms, TermsRefused, describe
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.faults import opened
@@ -39,7 +39,7 @@ def test_properties_are_prepared_under_the_lock_for_a_table_that_is_not_there_ye
 
 def test_a_lost_race_and_a_gap_come_before_the_terms(warehouse: refimpl.Warehouse) -> None:
     """A loser's etag and report are naturally stale: it hears that it lost, and rebases."""
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     stale = Terms(etag="stale", published_through=99)
     outcomes = [
         table.owner.commit_on(table.table_id, version, table.propose(version, append(START + version)), stale)
@@ -55,7 +55,7 @@ def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
     with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
         published = table.log.folder / log_path.commit(1)
         published.write_bytes(append(START + 1, lines=9))
         assert isinstance(table.owner.change(table.table_id, Terms(published_through=1)), TermsRefused)
@@ -68,7 +68,7 @@ def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
 def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_them_is(tmp_path: Path) -> None:
     """The metadata and the latest version are those of one state, however many land between two looks."""
     with opened(tmp_path) as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=1)
+        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
 
     def land() -> None:
         with opened(tmp_path) as other:
@@ -101,7 +101,7 @@ def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_
 
 
 def test_properties_of_exactly_the_limit_are_taken_and_of_one_byte_more_are_not(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     empty = len(msgspec.json.encode({"note": ""}))
     fitting = "x" * (policy.MAX_CATALOG_PROPERTIES_BYTES - empty)
     refused = table.owner.change(table.table_id, Terms(properties={"note": fitting + "x"}))
@@ -117,7 +117,7 @@ def test_properties_beyond_the_limit_may_always_become_fewer(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, change: dict[str, None]
 ) -> None:
     """An older release may have taken more."""
-    table = create(warehouse, CATALOG_MANAGED, Way.STAGED)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     assert table.owner.change(table.table_id, Terms(properties={"note": "x" * 100, "other": "y"})) is None
     monkeypatch.setattr(policy, "MAX_CATALOG_PROPERTIES_BYTES", 10)
     assert table.owner.change(table.table_id, Terms(properties=change)) is None

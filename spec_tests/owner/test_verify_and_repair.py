@@ -34,7 +34,7 @@ from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import STAGING_AGE_MS, Severity, verify
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
 
@@ -44,12 +44,12 @@ FOLDER = CATALOG_MANAGED.staging_folder
 class Setting:
     """A warehouse with one table whose commits are proposed in one way, never backfilled by itself."""
 
-    def __init__(self, directory: Path, way: Way = Way.STAGED) -> None:
+    def __init__(self, directory: Path, commit_mode: CommitMode = CommitMode.STAGED) -> None:
         self.directory = directory
-        self.way = way
+        self.commit_mode = commit_mode
         self.open()
         policy = MaintenancePolicy(backfill_every=None)
-        self.table: ResolvedTable = self.owner.stage_table("t", CATALOG_MANAGED, way=way, policy=policy)
+        self.table: ResolvedTable = self.owner.stage_table("t", CATALOG_MANAGED, commit_mode=commit_mode, policy=policy)
         first = DirectProposal(attempt=made.new_id(), content=made.version_0())
         assert isinstance(self.owner.register_table(self.table.table_id, first), Registered)
         self.log = LogStore(self.table.location, self.warehouse.environment)
@@ -60,7 +60,7 @@ class Setting:
 
     def proposal(self, version: int) -> Proposal:
         attempt, content = made.new_id(), made.one_add(version)
-        if self.way is Way.STAGED:
+        if self.commit_mode is CommitMode.STAGED:
             return StagedProposal(attempt=attempt, file_name=self.log.stage(FOLDER, version, attempt, content))
         return InlineProposal(attempt=attempt, content=content)
 
@@ -185,7 +185,7 @@ def test_a_restored_older_ledger_takes_no_commits_until_it_is_told_what_to_belie
     assert setting.latest() == 4
 
 
-def test_a_stranger_in_the_way_of_a_backfill_halts_the_table_until_it_is_gone(setting: Setting) -> None:
+def test_a_stranger_in_the_commit_mode_of_a_backfill_halts_the_table_until_it_is_gone(setting: Setting) -> None:
     setting.commit(1)
     setting.file(1).write_bytes(made.one_add(1))
     with pytest.raises(CorruptionError):
@@ -241,7 +241,7 @@ def test_what_is_staged_in_the_place_of_a_table_that_was_dropped_meanwhile_stays
 
 def test_an_inline_commit_that_a_client_published_in_its_own_spelling_is_no_damage(tmp_path: Path) -> None:
     """catalog-managed, "Publishing Commits": either side publishes; inline content has no fixed bytes."""
-    setting = Setting(tmp_path / "lake", Way.INLINE)
+    setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     setting.commit(1)
     (stored,) = setting.owner.get_commits(setting.table.table_id).commits
     assert stored.content is not None
@@ -384,7 +384,7 @@ def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Se
         ("UPDATE tables SET name = CAST(x'ff' AS TEXT)", "ledger-damaged"),
         ("UPDATE tables SET policy = '{'", "ledger-damaged"),
         ("UPDATE tables SET protocol = '{}'", "ledger-damaged"),
-        ("UPDATE commits SET way = 'steged'", "ledger-damaged"),
+        ("UPDATE commits SET commit_mode = 'steged'", "ledger-damaged"),
         ("UPDATE commits SET content = 'text'", "ledger-damaged"),
     ],
 )
@@ -399,7 +399,7 @@ def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement
 
 
 def test_inline_bytes_that_were_altered_are_not_served(tmp_path: Path) -> None:
-    setting = Setting(tmp_path / "lake", Way.INLINE)
+    setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     attempt = setting.commit(1)
     setting.commit(2)
     database = apsw.Connection(str(setting.owner.ledger.path))

@@ -15,7 +15,7 @@ from refimpl.errors import CorruptionError, OwnerUnavailableError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     START,
     OwnedTable,
@@ -29,7 +29,7 @@ from spec_tests.support.builders import (
 )
 from spec_tests.support.faults import Faults, disk_is_broken, opened
 
-both_dialects = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
+both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
 
 def publish(table: OwnedTable, version: int, content: bytes | None = None) -> bytes:
@@ -48,9 +48,9 @@ def errors(warehouse: refimpl.Warehouse) -> list[str]:
     return [finding.code for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR]
 
 
-@both_dialects
+@both_features
 def test_a_visible_direct_commit_is_a_version(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    table = create(warehouse, feature, Way.DIRECT)
+    table = create(warehouse, feature, CommitMode.DIRECT)
     contents = [publish(table, version) for version in (1, 2)]
     assert table.latest == 2
     lost = table.commit(1)
@@ -64,7 +64,7 @@ def test_a_visible_direct_commit_is_a_version(warehouse: refimpl.Warehouse, feat
 def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> None:
     faults = Faults()
     warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
-    table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     publish(table, 1)
     faults.seen.clear()
     assert isinstance(table.commit(1), Conflict)
@@ -76,7 +76,7 @@ def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> Non
 @pytest.mark.parametrize("failing", ["fsync temporary", "fsync _delta_log/"])
 def test_a_visible_commit_that_cannot_be_synced_is_written_anew(tmp_path: Path, failing: str) -> None:
     with opened(tmp_path / "warehouse") as warehouse:
-        content = publish(create(warehouse, MANAGED_COMMIT, Way.DIRECT), 1)
+        content = publish(create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT), 1)
 
     class Failing(Faults):
         def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
@@ -100,7 +100,7 @@ def test_a_visible_commit_that_cannot_be_synced_is_written_anew(tmp_path: Path, 
 
 def test_what_became_of_an_attempt_is_not_guessed_afterwards(warehouse: refimpl.Warehouse) -> None:
     """The visible commit may have been that attempt."""
-    table = create(warehouse, CATALOG_MANAGED, Way.DIRECT, commits=1)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT, commits=1)
     mine = new_attempt()
     assert isinstance(table.commit(2, attempt=mine), Ratified)
     assert isinstance(table.owner.attempt_outcome(table.table_id, new_attempt()), NotLanded)
@@ -110,9 +110,9 @@ def test_what_became_of_an_attempt_is_not_guessed_afterwards(warehouse: refimpl.
     assert isinstance(table.owner.attempt_outcome(table.table_id, mine), Landed)
 
 
-@both_dialects
+@both_features
 def test_a_visible_hand_back_ends_the_ownership(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    table = create(warehouse, feature, Way.DIRECT)
+    table = create(warehouse, feature, CommitMode.DIRECT)
     publish(table, 1, hand_back_commit(START + 1))
     publish(table, 2)
     refused(table.commit(3), RejectionReason.NOT_ACTIVE)
@@ -124,23 +124,23 @@ def test_a_visible_hand_back_ends_the_ownership(warehouse: refimpl.Warehouse, fe
 
 
 def test_a_change_of_the_named_owner_ends_the_ownership(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, Way.DIRECT)
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     publish(table, 1, actions.encode([info(START + 1), metadata_of(MANAGED_COMMIT, owner="another")]))
     refused(table.commit(2), RejectionReason.NOT_ACTIVE)
 
 
 def test_a_visible_file_that_is_no_commit_is_not_recorded(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, Way.DIRECT)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
     publish(table, 1, b'{"add":')
     refused(table.commit(1), RejectionReason.HALTED)
     refused(table.commit(2), RejectionReason.HALTED)
     assert not all(action.done for action in repair(warehouse.owner, adopt_published=True))
 
 
-@pytest.mark.parametrize("way", [Way.STAGED, Way.INLINE])
-def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehouse, way: Way) -> None:
+@pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE])
+def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehouse, commit_mode: CommitMode) -> None:
     """Writers must not perform filesystem-based commits there; the file is not denied either."""
-    table = create(warehouse, CATALOG_MANAGED, way)
+    table = create(warehouse, CATALOG_MANAGED, commit_mode)
     publish(table, 1)
     assert table.latest == 1
     refused(table.commit(1), RejectionReason.HALTED)
@@ -150,7 +150,7 @@ def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehou
 
 
 def test_a_log_that_cannot_be_looked_at_leaves_no_transaction_behind(warehouse: refimpl.Warehouse) -> None:
-    table, other = (create(warehouse, MANAGED_COMMIT, Way.DIRECT, name=name) for name in ("orders", "others"))
+    table, other = (create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name=name) for name in ("orders", "others"))
     table.log.folder.rename(table.location / "kept")
     table.log.folder.symlink_to(LOG_FOLDER)  # to itself
     with pytest.raises(OwnerUnavailableError):

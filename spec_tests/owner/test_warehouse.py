@@ -12,7 +12,7 @@ from refimpl import actions, log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import START, create, filesystem_table, info, metadata_of, protocol_of
 from spec_tests.support.faults import opened
 
@@ -53,7 +53,7 @@ def test_a_place_that_can_hold_no_directory_is_refused(tmp_path: Path, name: str
 def test_no_owner_is_made_beside_tables_whose_owner_is_gone(tmp_path: Path, feature: TableFeature) -> None:
     """It would begin without a single commit of theirs."""
     with opened(tmp_path / "lake") as warehouse:
-        create(warehouse, feature, Way.STAGED)
+        create(warehouse, feature, CommitMode.STAGED)
     (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
     with pytest.raises(CorruptLedgerError):
         refimpl.open(tmp_path / "lake", create=True)
@@ -75,7 +75,7 @@ def test_tables_of_others_do_not_hinder_a_first_start(tmp_path: Path) -> None:
 def test_a_lock_does_not_make_the_folder_of_a_moved_owner(tmp_path: Path) -> None:
     """An empty folder looks like a first start."""
     with opened(tmp_path / "lake") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
         with pytest.raises(OwnerUnavailableError):
             table.commit(1)

@@ -21,7 +21,7 @@ from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, owned
 from spec_tests.support.faults import opened
 
@@ -45,7 +45,7 @@ def visited_by_another_client(ledger: Path) -> None:
 def test_another_client_leaves_the_log_of_an_owner_opened_twice(tmp_path: Path) -> None:
     """POSIX drops a process's locks on a file when it closes any descriptor of that file."""
     with opened(tmp_path / "w") as first:
-        table = create(first, CATALOG_MANAGED, Way.INLINE, commits=1)
+        table = create(first, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         with opened(tmp_path / "w") as second:
             log = log_of(first)
             before = log.stat().st_ino
@@ -60,7 +60,7 @@ def test_another_client_leaves_the_log_of_an_owner_opened_twice(tmp_path: Path) 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_an_owner_whose_log_was_removed_commits_nothing(tmp_path: Path, replaced: bool) -> None:
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=2)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
         with warehouse.owner.context.lock():
             warehouse.owner.ledger.fold()
         log = log_of(warehouse)
@@ -89,7 +89,7 @@ def test_a_commit_whose_log_is_removed_meanwhile_is_unknown(tmp_path: Path) -> N
     with refimpl.open(
         tmp_path / "w", environment=Environment(connect=lambda path: Robbed(str(path))), create=True
     ) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         proposal = table.propose(1, append(START + 1))
         Robbed.armed = True
         with pytest.raises(OutcomeUnknown) as unknown:
@@ -110,7 +110,7 @@ def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> No
 
     with SimulatedSqlite() as sqlite:
         warehouse = refimpl.open(place, environment=environment(disk, sqlite, start=1), create=True)
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         proposal = table.propose(1, append(START + 1))
         disk.failing_sync = disk.syncs + 1
         with pytest.raises(OutcomeUnknown):
@@ -153,7 +153,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     """SQLite takes the first frame that is not right for the end of the log, and goes on from there."""
     with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         log = log_of(warehouse)
     content = log.read_bytes()
     damaged = damage(content)
@@ -170,7 +170,7 @@ def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callabl
 def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left: Callable[[int], int]) -> None:
     """Which cannot be told from a last transaction that was damaged later."""
     with opened(tmp_path / "w") as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=5)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         log = log_of(warehouse)
     log.write_bytes(log.read_bytes()[: left(log.stat().st_size)])
     with opened(tmp_path / "w") as warehouse:
@@ -181,7 +181,7 @@ def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left
 
 def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=8)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=8)
         with warehouse.owner.context.lock():
             warehouse.owner.ledger.fold()
         size = log_of(warehouse).stat().st_size
@@ -194,7 +194,7 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
 def test_a_log_that_is_begun_anew_in_shared_memory_alone_is_no_damage(tmp_path: Path) -> None:
     """Who begins it anew says so to the others first, and then fails to write the new header, or dies."""
     with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=3)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
         with warehouse.owner.context.lock():
             warehouse.owner.ledger.fold()
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -14,7 +14,7 @@ from refimpl import actions, log_path
 from refimpl.actions import Add
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Ratified, Rejected, RejectionReason
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 from spec_tests.processes.judging import Answer, Try, violations
 from spec_tests.processes.worker import STRANGER, Note, attempt_of, digest_of
 from spec_tests.support.builders import OwnedTable, owned
@@ -66,7 +66,7 @@ class Series:
 
     number: int
     feature: TableFeature
-    way: Way
+    commit_mode: CommitMode
     policy: MaintenancePolicy
     existing: bool
     """Whether it starts as a filesystem table."""
@@ -202,7 +202,9 @@ class Series:
             landed = digest_of(content) == each.digest
             if each.version == 0 or (not landed and each.resolved is not False):
                 continue
-            proposal = table.propose(each.version, content or b"{}\n", attempt=each.attempt, way=Way.DIRECT)
+            proposal = table.propose(
+                each.version, content or b"{}\n", attempt=each.attempt, commit_mode=CommitMode.DIRECT
+            )
             outcome = table.owner.commit(table.table_id, each.version, proposal)
             if landed and not (isinstance(outcome, Ratified) and outcome.replayed):
                 yield f"the replay of {each.attempt}, which is version {each.version}, was answered {outcome}"

@@ -44,7 +44,7 @@ from spec_tests.processes.judging import Answer, Try
 from spec_tests.processes.record import Series, Summary, count
 from spec_tests.processes.worker import STRANGER, Order, attempts_of, digest_of
 from spec_tests.support.builders import (
-    DIALECTS_AND_WAYS,
+    FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
     START,
     OwnedTable,
@@ -115,7 +115,7 @@ class Run:
         return self.summary
 
     def _accuse(self, series: Series, texts: Iterable[str]) -> None:
-        where = f"round {self.summary.rounds}, {series.name} ({series.feature.name}, {series.way.value})"
+        where = f"round {self.summary.rounds}, {series.name} ({series.feature.name}, {series.commit_mode.value})"
         found = [f"{where}: {text}" for text in texts]
         series.accused = series.accused or bool(found)
         self.summary.violations += found
@@ -127,10 +127,10 @@ class Run:
         self._stopped = True
 
     def _new_series(self) -> Series:
-        feature, way = self._random.choice(DIALECTS_AND_WAYS)
+        feature, commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
         existing = self._random.random() < 0.25
         self.summary.tables += 1
-        return Series(self.summary.tables, feature, way, self._random.choice(POLICIES), existing)
+        return Series(self.summary.tables, feature, commit_mode, self._random.choice(POLICIES), existing)
 
     def _live(self, series: Series, over: Callable[[], bool]) -> None:
         begin = self._take_over if series.existing else self._create
@@ -166,7 +166,7 @@ class Run:
                     table=former if former and role == "write" else series.table_id or str(place or series.name),
                     name=series.name,
                     feature=series.feature.name,
-                    way=series.way.value,
+                    commit_mode=series.commit_mode.value,
                     count=self._random.randint(1, 6),
                     seed=self._random.getrandbits(32),
                     die_after=self._random.randint(0, 60) if suicide else None,
@@ -233,7 +233,7 @@ class Run:
             except TableNotFoundError:
                 winners = [each for each in series.tries.values() if each.answer is Answer.RATIFIED or each.resolved]
                 self._accuse(series, [f"{w.attempt} won version 0, which is gone" for w in winners])
-                table = create(warehouse, series.feature, series.way, name=series.name)
+                table = create(warehouse, series.feature, series.commit_mode, name=series.name)
                 series.tries.clear()
                 self._made(series, 0, table.history()[0])
             else:
@@ -261,7 +261,7 @@ class Run:
     def _take_over_again(self, series: Series) -> None:
         """By a new owner, while somebody still writes to what the old one had."""
         former, series.table_id = series.table_id, None
-        series.feature, series.way = self._random.choice(DIALECTS_AND_WAYS)
+        series.feature, series.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
         series.policy = self._random.choice(POLICIES)
         with opened(self._directory) as warehouse:
             assert former is not None
@@ -300,7 +300,13 @@ class Run:
             content, attempt = ownership_change(series.feature, START + version), new_attempt()
             proposal = DirectProposal(attempt=attempt, content=content)
             outcome = warehouse.owner.take_over(
-                log.location, series.name, series.feature, version, proposal, way=series.way, policy=ON_REQUEST
+                log.location,
+                series.name,
+                series.feature,
+                version,
+                proposal,
+                commit_mode=series.commit_mode,
+                policy=ON_REQUEST,
             )
             if isinstance(outcome, Ratified):
                 series.tries[attempt] = Try(attempt, version, digest_of(content), Answer.RATIFIED)

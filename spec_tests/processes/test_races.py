@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import refimpl
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import create, owned
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ import refimpl
 from refimpl.commit_owner import NameTaken, Registered
 from refimpl.commits import Conflict, DirectProposal, InlineProposal, Ratified
 from refimpl.errors import NameTakenError
-from refimpl.table_feature import CATALOG_MANAGED, Way
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, first_version, new_attempt, owned
 
 def answer(value):
@@ -94,14 +94,14 @@ def test_two_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
     place = tmp_path / "deep" / "warehouse"
     assert race(place, FIRST_START) == [[]] * COUNT
     with refimpl.open(place, create=True) as warehouse:
-        create(warehouse, CATALOG_MANAGED, Way.INLINE, commits=1)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         assert warehouse.owner.ledger.integrity_errors() == []
     assert sorted(path.name for path in (place / "_owner").iterdir() if ".new" in path.name) == []
 
 
 CREATE = """
 warehouse = refimpl.open(directory, create=True)
-staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, way=Way.STAGED)
+staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
 ready()
 proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
 outcome = warehouse.owner.register_table(staged.table_id, proposal)
@@ -134,11 +134,11 @@ answer([won, proposal.attempt, winner.attempt])
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("way", list(Way))
-def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path, way: Way) -> None:
+@pytest.mark.parametrize("commit_mode", list(CommitMode))
+def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path, commit_mode: CommitMode) -> None:
     """managed-commits and catalog-managed, "Commit Protocol": version v is ratified at most once."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        create(warehouse, CATALOG_MANAGED, way)
+        create(warehouse, CATALOG_MANAGED, commit_mode)
     answers = race(tmp_path / "w", COMMIT)
     winners = [mine for won, mine, _ in answers if won]
     assert len(winners) == 1
@@ -158,7 +158,7 @@ with warehouse.owner.context.lock():
 def test_answers_come_while_other_processes_hold_or_want_the_lock(tmp_path: Path) -> None:
     """`get_commits` takes no lock; a process that dies with the lock frees it."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        table = create(warehouse, CATALOG_MANAGED, Way.STAGED, commits=2)
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
         holder = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + HOLD, str(tmp_path / "w")],
             stdin=subprocess.PIPE,

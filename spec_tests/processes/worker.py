@@ -47,7 +47,7 @@ from refimpl.errors import (
 from refimpl.log_store import LogStore
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
-from refimpl.table_feature import TABLE_FEATURES, Way
+from refimpl.table_feature import TABLE_FEATURES, CommitMode
 from spec_tests.support.builders import (
     ON_REQUEST,
     START,
@@ -75,7 +75,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The table's id; for those who race to create it, its name; for those who race to own it, its place."""
     name: str
     feature: str
-    way: str
+    commit_mode: str
     count: int
     seed: int
     die_after: int | None = None
@@ -205,7 +205,9 @@ class Worker:
         feature = TABLE_FEATURES[self.order.feature]
         content, attempt = first_version(feature), new_attempt()
         try:
-            staged = self.owner.stage_table(self.order.table, feature, way=Way(self.order.way), policy=ON_REQUEST)
+            staged = self.owner.stage_table(
+                self.order.table, feature, commit_mode=CommitMode(self.order.commit_mode), policy=ON_REQUEST
+            )
         except NameTakenError as error:
             self.note("lost", text=error.winner.table_id)
             return
@@ -235,7 +237,7 @@ class Worker:
                     feature,
                     version,
                     proposal,
-                    way=Way(self.order.way),
+                    commit_mode=CommitMode(self.order.commit_mode),
                     policy=ON_REQUEST,
                 )
             except NameTakenError:

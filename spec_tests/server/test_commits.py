@@ -40,7 +40,7 @@ def test_a_commit_lands_and_is_told_until_it_is_published(table: WireTable) -> N
     assert told["commits"][0]["timestamp"] == START + 2
 
 
-def test_a_local_client_sees_what_landed_over_http_and_the_other_way_round(
+def test_a_local_client_sees_what_landed_over_http_and_the_other_commit_mode_round(
     table: WireTable, warehouse: refimpl.Warehouse
 ) -> None:
     table.land(1)
@@ -305,10 +305,13 @@ def test_an_inline_commit_is_published_before_the_table_is_told(
     import pyarrow as pa
 
     from refimpl.commit_owner import MaintenancePolicy
-    from refimpl.table_feature import Way
+    from refimpl.table_feature import CommitMode
 
     local = warehouse.create_table(
-        "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
+        "orders",
+        pa.schema([("id", pa.int64())]),
+        commit_mode=CommitMode.INLINE,
+        policy=MaintenancePolicy(backfill_every=None),
     )
     local.append(pa.table({"id": [1]}))
     if staged_after:
@@ -325,9 +328,9 @@ def test_a_table_that_takes_no_staged_commits_is_read_and_says_so_to_writers(
 ) -> None:
     import pyarrow as pa
 
-    from refimpl.table_feature import MANAGED_COMMIT, Way
+    from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 
-    direct = warehouse.create_table("orders", pa.schema([("id", pa.int64())]), way=Way.DIRECT)
+    direct = warehouse.create_table("orders", pa.schema([("id", pa.int64())]), commit_mode=CommitMode.DIRECT)
     wire = WireTable(http)
     wire.table_id, wire.location = direct.table_id, direct.location
     (wire.location / "_delta_log" / "_staged_commits").mkdir(exist_ok=True)

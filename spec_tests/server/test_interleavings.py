@@ -19,7 +19,7 @@ from refimpl.owner import terms
 from refimpl.server import delta_api
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.application import Server
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXISTS, NO_TABLE, WireTable, refusal
 from spec_tests.support.faults import Faults
@@ -124,7 +124,10 @@ def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_ans
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = warehouse.create_table(
-        "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
+        "orders",
+        pa.schema([("id", pa.int64())]),
+        commit_mode=CommitMode.INLINE,
+        policy=MaintenancePolicy(backfill_every=None),
     )
     local.append(pa.table({"id": [1]}))
     owner = server_of(http)._owner

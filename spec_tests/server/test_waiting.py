@@ -25,7 +25,7 @@ from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server import threads
 from refimpl.server.application import Limits
 from refimpl.server.threads import LockNeededError, Pool, limited, request_lock
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.test_faults import process
 from spec_tests.server.test_hostile import PROGRAM, answers_of
@@ -111,7 +111,10 @@ def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
     environment = Faults().environment(host_lock=request_lock)
     http = serve(environment=environment, limits=Limits(request_seconds=0.2))
     local = warehouse.create_table(
-        "orders", pa.schema([("id", pa.int64())]), way=Way.INLINE, policy=MaintenancePolicy(backfill_every=None)
+        "orders",
+        pa.schema([("id", pa.int64())]),
+        commit_mode=CommitMode.INLINE,
+        policy=MaintenancePolicy(backfill_every=None),
     )
     local.append(pa.table({"id": [1]}))
     table = WireTable(http)

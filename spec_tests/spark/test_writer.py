@@ -23,7 +23,7 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.spark import DeltaConnection, connect, writer, writing_files
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, Way
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,23 +101,23 @@ def test_a_frame_without_rows_creates_an_empty_table(delta: DeltaConnection, row
 
 
 @pytest.mark.parametrize(
-    ("feature", "way"),
+    ("feature", "commit_mode"),
     [
-        (CATALOG_MANAGED, Way.STAGED),
-        (CATALOG_MANAGED, Way.INLINE),
-        (CATALOG_MANAGED, Way.DIRECT),
-        (MANAGED_COMMIT, Way.STAGED),
-        (MANAGED_COMMIT, Way.DIRECT),
+        (CATALOG_MANAGED, CommitMode.STAGED),
+        (CATALOG_MANAGED, CommitMode.INLINE),
+        (CATALOG_MANAGED, CommitMode.DIRECT),
+        (MANAGED_COMMIT, CommitMode.STAGED),
+        (MANAGED_COMMIT, CommitMode.DIRECT),
     ],
 )
-def test_both_dialects_and_all_their_ways_take_writes(
-    feature: Any, way: Way, delta: DeltaConnection, rows: DataFrame
+def test_both_features_and_all_their_commit_modes_take_writes(
+    feature: Any, commit_mode: CommitMode, delta: DeltaConnection, rows: DataFrame
 ) -> None:
-    options = {"feature": feature.name, "way": way.value, "delta.checkpointInterval": 7}
+    options = {"feature": feature.name, "commitMode": commit_mode.value, "delta.checkpointInterval": 7}
     delta.write(rows).options(**options).saveAsTable("t")
     delta.write(rows).mode("append").saveAsTable("t")
     table = delta.table("t")
-    assert (table.feature, table.way) == (feature, way)
+    assert (table.feature, table.commit_mode) == (feature, commit_mode)
     snapshot = table.snapshot()
     assert (snapshot.version, snapshot.metadata.configuration["delta.checkpointInterval"]) == (1, "7")
     assert delta.read.table("t").count() == 24
@@ -456,7 +456,7 @@ def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection
         write.option("replaceWere", "month = 1")
     with pytest.raises(InvalidRequestError):
         write.mode("upsert")
-    for key, value in (("feature", "x"), ("way", "x"), ("txnVersion", 1), ("delta.noSuchProperty", "1")):
+    for key, value in (("feature", "x"), ("commitMode", "x"), ("txnVersion", 1), ("delta.noSuchProperty", "1")):
         with pytest.raises(InvalidRequestError):
             delta.write(rows).option(key, value).saveAsTable("t")
     assert delta.required_warehouse().tables() == []
@@ -465,7 +465,7 @@ def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection
 def test_options_of_a_creation_are_refused_for_a_table_that_exists(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
-    for key, value in (("feature", "catalogManaged"), ("way", "inline"), ("delta.appendOnly", True)):
+    for key, value in (("feature", "catalogManaged"), ("commitMode", "inline"), ("delta.appendOnly", True)):
         with pytest.raises(InvalidRequestError, match="new table"):
             delta.write(rows).mode("append").option(key, value).saveAsTable(flights)
     with pytest.raises(InvalidRequestError, match="partitioned by month"):

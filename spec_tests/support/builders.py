@@ -29,8 +29,8 @@ from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     TABLE_FEATURES,
+    CommitMode,
     TableFeature,
-    Way,
 )
 
 START = 1_000
@@ -42,16 +42,16 @@ METADATA_ID = "6d1f2a54-0000-4000-8000-000000000000"
 ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
 """Nothing is backfilled unless somebody asks."""
 
-DIALECTS_AND_WAYS = [
-    (feature, way)
+FEATURES_AND_COMMIT_MODES = [
+    (feature, commit_mode)
     for feature in TABLE_FEATURES.values()
-    for way in sorted(feature.ways, key=lambda way: way.value)
+    for commit_mode in sorted(feature.commit_modes, key=lambda commit_mode: commit_mode.value)
 ]  # fmt: skip
-"""Every dialect with every way to commit that it has."""
+"""Every table feature with every commit mode that it has."""
 
 
-def name_of(feature: TableFeature, way: Way) -> str:
-    return f"{feature.name}-{way.value}"
+def name_of(feature: TableFeature, commit_mode: CommitMode) -> str:
+    return f"{feature.name}-{commit_mode.value}"
 
 
 def new_attempt() -> AttemptId:
@@ -65,7 +65,7 @@ def info(timestamp: int, **fields: object) -> CommitInfo:
 
 
 def protocol_of(feature: TableFeature | None, *, in_commit_timestamps: bool = True) -> Protocol:
-    """The smallest protocol with the dialect; None: a filesystem table."""
+    """The smallest protocol with the table feature; None: a filesystem table."""
     names = ([feature.name] if feature else []) + ([IN_COMMIT_TIMESTAMP_FEATURE] if in_commit_timestamps else [])
     readers = feature is not None and feature.reader_feature
     return Protocol(
@@ -115,7 +115,7 @@ class OwnedTable:
     owner: LocalOwner
     table_id: str
     feature: TableFeature
-    way: Way
+    commit_mode: CommitMode
     location: Path
     environment: Environment
 
@@ -129,7 +129,7 @@ class OwnedTable:
             owner=warehouse.owner,
             table_id=self.table_id,
             feature=self.feature,
-            way=self.way,
+            commit_mode=self.commit_mode,
             location=self.location,
             environment=warehouse.environment,
         )
@@ -139,17 +139,22 @@ class OwnedTable:
         return self.owner.get_commits(self.table_id).latest_ratified_version
 
     def propose(
-        self, version: Version, content: bytes, *, attempt: AttemptId | None = None, way: Way | None = None
+        self,
+        version: Version,
+        content: bytes,
+        *,
+        attempt: AttemptId | None = None,
+        commit_mode: CommitMode | None = None,
     ) -> Proposal:
-        """A proposal in the table's way (or another); a staged one is written."""
+        """A proposal in the table's commit mode (or another); a staged one is written."""
         attempt = attempt or new_attempt()
-        match way or self.way:
-            case Way.STAGED:
+        match commit_mode or self.commit_mode:
+            case CommitMode.STAGED:
                 name = self.log.stage(self.feature.staging_folder, version, attempt, content)
                 return StagedProposal(attempt=attempt, file_name=name)
-            case Way.INLINE:
+            case CommitMode.INLINE:
                 return InlineProposal(attempt=attempt, content=content)
-            case Way.DIRECT:
+            case CommitMode.DIRECT:
                 return DirectProposal(attempt=attempt, content=content)
 
     def commit(self, version: Version, content: bytes | None = None, *, attempt: AttemptId | None = None) -> Outcome:
@@ -198,14 +203,14 @@ class OwnedTable:
 def create(
     warehouse: refimpl.Warehouse,
     feature: TableFeature,
-    way: Way,
+    commit_mode: CommitMode,
     *,
     name: str = "orders",
     policy: MaintenancePolicy = ON_REQUEST,
     commits: int = 0,
 ) -> OwnedTable:
     """A new table with version 0 and so many commits after it."""
-    staged = warehouse.owner.stage_table(name, feature, way=way, policy=policy)
+    staged = warehouse.owner.stage_table(name, feature, commit_mode=commit_mode, policy=policy)
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(feature))
     outcome = warehouse.owner.register_table(staged.table_id, proposal)
     assert isinstance(outcome, Registered), outcome
@@ -221,7 +226,7 @@ def owned(warehouse: refimpl.Warehouse, reference: str | Path) -> OwnedTable:
         owner=warehouse.owner,
         table_id=found.table_id,
         feature=found.feature,
-        way=found.way,
+        commit_mode=found.commit_mode,
         location=found.location,
         environment=warehouse.environment,
     )

@@ -25,8 +25,8 @@ from refimpl.commit_owner import (
     TableState,
 )
 from refimpl.commits import (
+    COMMIT_MODE_OF,
     MAX_WINNERS,
-    WAY_OF,
     AttemptId,
     AttemptOutcome,
     CommitsAnswer,
@@ -47,7 +47,7 @@ from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, LocationError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way, inconsistencies, missing_provenance
+from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature, inconsistencies, missing_provenance
 
 
 @dataclass(kw_only=True)
@@ -56,7 +56,7 @@ class _Table:
     name: str | None
     location: Path
     feature: TableFeature
-    way: Way
+    commit_mode: CommitMode
     state: TableState
     policy: MaintenancePolicy
     log: LogStore
@@ -106,7 +106,7 @@ class InMemoryOwner:
         name: str,
         feature: TableFeature,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
@@ -115,7 +115,7 @@ class InMemoryOwner:
             place = location or self._root / table_id
             if place.exists() and any(place.iterdir()):
                 raise LocationError(f"{place} is not empty", path=str(place))
-            table = self._new_table(table_id, name, place, feature, way, TableState.STAGING, policy)
+            table = self._new_table(table_id, name, place, feature, commit_mode, TableState.STAGING, policy)
             table.log.create_folders(feature.staging_folder)
             return self._resolved(table)
 
@@ -165,8 +165,8 @@ class InMemoryOwner:
             return self._conflict(table, version)
         if version != self._next(table):
             return VersionGap(latest_ratified_version=table.latest)
-        if WAY_OF[type(proposal)] is not table.way and not isinstance(proposal, StagedProposal):
-            return _rejected(RejectionReason.WAY_NOT_ALLOWED)
+        if COMMIT_MODE_OF[type(proposal)] is not table.commit_mode and not isinstance(proposal, StagedProposal):
+            return _rejected(RejectionReason.COMMIT_MODE_NOT_ALLOWED)
         content = self._content(table, version, proposal)
         if isinstance(content, Rejected):
             return content
@@ -234,7 +234,7 @@ class InMemoryOwner:
         commit = RatifiedCommit(
             version=version,
             attempt=proposal.attempt,
-            way=WAY_OF[type(proposal)],
+            commit_mode=COMMIT_MODE_OF[type(proposal)],
             in_commit_timestamp=info.in_commit_timestamp or 0,
             size=len(content),
             ratified_at=self._environment.now(),
@@ -298,11 +298,11 @@ class InMemoryOwner:
         version: Version,
         proposal: DirectProposal,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         with self._lock:
-            return self._take_over(location, name, feature, version, proposal, way, policy)
+            return self._take_over(location, name, feature, version, proposal, commit_mode, policy)
 
     def _take_over(
         self,
@@ -311,7 +311,7 @@ class InMemoryOwner:
         feature: TableFeature,
         version: Version,
         proposal: DirectProposal,
-        way: Way | None,
+        commit_mode: CommitMode | None,
         policy: MaintenancePolicy | None,
     ) -> Outcome:
         for table in self._tables:
@@ -321,7 +321,7 @@ class InMemoryOwner:
         metadata = next((action for action in changes if isinstance(action, Metadata)), None)
         told = metadata and metadata.configuration.get(feature.table_id_property or "")
         table = self._new_table(
-            told or self._environment.new_id(), name, location, feature, way, TableState.TAKING_OVER, policy
+            told or self._environment.new_id(), name, location, feature, commit_mode, TableState.TAKING_OVER, policy
         )
         flaw = self._flaw(table, version, proposal, proposal.content)
         taken = flaw is None and not table.log.put_if_absent(log_path.commit(version), proposal.content)
@@ -358,7 +358,7 @@ class InMemoryOwner:
         name: str,
         location: Path,
         feature: TableFeature,
-        way: Way | None,
+        commit_mode: CommitMode | None,
         state: TableState,
         policy: MaintenancePolicy | None,
     ) -> _Table:
@@ -368,7 +368,7 @@ class InMemoryOwner:
             name=name,
             location=location,
             feature=feature,
-            way=way or Way.STAGED,
+            commit_mode=commit_mode or CommitMode.STAGED,
             state=state,
             policy=policy or MaintenancePolicy(),
             log=LogStore(location, self._environment),
@@ -397,7 +397,7 @@ class InMemoryOwner:
             name=table.name,
             location=table.location,
             feature_name=table.feature.name,
-            way=table.way,
+            commit_mode=table.commit_mode,
             state=table.state,
             policy=table.policy,
             commits=self._answer(table, None, None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from refimpl import log_path
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.log_path import LogPath
-from refimpl.table_feature import Way
+from refimpl.table_feature import CommitMode
 
 
 def named(name: str) -> LogPath:
@@ -48,23 +48,25 @@ def uuid(number: int) -> str:
 
 def staged(version: int, *, file_name: str | None = None) -> RatifiedCommit:
     name = log_path.staged_commit(version, uuid(version)) if file_name is None else file_name
-    return _ratified(version, Way.STAGED, file_name=name)
+    return _ratified(version, CommitMode.STAGED, file_name=name)
 
 
 def inline(version: int, content: bytes = b"{}\n") -> RatifiedCommit:
-    return _ratified(version, Way.INLINE, content=content)
+    return _ratified(version, CommitMode.INLINE, content=content)
 
 
 def direct(version: int) -> RatifiedCommit:
     """One that the owner knows to be published."""
-    return _ratified(version, Way.DIRECT)
+    return _ratified(version, CommitMode.DIRECT)
 
 
-def _ratified(version: int, way: Way, *, file_name: str | None = None, content: bytes | None = None) -> RatifiedCommit:
+def _ratified(
+    version: int, commit_mode: CommitMode, *, file_name: str | None = None, content: bytes | None = None
+) -> RatifiedCommit:
     return RatifiedCommit(
         version=version,
         attempt=uuid(version),
-        way=way,
+        commit_mode=commit_mode,
         in_commit_timestamp=1000 + version,
         size=3,
         ratified_at=0,

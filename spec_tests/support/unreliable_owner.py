@@ -30,7 +30,7 @@ from refimpl.commits import (
 )
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import Version
-from refimpl.table_feature import TableFeature, Way
+from refimpl.table_feature import CommitMode, TableFeature
 
 Answer = TypeVar("Answer")
 
@@ -101,12 +101,12 @@ class UnreliableOwner:
         name: str,
         feature: TableFeature,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
         self._count("stage_table")
-        return self.owner.stage_table(name, feature, way=way, location=location, policy=policy)
+        return self.owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         return self._propose("register_table", 0, proposal, lambda: self.owner.register_table(table_id, proposal))
@@ -177,14 +177,16 @@ class UnreliableOwner:
         version: Version,
         proposal: DirectProposal,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         return self._propose(
             "take_over",
             version,
             proposal,
-            lambda: self.owner.take_over(location, name, feature, version, proposal, way=way, policy=policy),
+            lambda: self.owner.take_over(
+                location, name, feature, version, proposal, commit_mode=commit_mode, policy=policy
+            ),
         )
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:

@@ -17,7 +17,13 @@ from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import TableNotFoundError
 from refimpl.files import FileStatus, PosixFiles
-from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, MANAGED_COMMIT, TableFeature, Way
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
 from spec_tests.support.log_names import uuid
 
 START = 1_700_000_000_000
@@ -39,7 +45,7 @@ def metadata(schema: str = SCHEMA, *, partitioned: Sequence[str] = ("month",), *
 
 
 def definition(feature: TableFeature | None = None, **configuration: str) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a table with this dialect; of a filesystem table without one."""
+    """Protocol and metadata of a table with this table feature; of a filesystem table without one."""
     if feature is None:
         return Protocol(min_reader_version=1, min_writer_version=2), metadata(**configuration)
     if feature.owner_property is not None:
@@ -89,7 +95,7 @@ class WrittenLog:
         return self.contents[version]
 
     def create(self, *actions: Action, **configuration: str) -> WrittenLog:
-        """Version 0, with the smallest protocol that this dialect has."""
+        """Version 0, with the smallest protocol that this table feature has."""
         return self.publish(0, *definition(self.feature, **configuration), *actions)
 
     def publish(self, version: int, *actions: Action, **options: Any) -> WrittenLog:
@@ -100,20 +106,20 @@ class WrittenLog:
         assert self.feature is not None
         name = log_path.staged_commit(version, uuid(version))
         self.write(f"{self.feature.staging_folder}/{name}", self.content(version, *actions))
-        self.stored.append(self._ratified(version, Way.STAGED, file_name=name))
+        self.stored.append(self._ratified(version, CommitMode.STAGED, file_name=name))
         return self
 
     def inline(self, version: int, *actions: Action) -> WrittenLog:
         """A commit that only the owner has."""
         content = self.content(version, *actions)
-        self.stored.append(self._ratified(version, Way.INLINE, content=content))
+        self.stored.append(self._ratified(version, CommitMode.INLINE, content=content))
         return self
 
-    def _ratified(self, version: int, way: Way, **place: Any) -> RatifiedCommit:
+    def _ratified(self, version: int, commit_mode: CommitMode, **place: Any) -> RatifiedCommit:
         return RatifiedCommit(
             version=version,
             attempt=uuid(version),
-            way=way,
+            commit_mode=commit_mode,
             in_commit_timestamp=START + 1000 * version,
             size=len(self.contents[version]),
             ratified_at=0,
@@ -184,7 +190,7 @@ class StatedOwner:
             name="orders",
             location=self.log.location,
             feature_name=feature.name,
-            way=Way.STAGED,
+            commit_mode=CommitMode.STAGED,
             state=self.state,
             policy=MaintenancePolicy(),
             commits=self._answer(None, None),
@@ -230,4 +236,4 @@ class WatchedFiles(PosixFiles):
         return super().read(path)
 
 
-DIALECTS = [MANAGED_COMMIT, CATALOG_MANAGED]
+FEATURES = [MANAGED_COMMIT, CATALOG_MANAGED]

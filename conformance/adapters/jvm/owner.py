@@ -27,7 +27,7 @@ from conformance.adapters.subject import AdapterError, Died
 from conformance.interface import messages as m
 
 FEATURE: Final = "managedCommit"
-WAY: Final = "staged"
+COMMIT_MODE: Final = "staged"
 EVERY: Final = 3
 """Commits after which the coordinator publishes where that is left to it."""
 NEVER: Final = 1_000_000
@@ -112,7 +112,7 @@ class CoordinatorOwner:
             side="owner",
             profiles=self._named.profiles,
             features=(FEATURE,),
-            ways={FEATURE: (WAY,)},
+            commit_modes={FEATURE: (COMMIT_MODE,)},
             storage=str(self._storage),
             crash_points=self._named.crash_points,
         )
@@ -230,8 +230,8 @@ class CoordinatorOwner:
     # Tables
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        if (request.feature, request.way) != (FEATURE, WAY):
-            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {WAY} commits")
+        if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
+            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
         return self._answered(lambda: self._create(request))
 
     def _create(self, request: m.CreateTable) -> m.Answer:
@@ -249,8 +249,8 @@ class CoordinatorOwner:
         return m.Ratified(version=0, table=reference)
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        if (request.feature, request.way) != (FEATURE, WAY):
-            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {WAY} commits")
+        if (request.feature, request.commit_mode) != (FEATURE, COMMIT_MODE):
+            return m.Unsupported(reason=f"it owns tables with {FEATURE}, by {COMMIT_MODE} commits")
         return self._answered(lambda: self._take_over(request))
 
     def _take_over(self, request: m.TakeOver) -> m.Answer:
@@ -299,8 +299,8 @@ class CoordinatorOwner:
                     table = self._table(reference)
                     told = self._listed(table, None, None)
                     return m.Table(
-                        table=table.reference, feature=FEATURE, way=WAY, latest=told.latest, commits=told.commits,
-                        location=str(table.log.location),
+                        table=table.reference, feature=FEATURE, commit_mode=COMMIT_MODE, latest=told.latest,
+                        commits=told.commits, location=str(table.log.location),
                     )  # fmt: skip
             return m.NotFound()
 

@@ -26,7 +26,7 @@ from refimpl.commit_owner import (
     TableState,
 )
 from refimpl.commits import (
-    WAY_OF,
+    COMMIT_MODE_OF,
     AttemptId,
     AttemptOutcome,
     CommitsAnswer,
@@ -54,14 +54,14 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.log_path import Version
-from refimpl.table_feature import TABLE_FEATURES, TableFeature, Way
+from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 
 Ask = Callable[[str, m.Request], m.Answer]
 
 QUESTIONS: Final = 3
 """So often a question that changes nothing is asked before the owner counts as unavailable."""
 
-_WAYS: Final = {way.value: way for way in Way}
+_COMMIT_MODES: Final = {commit_mode.value: commit_mode for commit_mode in CommitMode}
 _JOBS: Final = {job.value: job for job in Maintenance}
 
 Expected = TypeVar("Expected", bound=m._Message)
@@ -86,16 +86,16 @@ class AskedOwner:
         found = self._question(request, m.Table)
         if found.location is None:
             raise InvalidRequestError(f"the owner does not say where {reference} is; a client needs the place")
-        feature, way = TABLE_FEATURES.get(found.feature), _WAYS.get(found.way)
-        if feature is None or way is None:
-            named = f"{found.feature!r} with {found.way!r} commits"
-            raise UnsupportedFeatureError(f"{named} is no dialect of this client", features=(found.feature,))
+        feature, commit_mode = TABLE_FEATURES.get(found.feature), _COMMIT_MODES.get(found.commit_mode)
+        if feature is None or commit_mode is None:
+            named = f"{found.feature!r} with {found.commit_mode!r} commits"
+            raise UnsupportedFeatureError(f"{named} is no table feature of this client", features=(found.feature,))
         return ResolvedTable(
             table_id=found.table,
             name=None if by_path else str(reference),
             location=Path(found.location),
             feature_name=found.feature,
-            way=way,
+            commit_mode=commit_mode,
             state=TableState.ACTIVE,
             policy=self._policy(found.table),
             commits=CommitsAnswer(commits=_stored(found.commits or ()), latest_ratified_version=_version(found.latest)),
@@ -118,7 +118,7 @@ class AskedOwner:
         name: str,
         feature: TableFeature,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
@@ -157,7 +157,7 @@ class AskedOwner:
         told = self._once(m.AttemptOutcome(table=table_id, attempt=attempt), attempt=attempt)
         match told:
             case m.Landed(version=version):
-                return Landed(commit=_commit(version, attempt, Way.STAGED))
+                return Landed(commit=_commit(version, attempt, CommitMode.STAGED))
             case m.NotLanded():
                 return NotLanded()
             case _:  # an owner that resolves no attempts leaves the outcome unknown
@@ -185,14 +185,14 @@ class AskedOwner:
         version: Version,
         proposal: DirectProposal,
         *,
-        way: Way | None = None,
+        commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
         request = m.TakeOver(
             path=str(location),
             name=name,
             feature=feature.name,
-            way=(way or Way.STAGED).value,
+            commit_mode=(commit_mode or CommitMode.STAGED).value,
             version=version,
             attempt=proposal.attempt,
             actions=translation.actions_of(proposal.content),
@@ -216,7 +216,7 @@ class AskedOwner:
         told = self._once(request, version=request.version, attempt=request.attempt)
         match told:
             case m.Ratified(version=version):
-                return Ratified(commit=_commit(version, request.attempt, WAY_OF[type(proposal)]))
+                return Ratified(commit=_commit(version, request.attempt, COMMIT_MODE_OF[type(proposal)]))
             case m.Conflict(latest=latest):
                 latest = max(request.version, request.version if latest is None else latest)
                 return Conflict(latest_ratified_version=latest, winners=_stored(told.winners or ()))
@@ -296,9 +296,9 @@ def _stored(listed: Iterable[m.CommitEntry]) -> tuple[RatifiedCommit, ...]:
 
 def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
     content = None if entry.actions is None else translation.content_of(entry.actions)
-    way = Way.STAGED if content is None else Way.INLINE
+    commit_mode = CommitMode.STAGED if content is None else CommitMode.INLINE
     time = _time_in(content, entry.version) if entry.in_commit_timestamp is None else entry.in_commit_timestamp
-    return _commit(entry.version, "", way, file_name=entry.file_name, content=content, time=time)
+    return _commit(entry.version, "", commit_mode, file_name=entry.file_name, content=content, time=time)
 
 
 def _time_in(content: bytes | None, version: Version) -> int:
@@ -316,7 +316,7 @@ def _time_in(content: bytes | None, version: Version) -> int:
 def _commit(
     version: Version,
     attempt: AttemptId,
-    way: Way,
+    commit_mode: CommitMode,
     *,
     file_name: str | None = None,
     content: bytes | None = None,
@@ -325,7 +325,7 @@ def _commit(
     return RatifiedCommit(
         version=version,
         attempt=attempt,
-        way=way,
+        commit_mode=commit_mode,
         in_commit_timestamp=time,
         size=len(content or b""),
         ratified_at=0,

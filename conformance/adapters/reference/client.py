@@ -34,14 +34,15 @@ from refimpl.commit_owner import Maintenance, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
-from refimpl.table_feature import DOCUMENTED_FEATURES, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
     "backlog-limit", "discovery",
 )  # fmt: skip
-WAYS: Final = {
-    name: tuple(way.value for way in Way if way in feature.ways) for name, feature in DOCUMENTED_FEATURES.items()
+COMMIT_MODES: Final = {
+    name: tuple(commit_mode.value for commit_mode in CommitMode if commit_mode in feature.commit_modes)
+    for name, feature in DOCUMENTED_FEATURES.items()
 }
 _JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
@@ -79,7 +80,7 @@ class ReferenceClient:
             side="client",
             profiles=PROFILES,
             features=tuple(DOCUMENTED_FEATURES),
-            ways=WAYS,
+            commit_modes=COMMIT_MODES,
             promises=("fresh-snapshots",),
         )
 
@@ -171,11 +172,11 @@ class ReferenceClient:
 
         def change() -> m.Answer:
             owner, feature = self._owner(client), DOCUMENTED_FEATURES.get(request.feature)
-            if feature is None or request.way not in WAYS[feature.name]:
-                return m.Rejected(reason=f"{request.feature!r} has no {request.way!r} commits")
+            if feature is None or request.commit_mode not in COMMIT_MODES[feature.name]:
+                return m.Rejected(reason=f"{request.feature!r} has no {request.commit_mode!r} commits")
             table = Table.by_path(Path(request.path), self._environment)
             owned = ownership.take_over(
-                table, owner, request.name, feature, way=Way(request.way), txn_id=request.attempt
+                table, owner, request.name, feature, commit_mode=CommitMode(request.commit_mode), txn_id=request.attempt
             )
             return _changed(owner, owned.table_id)
 

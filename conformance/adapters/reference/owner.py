@@ -1,8 +1,8 @@
 """The reference owner as a subject of the kit.
 
 Its methods are the owner together with its client side: they stage what is to be staged, name the owner in the
-metadata where the dialect asks for that, and translate. Everything else is `refimpl.owner`. A warehouse may be served
-by any number of processes of this class at once.
+metadata where the table feature asks for that, and translate. Everything else is `refimpl.owner`. A warehouse may be
+served by any number of processes of this class at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from refimpl.commits import (
 from refimpl.errors import DeltaError, OwnerUnavailableError
 from refimpl.log_store import LogStore
 from refimpl.owner.policy import MAX_INLINE_BYTES
-from refimpl.table_feature import DOCUMENTED_FEATURES, TableFeature, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
 
 PROFILES: Final = (
     "core", "version-0-by-owner", "version-0-by-filesystem", "staged", "inline", "direct-publish", "idempotent-retry",
@@ -42,8 +42,9 @@ PROFILES: Final = (
     "storage-access", "harness-control",
 )  # fmt: skip
 PROMISES: Final = ("fresh-refusals", "fresh-direct", "tombstone-first")
-WAYS: Final = {
-    name: tuple(way.value for way in Way if way in feature.ways) for name, feature in DOCUMENTED_FEATURES.items()
+COMMIT_MODES: Final = {
+    name: tuple(commit_mode.value for commit_mode in CommitMode if commit_mode in feature.commit_modes)
+    for name, feature in DOCUMENTED_FEATURES.items()
 }
 SYNCED_VARIABLE: Final = "CONFORMANCE_SYNCED"
 FILESYSTEM_TABLES: Final = "filesystem"
@@ -110,7 +111,7 @@ class ReferenceOwner:
             side="owner",
             profiles=PROFILES,
             features=tuple(DOCUMENTED_FEATURES),
-            ways=WAYS,
+            commit_modes=COMMIT_MODES,
             limits={"inline_bytes": MAX_INLINE_BYTES, "winners": MAX_WINNERS},
             shared_state=True,
             storage=str(self.directory / FILESYSTEM_TABLES),
@@ -130,19 +131,19 @@ class ReferenceOwner:
         return self._answered(ask)
 
     def _proposal(self, warehouse: refimpl.Warehouse, request: m.Commit) -> Proposal | m.Rejected:
-        """What a client of the reference sends: in the table's way, a staged file written and made durable before."""
+        """What a client of the reference sends, in the table's commit mode; a staged file is durable before."""
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
         place = warehouse.owner.context.place(request.table)
         if request.staged_file is not None:
             return StagedProposal(attempt=request.attempt, file_name=request.staged_file)
         content = translation.content_of(request.actions or ())
-        match place.way:
-            case Way.INLINE:
+        match place.commit_mode:
+            case CommitMode.INLINE:
                 return InlineProposal(attempt=request.attempt, content=content)
-            case Way.DIRECT:
+            case CommitMode.DIRECT:
                 return DirectProposal(attempt=request.attempt, content=content)
-            case Way.STAGED:
+            case CommitMode.STAGED:
                 log = LogStore(place.location, warehouse.environment)
                 return self._staged(log, place.feature, request, content)
 
@@ -221,7 +222,12 @@ class ReferenceOwner:
             proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
             name = translation.table_name(request.name)
             told = owner.take_over(
-                location, name, feature, request.version, proposal, way=tables.way_named(request.way)
+                location,
+                name,
+                feature,
+                request.version,
+                proposal,
+                commit_mode=tables.commit_mode_named(request.commit_mode),
             )
             try:
                 table = owner.resolve(location).table_id if isinstance(told, Ratified) else None

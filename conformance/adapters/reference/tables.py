@@ -17,7 +17,7 @@ from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, T
 from refimpl.log_store import LogStore
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
-from refimpl.table_feature import DOCUMENTED_FEATURES, TableFeature, Way
+from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
 
 BACKFILL_EVERY: Final = 3
 """Commits, where the kit leaves backfilling to the subject."""
@@ -55,7 +55,7 @@ def load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
     return m.Table(
         table=table_id,
         feature=table.feature_name,
-        way=table.way.value,
+        commit_mode=table.commit_mode.value,
         latest=table.commits.latest_ratified_version,
         location=str(table.location),
         commits=translation.entries(table.commits.commits),
@@ -67,16 +67,16 @@ def load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
 def feature_named(name: str) -> TableFeature:
     found = DOCUMENTED_FEATURES.get(name)
     if found is None:
-        raise InvalidRequestError(f"{name!r} is no dialect: give {' or '.join(DOCUMENTED_FEATURES)}")
+        raise InvalidRequestError(f"{name!r} is no table feature: give {' or '.join(DOCUMENTED_FEATURES)}")
     return found
 
 
-def way_named(name: str) -> Way:
+def commit_mode_named(name: str) -> CommitMode:
     try:
-        return Way(name)
+        return CommitMode(name)
     except ValueError:
-        known = ", ".join(way.value for way in Way)
-        raise InvalidRequestError(f"{name!r} is no way to commit: give one of {known}") from None
+        known = ", ".join(commit_mode.value for commit_mode in CommitMode)
+        raise InvalidRequestError(f"{name!r} is no commit mode: give one of {known}") from None
 
 
 def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
@@ -85,7 +85,7 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
 
     None: somebody else's version 0 stands at the place that was asked for.
     """
-    owner, way = warehouse.owner, way_named(request.way)
+    owner, commit_mode = warehouse.owner, commit_mode_named(request.commit_mode)
     name = translation.table_name(request.name)
     location = None if request.path is None else Path(request.path)
     with owner.ledger.read() as view:
@@ -93,11 +93,11 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
         begun = None if location is None else view.table_at(location)
     if known is not None:
         return known.table_id
-    wanted = (TableState.STAGING, name, feature, way)
-    if begun is not None and (begun.state, begun.name, begun.feature, begun.way) == wanted:
+    wanted = (TableState.STAGING, name, feature, commit_mode)
+    if begun is not None and (begun.state, begun.name, begun.feature, begun.commit_mode) == wanted:
         return begun.table_id
     try:
-        staged = owner.stage_table(name, feature, way=way, location=location, policy=_policy(request))
+        staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=_policy(request))
     except NameTakenError as taken:
         holder: ResolvedTable = taken.winner
         return holder.table_id

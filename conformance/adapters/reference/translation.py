@@ -46,7 +46,7 @@ def actions_of(content: bytes) -> tuple[str, ...]:
 
 
 def with_owner(actions: Iterable[str], feature: TableFeature, owner: str) -> tuple[str, ...]:
-    """The actions that make `owner` the table's: its name stands in the properties where the dialect has one for it.
+    """The actions that make `owner` the table's: its name is a property where the table feature has one for it.
 
     managed-commits, "Managed Commit Enablement". What cannot be read is left for the owner to refuse.
     """

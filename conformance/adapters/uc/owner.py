@@ -94,7 +94,7 @@ class UcOwner:
     # Creating, finding and dropping
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        if request.feature != FEATURE or request.way != "staged" or request.path is not None:
+        if request.feature != FEATURE or request.commit_mode != "staged" or request.path is not None:
             return m.Unsupported(
                 reason=f"the Delta API has {FEATURE} tables with staged commits, where the server says"
             )
@@ -164,7 +164,7 @@ class UcOwner:
         return m.Table(
             table=str(self._met(name, table)),
             feature=FEATURE,
-            way="staged",
+            commit_mode="staged",
             latest=table.latest,
             location=str(folder_of(table.metadata.location)),
             commits=tuple(_entry(commit) for commit in table.unpublished),
@@ -344,7 +344,7 @@ def identity_of(address: Address, api: DeltaApi) -> m.Identity:
         side="owner",
         profiles=tuple(profile for profile in PROFILES if profile not in address.without),
         features=(FEATURE,),
-        ways={FEATURE: ("staged",)},
+        commit_modes={FEATURE: ("staged",)},
         storage=None,
     )
 

@@ -15,7 +15,7 @@ HERE = Path(os.environ["CONFORMANCE_DIRECTORY"])
 STARTS = HERE / "starts"
 IDENTITY = {
     "outcome": "identity", "name": "misbehaving", "version": "1", "interface_version": 1, "side": "owner",
-    "profiles": ["core", "version-0-by-owner", "staged"], "ways": {"managedCommit": ["staged"]},
+    "profiles": ["core", "version-0-by-owner", "staged"], "commit_modes": {"managedCommit": ["staged"]},
     "features": ["managedCommit"],
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ class Quiet:
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=type(self).__name__, version="1", interface_version=m.INTERFACE_VERSION, side=self.side,
-            profiles=("core", "version-0-by-owner", "staged"), ways={"managedCommit": ("staged",)},
+            profiles=("core", "version-0-by-owner", "staged"), commit_modes={"managedCommit": ("staged",)},
             features=("managedCommit",),
         )  # fmt: skip
 

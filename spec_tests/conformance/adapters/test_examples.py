@@ -51,7 +51,7 @@ def created(subject: Subject) -> tuple[str, m.CreateTable]:
     """A table of the subject, and what it was created with."""
     feature = subject.identity.features[-1]
     request = m.CreateTable(
-        name="orders", feature=feature, way=subject.identity.ways[feature][0], attempt="creation",
+        name="orders", feature=feature, commit_mode=subject.identity.commit_modes[feature][0], attempt="creation",
         actions=proposals.version_0(feature, "creation", "id"),
     )  # fmt: skip
     answer = subject.ask("a", request)

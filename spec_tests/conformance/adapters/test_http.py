@@ -24,7 +24,7 @@ from conformance.models.owner import ModelOwner
 LONG = 60.0
 IDENTITY = m.Identity(
     name="scripted", version="1", interface_version=1, side="owner",
-    profiles=("core",), ways={"managedCommit": ("staged",)}, features=("managedCommit",),
+    profiles=("core",), commit_modes={"managedCommit": ("staged",)}, features=("managedCommit",),
 )  # fmt: skip
 
 

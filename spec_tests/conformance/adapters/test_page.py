@@ -16,7 +16,7 @@ from conformance.adapters import smoke, smoke_identity
 from conformance.adapters.named import FORMS
 from conformance.adapters.smoke_report import PAGE
 from conformance.adapters.wire import DIRECTORY_VARIABLE
-from conformance.checks.registry import WAYS
+from conformance.checks.registry import COMMIT_MODES
 from conformance.command.application import application
 from conformance.examples.__main__ import FILES
 from conformance.history.events import Promise
@@ -67,10 +67,10 @@ def test_what_any_operation_may_be_answered_is_said() -> None:
         assert f"`{name_of(request)}`" in TEXT
 
 
-def test_every_profile_way_and_promise_is_explained() -> None:
+def test_every_profile_commit_mode_and_promise_is_explained() -> None:
     explained = {word for cell in rows("profile") for word in re.findall(r"`([\w-]+)`", cell)}
     assert explained == {profile.value for profile in Profile}
-    assert {word.strip("`") for word in rows("commit mode")} == set(WAYS)
+    assert {word.strip("`") for word in rows("commit mode")} == set(COMMIT_MODES)
     for promise in set(Promise) - {Promise.FRESH_SNAPSHOTS}:  # which is a client's
         assert f"`{promise.value}`" in TEXT
 

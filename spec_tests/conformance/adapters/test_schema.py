@@ -22,7 +22,7 @@ from conformance.models.owner import ModelOwner
 
 SAMPLES: dict[type, m.Answer] = {
     m.Identity: m.Identity(name="n", version="1", interface_version=1, side="owner", profiles=("core",)),
-    m.Table: m.Table(table="t", feature="catalogManaged", way="inline", latest=3),
+    m.Table: m.Table(table="t", feature="catalogManaged", commit_mode="inline", latest=3),
     m.Ratified: m.Ratified(version=3),
     m.Landed: m.Landed(version=3),
     m.Commits: m.Commits(commits=(), latest=3),
@@ -119,8 +119,10 @@ def test_every_request_has_its_answers() -> None:
 def test_what_belongs_to_a_request_has_a_place_in_the_history_of_it() -> None:
     requests: list[m.Request] = [
         m.Commit(table="t", version=1, attempt="a", actions=()),
-        m.CreateTable(name="t", feature="managedCommit", way="staged", attempt="a", actions=()),
-        m.TakeOver(path="p", name="t", feature="managedCommit", way="staged", version=1, attempt="a", actions=()),
+        m.CreateTable(name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=()),
+        m.TakeOver(
+            path="p", name="t", feature="managedCommit", commit_mode="staged", version=1, attempt="a", actions=()
+        ),
         m.HandBack(table="t", version=1, attempt="a", actions=()),
         m.AttemptOutcome(table="t", attempt="a"),
         m.GetCommits(table="t"),

@@ -131,7 +131,7 @@ def proposal(version: int) -> m.Commit:
 def creation(name: str) -> m.CreateTable:
     actions = proposals.version_0("managedCommit", f"creation of {name}", "id")
     return m.CreateTable(
-        name=name, feature="managedCommit", way="staged", attempt=f"creation of {name}", actions=actions
+        name=name, feature="managedCommit", commit_mode="staged", attempt=f"creation of {name}", actions=actions
     )
 
 

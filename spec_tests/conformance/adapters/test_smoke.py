@@ -189,7 +189,8 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
         {"attempt_outcome": lambda answer: m.Unsupported()}, "a profile that `hello` declares needs this operation",
     ),
     "dropped tables are found": ({"drop_table": lambda answer: answer, "load_table": lambda answer: m.Table(
-        table="t", feature="managedCommit", way="staged", latest=1)}, "it is the table that `create_table` answered"),
+        table="t", feature="managedCommit", commit_mode="staged", latest=1)},
+        "it is the table that `create_table` answered"),
 }  # fmt: skip
 
 
@@ -246,23 +247,24 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "no core": ({"profiles": GOOD.profiles[1:]}, "`profiles` lacks `core`"),
     "promise": ({"promises": ("freshness",)}, "'freshness' is no promise"),
     "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is no feature"),
-    "no feature": ({"features": (), "ways": {}}, "`features` is empty"),
-    "no ways": ({"ways": {"managedCommit": ("staged", "direct")}}, "`ways` says nothing of 'catalogManaged'"),
-    "an unknown way": (
-        {"ways": {**GOOD.ways, "managedCommit": ("stage", "staged")}}, "did you mean 'staged'",
+    "no feature": ({"features": (), "commit_modes": {}}, "`features` is empty"),
+    "no modes": ({"commit_modes": {"managedCommit": ("staged", "direct")}},
+        "`commit_modes` says nothing of 'catalogManaged'"),
+    "an unknown commit mode": (
+        {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("stage", "staged")}}, "did you mean 'staged'",
     ),
-    "inline for the older dialect": (
-        {"ways": {**GOOD.ways, "managedCommit": ("staged", "inline")}},
-        "'inline' is no way to commit to managedCommit table",
+    "inline for the older table feature": (
+        {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("staged", "inline")}},
+        "'inline' is no commit mode to managedCommit table",
     ),
-    "ways of no feature": ({"features": ("catalogManaged",)}, "`ways` speaks of 'managedCommit'"),
-    "a profile without its way": (
-        {"ways": {"managedCommit": ("staged",), "catalogManaged": ("staged", "inline")}},
-        "the profile `direct-publish` is declared, and `ways` offers 'direct' for no feature",
+    "commit modes of no feature": ({"features": ("catalogManaged",)}, "`commit_modes` speaks of 'managedCommit'"),
+    "a profile without its commit mode": (
+        {"commit_modes": {"managedCommit": ("staged",), "catalogManaged": ("staged", "inline")}},
+        "the profile `direct-publish` is declared, and `commit_modes` offers 'direct' for no feature",
     ),
-    "a way without its profile": (
+    "a commit mode without its profile": (
         {"profiles": tuple(each for each in GOOD.profiles if each != "inline")},
-        "`ways` offers 'inline', and the profile `inline` is not declared",
+        "`commit_modes` offers 'inline', and the profile `inline` is not declared",
     ),
     "a limit": ({"limits": {"inline_bytes": 0}}, "the limit 'inline_bytes' is 0"),
     "crash points": (

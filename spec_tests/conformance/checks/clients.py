@@ -58,12 +58,12 @@ def unjudged(results: Sequence[CaseResult]) -> dict[str, str]:
 
 @contextmanager
 def scenario(
-    client: type[ModelClient], dialect: str = "managedCommit", way: str = "staged"
+    client: type[ModelClient], feature: str = "managedCommit", commit_mode: str = "staged"
 ) -> Iterator[ClientScenario]:
     """One of its own, for this client."""
     host = ClientHost()
     with InProcess(client(host.ask)) as subject:
-        s = ClientScenario(subject, Variant(dialect=dialect, way=way), host, name=client.__name__)
+        s = ClientScenario(subject, Variant(feature=feature, commit_mode=commit_mode), host, name=client.__name__)
         try:
             yield s
         finally:

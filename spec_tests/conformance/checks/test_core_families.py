@@ -49,8 +49,10 @@ class Modest(ModelOwner):
     """The model, promising as little as it can."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
-        ways = ("core", "staged", "inline", "direct-publish")
-        return msgspec.structs.replace(super().hello(client, request), profiles=ways, promises=(), crash_points=())
+        commit_modes = ("core", "staged", "inline", "direct-publish")
+        return msgspec.structs.replace(
+            super().hello(client, request), profiles=commit_modes, promises=(), crash_points=()
+        )
 
 
 @pytest.fixture

@@ -19,9 +19,11 @@ from conformance.scenario.scenario import Inconclusive, Violated
 from conformance.scenario.snapshots import differences, must_read, must_refuse
 
 
-def scenario(client: type, dialect: str, way: str = "staged") -> ClientScenario:
+def scenario(client: type, feature: str, commit_mode: str = "staged") -> ClientScenario:
     host = ClientHost()
-    return ClientScenario(InProcess(client(host.ask)), Variant(dialect=dialect, way=way), host, name="fixture")
+    return ClientScenario(
+        InProcess(client(host.ask)), Variant(feature=feature, commit_mode=commit_mode), host, name="fixture"
+    )
 
 
 @pytest.fixture(params=["managedCommit", "catalogManaged"])
@@ -169,9 +171,9 @@ def test_a_stale_read_of_a_managed_commit_table_that_says_so_is_none() -> None:
     s.close()
 
 
-@pytest.mark.parametrize("dialect", ["managedCommit", "catalogManaged"])
-def test_a_refused_read_is_a_violation_where_a_snapshot_must_be_and_none_where_it_must_not(dialect: str) -> None:
-    s = scenario(Refuses, dialect)
+@pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
+def test_a_refused_read_is_a_violation_where_a_snapshot_must_be_and_none_where_it_must_not(feature: str) -> None:
+    s = scenario(Refuses, feature)
     log = with_history(s)
     must_refuse(log, "LOG-11", version=9, expected="there is no version 9")
     with pytest.raises(Inconclusive):

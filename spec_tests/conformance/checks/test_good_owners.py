@@ -71,8 +71,8 @@ def told(make: type[ModelOwner], variant: Variant) -> str:
 def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
     """Otherwise nothing is said by nobody accusing it."""
     variants = [
-        Variant(dialect=dialect, way=way)
-        for dialect, way in (
+        Variant(feature=feature, commit_mode=commit_mode)
+        for feature, commit_mode in (
             ("managedCommit", "staged"), ("managedCommit", "direct"), ("catalogManaged", "staged"),
             ("catalogManaged", "inline"),
         )
@@ -82,7 +82,7 @@ def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
 
 def test_what_two_of_them_know_is_in_files_or_with_nobody() -> None:
     """They answer as the model does, and forget everything in between."""
-    variant = Variant(dialect="managedCommit", way="staged")
+    variant = Variant(feature="managedCommit", commit_mode="staged")
     assert told(StateInFiles, variant) == told(NoServer, variant) == told(ModelOwner, variant)
     kept = StateInFiles()
     s = Scenario(InProcess(kept), variant, name="kept")

@@ -33,7 +33,7 @@ class Unwilling(Busy):
 
 
 def committed(owner: ModelOwner) -> tuple[Scenario, TableHandle]:
-    s = Scenario(InProcess(owner), Variant(dialect="managedCommit", way="staged"), name="busy")
+    s = Scenario(InProcess(owner), Variant(feature="managedCommit", commit_mode="staged"), name="busy")
     table = s.create()
     s.land(table)
     return s, table

@@ -102,9 +102,9 @@ def test_a_file_outside_is_refused_or_committed() -> None:
             assert isinstance(transact(s, s.create(), **outside), expected)
 
 
-def info_of(client: type[ModelClient], dialect: str) -> dict[str, Any]:
+def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
     """The commitInfo of its commit after a version 0."""
-    with clients.scenario(client, dialect) as s:
+    with clients.scenario(client, feature) as s:
         table = s.create()
         assert transact(s, table, **FILE) == m.Committed(version=1)
         [info] = s.actions_of(table, 1, "commitInfo")

@@ -44,7 +44,7 @@ def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> 
         assert subject.identity.version == finding.subject.version
         result = run_case(
             check_named(finding.check),
-            Variant(dialect=finding.dialect, way=finding.way),
+            Variant(feature=finding.feature, commit_mode=finding.commit_mode),
             subject,
             seed=case_seed(finding.seed, finding.case),
             count=profile_named(finding.profile).counts[finding.layer],
@@ -206,7 +206,7 @@ def _result() -> tuple[RunResult, CaseResult]:
     violation = Violation(requirements=("MC-READ-06",), message="It forgot.", expected="a memory", observed="none")
     case = CaseResult(
         case="stale-reads/it[managedCommit/staged]", check="it", title="It is asked.", family="stale-reads",
-        layer=Layer.EXAMPLE, dialect="managedCommit", way="staged", requirements=("MC-READ-06",),
+        layer=Layer.EXAMPLE, feature="managedCommit", commit_mode="staged", requirements=("MC-READ-06",),
         verdict=Verdict.FAILED, violations=(violation,), operations=2,
     )  # fmt: skip
     facts = SubjectFacts(named="jvm:theirs", name="theirs", version="1.2", side="owner", profiles=("core",))

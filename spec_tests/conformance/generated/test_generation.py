@@ -25,9 +25,9 @@ from conformance.results import CaseResult, Layer, Verdict
 GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")
 RESTARTS = next(check for check in GENERATED if check.name == "any-sequence-with-restarts")
-STAGED = Variant(dialect="managedCommit", way="staged")
-DIRECT = Variant(dialect="managedCommit", way="direct")
-INLINE = Variant(dialect="catalogManaged", way="inline")
+STAGED = Variant(feature="managedCommit", commit_mode="staged")
+DIRECT = Variant(feature="managedCommit", commit_mode="direct")
+INLINE = Variant(feature="catalogManaged", commit_mode="inline")
 
 
 class RatifiesAnything(ModelOwner):

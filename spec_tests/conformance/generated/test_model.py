@@ -9,11 +9,11 @@ from conformance.generated.model import Terms, World, Worlds, Wrong
 from conformance.interface import messages as m
 
 ALL = frozenset({"core", "idempotent-retry", "attempt-outcome", "discovery", "version-0-by-owner"})
-TERMS = Terms(dialect="catalogManaged", way="staged", profiles=ALL, promises=frozenset())
-PLAIN = Terms(dialect="managedCommit", way="staged", profiles=frozenset({"core"}), promises=frozenset())
-DIRECT = Terms(dialect="managedCommit", way="direct", profiles=frozenset({"core"}), promises=frozenset())
+TERMS = Terms(feature="catalogManaged", commit_mode="staged", profiles=ALL, promises=frozenset())
+PLAIN = Terms(feature="managedCommit", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset())
+DIRECT = Terms(feature="managedCommit", commit_mode="direct", profiles=frozenset({"core"}), promises=frozenset())
 FRESH = Terms(
-    dialect="catalogManaged", way="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
+    feature="catalogManaged", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
 )
 TABLE = World(log=("zero", "one", "two"))
 
@@ -31,7 +31,7 @@ def entry(version: int, attempt: str) -> m.CommitEntry:
 
 
 def creation(attempt: str) -> m.CreateTable:
-    return m.CreateTable(name="t", feature="catalogManaged", way="staged", attempt=attempt, actions=())
+    return m.CreateTable(name="t", feature="catalogManaged", commit_mode="staged", attempt=attempt, actions=())
 
 
 def listing(*commits: m.CommitEntry, latest: int | None = 2) -> m.Commits:
@@ -61,7 +61,7 @@ RIGHT: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
     ("a creator creates", World(), TERMS, creation("zero"), m.Ratified(version=0, table="t")),
     ("a creator that lost is told so", TABLE, TERMS, creation("new"), m.Conflict()),
     ("what is there is found", TABLE, TERMS, m.LoadTable(name="t"),
-     m.Table(table="t", feature="catalogManaged", way="staged", latest=2)),
+     m.Table(table="t", feature="catalogManaged", commit_mode="staged", latest=2)),
     ("what is not there is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
     ("a dropped table refuses", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
 ]  # fmt: skip
@@ -100,9 +100,9 @@ WRONG: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
     ("PROFILE-RETRY-01", TABLE, TERMS, creation("zero"), m.Conflict()),
     ("PROFILE-DISCOVERY-01", TABLE, TERMS, m.LoadTable(name="t"), m.NotFound()),
     ("PROFILE-DISCOVERY-01", World(), TERMS, m.LoadTable(name="t"),
-     m.Table(table="t", feature="catalogManaged", way="staged", latest=0)),
+     m.Table(table="t", feature="catalogManaged", commit_mode="staged", latest=0)),
     ("CM-DISCOVER-01", TABLE, TERMS, m.LoadTable(name="t"),
-     m.Table(table="t", feature="managedCommit", way="staged", latest=2)),
+     m.Table(table="t", feature="managedCommit", commit_mode="staged", latest=2)),
 ]  # fmt: skip
 
 

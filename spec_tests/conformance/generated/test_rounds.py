@@ -25,8 +25,8 @@ from spec_tests.conformance.generated import shared_files
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
 AT_ONCE = next(check for check in CHECKS if check.name == "real-clients-at-the-same-time")
 KILLED = next(check for check in CHECKS if check.name == "real-clients-that-are-killed")
-INLINE = Variant(dialect="catalogManaged", way="inline")
-STAGED = Variant(dialect="managedCommit", way="staged")
+INLINE = Variant(feature="catalogManaged", commit_mode="inline")
+STAGED = Variant(feature="managedCommit", commit_mode="staged")
 ROUNDS_TO_RACE = 20
 """In which an owner without a lock is found out. In the first one, as a rule."""
 

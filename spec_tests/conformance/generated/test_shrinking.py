@@ -37,7 +37,7 @@ def failed(text: str) -> CaseResult:
         for each in judged(text).violations
     )  # fmt: skip
     return CaseResult(
-        case="c", check="c", title="", family="", layer=Layer.PROCESSES, dialect="managedCommit", way="staged",
+        case="c", check="c", title="", family="", layer=Layer.PROCESSES, feature="managedCommit", commit_mode="staged",
         requirements=(), verdict=Verdict.FAILED, violations=violations, history=text,
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def failed(text: str) -> CaseResult:
 def history(stream: io.BytesIO) -> HistoryWriter:
     clock = iter(range(10_000))
     header = events.Header(
-        schema=1, clock=events.Clock(unit="tick"), subject=events.Subject(name="noisy"), dialect="catalogManaged"
+        schema=1, clock=events.Clock(unit="tick"), subject=events.Subject(name="noisy"), feature="catalogManaged"
     )
     return HistoryWriter(stream, header, clock=lambda: next(clock))
 

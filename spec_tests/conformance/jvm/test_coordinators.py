@@ -52,7 +52,7 @@ def create(subject: Subject, name: str = "orders", **options: str) -> str:
     told = ask(
         subject,
         m.CreateTable(
-            name=name, feature="managedCommit", way="staged", attempt=ATTEMPTS[0], actions=actions, **options
+            name=name, feature="managedCommit", commit_mode="staged", attempt=ATTEMPTS[0], actions=actions, **options
         ),
     )
     assert isinstance(told, m.Ratified), told

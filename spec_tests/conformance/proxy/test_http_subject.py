@@ -20,7 +20,7 @@ from conformance.scenario.adversary import ClientHost
 
 LONG = 60.0
 LOSING = {check.name: check for check in all_checks()}
-VARIANT = Variant(dialect="catalogManaged", way="staged")
+VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
 
 
 class Counting(ModelOwner):
@@ -94,4 +94,4 @@ def watch(subject: HttpSubject, seen: Callable[[m.Request], None]) -> None:
 
 
 def creation() -> m.CreateTable:
-    return m.CreateTable(name="t", feature="catalogManaged", way="staged", attempt="0", actions=("{}",))
+    return m.CreateTable(name="t", feature="catalogManaged", commit_mode="staged", attempt="0", actions=("{}",))

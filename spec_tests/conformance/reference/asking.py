@@ -13,8 +13,8 @@ from conformance.interface import messages as m
 from conformance.scenario import proposals
 
 STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
-DIALECTS = tuple(STAGING)
-WAYS = [
+FEATURES = tuple(STAGING)
+COMMIT_MODES = [
     ("managedCommit", "staged"),
     ("managedCommit", "direct"),
     ("catalogManaged", "staged"),
@@ -54,16 +54,22 @@ class Asking:
 
     # Tables
 
-    def creation(self, name: str = "orders", feature: str = "catalogManaged", way: str = "staged", **more: Any) -> Any:
+    def creation(
+        self, name: str = "orders", feature: str = "catalogManaged", commit_mode: str = "staged", **more: Any
+    ) -> Any:
         own = attempt()
         actions = proposals.version_0(feature, own, attempt())
-        return m.CreateTable(name=name, feature=feature, way=way, attempt=own, **{"actions": actions, **more})
+        return m.CreateTable(
+            name=name, feature=feature, commit_mode=commit_mode, attempt=own, **{"actions": actions, **more}
+        )
 
-    def table(self, name: str = "orders", feature: str = "catalogManaged", way: str = "staged", **more: Any) -> Table:
-        made = self.expect(m.Ratified, self.creation(name, feature, way, **more))
+    def table(
+        self, name: str = "orders", feature: str = "catalogManaged", commit_mode: str = "staged", **more: Any
+    ) -> Table:
+        made = self.expect(m.Ratified, self.creation(name, feature, commit_mode, **more))
         assert made.version == 0
         assert made.table is not None
-        return Table(self, made.table, feature, way)
+        return Table(self, made.table, feature, commit_mode)
 
     def filesystem_table(self, name: str = "imports", versions: int = 2) -> str:
         """A table without an owner, below the subject's storage. Its path."""
@@ -77,22 +83,30 @@ class Asking:
             self.expect(m.Done, m.Plant(table=path, file=published_name(version), content=proposals.content(actions)))
         return path
 
-    def taking_over(self, path: str, version: int, feature: str = "managedCommit", way: str = "staged") -> m.TakeOver:
+    def taking_over(
+        self, path: str, version: int, feature: str = "managedCommit", commit_mode: str = "staged"
+    ) -> m.TakeOver:
         own, time = attempt(), proposals.BASE_TIME + version
         actions = proposals.version_0(feature, own, "imports", timestamp=time)
         return m.TakeOver(
-            path=path, name="imports", feature=feature, way=way, version=version, attempt=own, actions=actions
+            path=path,
+            name="imports",
+            feature=feature,
+            commit_mode=commit_mode,
+            version=version,
+            attempt=own,
+            actions=actions,
         )
 
 
 class Table:
     """A table of that owner."""
 
-    def __init__(self, owner: Asking, reference: str, feature: str, way: str) -> None:
+    def __init__(self, owner: Asking, reference: str, feature: str, commit_mode: str) -> None:
         self.owner = owner
         self.reference = reference
         self.feature = feature
-        self.way = way
+        self.commit_mode = commit_mode
 
     def proposal(self, version: int, **more: Any) -> m.Commit:
         own = attempt()

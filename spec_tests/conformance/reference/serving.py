@@ -22,10 +22,10 @@ TABLE = "orders"
 class Serving:
     """An owner with one table, partitioned by `part`, and the client under test."""
 
-    def __init__(self, folder: Path, feature: str = "catalogManaged", way: str = "staged") -> None:
+    def __init__(self, folder: Path, feature: str = "catalogManaged", commit_mode: str = "staged") -> None:
         folder.mkdir(exist_ok=True)
         self.feature = feature
-        self.way = way
+        self.commit_mode = commit_mode
         self.owner = Adversary(ModelOwner(FolderStorage(folder)))
         self.handler = ReferenceClient(self.owner.ask)
         self.subject = InProcess(self.handler)
@@ -63,7 +63,9 @@ class Serving:
     def create(self, **options: Any) -> None:
         own = attempt()
         actions = proposals.version_0(self.feature, own, attempt(), partition_columns=("part",))
-        request = m.CreateTable(name=TABLE, feature=self.feature, way=self.way, attempt=own, actions=actions, **options)
+        request = m.CreateTable(
+            name=TABLE, feature=self.feature, commit_mode=self.commit_mode, attempt=own, actions=actions, **options
+        )
         self.reference = self.direct(m.Ratified, request).table or ""
 
     def land(self, version: int, *actions: str, time: int | None = None) -> str:

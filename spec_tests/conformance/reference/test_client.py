@@ -15,10 +15,10 @@ from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.scenario import proposals
-from spec_tests.conformance.reference.asking import WAYS, attempt, published_name
+from spec_tests.conformance.reference.asking import COMMIT_MODES, attempt, published_name
 from spec_tests.conformance.reference.serving import TABLE, Serving
 
-every_way = pytest.mark.parametrize(("feature", "way"), WAYS)
+every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 MANAGED = ("managedCommit", "staged")
 
 
@@ -39,9 +39,9 @@ def managed(tmp_path: Path) -> Serving:
 # Reading
 
 
-@every_way
-def test_a_snapshot_has_all_that_was_ratified(tmp_path: Path, feature: str, way: str) -> None:
-    s = Serving(tmp_path / "tables", feature, way)
+@every_commit_mode
+def test_a_snapshot_has_all_that_was_ratified(tmp_path: Path, feature: str, commit_mode: str) -> None:
+    s = Serving(tmp_path / "tables", feature, commit_mode)
     s.create()
     s.land(1, s.adds("a%20b.parquet"), s.adds("c.parquet", "y"))
     s.land(2, proposals.line("txn", {"appId": "stream", "version": 7}), proposals.remove("c.parquet", 1))
@@ -108,9 +108,9 @@ def test_a_question_without_an_answer_is_asked_again(s: Serving) -> None:
 # Writing
 
 
-@every_way
-def test_a_transaction_lands_with_its_marker(tmp_path: Path, feature: str, way: str) -> None:
-    s = Serving(tmp_path / "tables", feature, way)
+@every_commit_mode
+def test_a_transaction_lands_with_its_marker(tmp_path: Path, feature: str, commit_mode: str) -> None:
+    s = Serving(tmp_path / "tables", feature, commit_mode)
     s.create()
     request = s.write("a b%.parquet", part="ü")
     assert s.expect(m.Committed, request).version == 1
@@ -124,9 +124,9 @@ def test_a_transaction_lands_with_its_marker(tmp_path: Path, feature: str, way: 
 
 
 @pytest.mark.parametrize("fault", ["lose_answer", "lose_request"])
-@every_way
-def test_a_commit_without_an_answer_is_made_once(tmp_path: Path, feature: str, way: str, fault: str) -> None:
-    s = Serving(tmp_path / "tables", feature, way)
+@every_commit_mode
+def test_a_commit_without_an_answer_is_made_once(tmp_path: Path, feature: str, commit_mode: str, fault: str) -> None:
+    s = Serving(tmp_path / "tables", feature, commit_mode)
     s.create()
     s.owner.on(m.Commit, **{fault: True})
     assert s.committed("a") == 1
@@ -238,13 +238,13 @@ def test_what_belongs_to_the_owner_and_to_timestamps_stays(managed: Serving) -> 
 def creation(s: Serving, name: str = "created") -> m.CreateTable:
     own = attempt()
     actions = proposals.version_0(s.feature, own, attempt())
-    return m.CreateTable(name=name, feature=s.feature, way=s.way, attempt=own, actions=actions)
+    return m.CreateTable(name=name, feature=s.feature, commit_mode=s.commit_mode, attempt=own, actions=actions)
 
 
-@every_way
-def test_a_creator_whose_answer_was_lost_knows_its_table(tmp_path: Path, feature: str, way: str) -> None:
+@every_commit_mode
+def test_a_creator_whose_answer_was_lost_knows_its_table(tmp_path: Path, feature: str, commit_mode: str) -> None:
     """FB24, FB25."""
-    s = Serving(tmp_path / "tables", feature, way)
+    s = Serving(tmp_path / "tables", feature, commit_mode)
     s.owner.on(m.CreateTable, lose_answer=True)
     made = s.expect(m.Ratified, creation(s))
     assert made.version == 0
@@ -278,21 +278,23 @@ def plain(s: Serving) -> str:
     return str(path)
 
 
-def taking_over(path: str, feature: str, way: str) -> m.TakeOver:
-    return m.TakeOver(path=path, name="imports", feature=feature, way=way, version=2, attempt=attempt(), actions=())
+def taking_over(path: str, feature: str, commit_mode: str) -> m.TakeOver:
+    return m.TakeOver(
+        path=path, name="imports", feature=feature, commit_mode=commit_mode, version=2, attempt=attempt(), actions=()
+    )
 
 
-@every_way
+@every_commit_mode
 @pytest.mark.parametrize("fault", [{}, {"lose_answer": True}, {"lose_request": True}], ids=str)
 def test_a_filesystem_table_is_given_to_the_owner_and_taken_back(
-    s: Serving, plain: str, feature: str, way: str, fault: dict[str, bool]
+    s: Serving, plain: str, feature: str, commit_mode: str, fault: dict[str, bool]
 ) -> None:
     s.owner.on(m.TakeOver, **fault)
-    request = taking_over(plain, feature, way)
+    request = taking_over(plain, feature, commit_mode)
     made = s.expect(m.Ratified, request)
     assert made.version == 2
     found = s.direct(m.Table, m.LoadTable(name="imports"))
-    assert (found.table, found.feature, found.way, found.latest) == (made.table, feature, way, 2)
+    assert (found.table, found.feature, found.commit_mode, found.latest) == (made.table, feature, commit_mode, 2)
     change = (Path(plain) / "_delta_log" / published_name(2)).read_text(encoding="utf-8")
     assert proposals.attempt_of(change) == request.attempt
     assert s.expect(m.SnapshotRead, m.Snapshot(table="imports")).files == ("a",)
@@ -414,13 +416,13 @@ def test_it_finds_its_owner_by_its_url(s: Serving, url: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        m.Table(table="t", feature="managedCommit", way="staged", latest=0),
-        m.Table(table="t", feature="other", way="staged", latest=0, location="/tmp"),
-        m.Table(table="t", feature="managedCommit", way="by post", latest=0, location="/tmp"),
+        m.Table(table="t", feature="managedCommit", commit_mode="staged", latest=0),
+        m.Table(table="t", feature="other", commit_mode="staged", latest=0, location="/tmp"),
+        m.Table(table="t", feature="managedCommit", commit_mode="by post", latest=0, location="/tmp"),
         m.Rejected(reason="no"),
         m.Done(),
     ],
-    ids=["nowhere", "dialect", "way", "refused", "wrong"],
+    ids=["nowhere", "feature", "commit_mode", "refused", "wrong"],
 )
 def test_an_owner_that_cannot_be_understood_is_no_table(s: Serving, answer: m.Answer) -> None:
     s.owner.on(m.LoadTable, answer=answer)

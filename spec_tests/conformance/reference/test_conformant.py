@@ -1,4 +1,4 @@
-"""The reference passes its own kit: every example check, on both sides, in every dialect and way."""
+"""The reference passes its own kit: every example check, on both sides, in every table feature and commit mode."""
 
 from __future__ import annotations
 

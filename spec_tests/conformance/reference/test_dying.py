@@ -12,7 +12,7 @@ from conformance.adapters.reference import dying
 from conformance.adapters.reference.dying import CRASH_POINTS
 from conformance.adapters.subject import GONE
 from conformance.interface import messages as m
-from spec_tests.conformance.reference.asking import STAGING, WAYS, Asking, Table, content, published_name
+from spec_tests.conformance.reference.asking import COMMIT_MODES, STAGING, Asking, Table, content, published_name
 
 
 def dies(owner: Asking, point: str, request: m.Request) -> None:
@@ -25,15 +25,15 @@ def dies(owner: Asking, point: str, request: m.Request) -> None:
 
 
 def staged(owner: Asking) -> Table:
-    return owner.table(feature="managedCommit", way="staged")
+    return owner.table(feature="managedCommit", commit_mode="staged")
 
 
 def inline(owner: Asking) -> Table:
-    return owner.table(way="inline")
+    return owner.table(commit_mode="inline")
 
 
 def direct(owner: Asking) -> Table:
-    return owner.table(way="direct")
+    return owner.table(commit_mode="direct")
 
 
 COMMITS = [
@@ -94,16 +94,16 @@ def test_half_a_staged_file_is_never_a_commit(owner: Asking, feature: str) -> No
 
 @pytest.mark.parametrize("point", ["before-promise", "after-promise", "before-link", "after-link", "before-record",
                                    "after-record"])  # fmt: skip
-@pytest.mark.parametrize(("feature", "way"), WAYS)
+@pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 def test_a_creation_that_a_death_interrupted_can_be_sent_again(
-    owner: Asking, point: str, feature: str, way: str
+    owner: Asking, point: str, feature: str, commit_mode: str
 ) -> None:
-    request = owner.creation(feature=feature, way=way)
+    request = owner.creation(feature=feature, commit_mode=commit_mode)
     dies(owner, point, request)
     made = owner.expect(m.Ratified, request)
     found = owner.expect(m.Table, m.LoadTable(name="orders"))
     assert (found.table, found.latest) == (made.table, 0)
-    owner.expect(m.Conflict, owner.creation(feature=feature, way=way))
+    owner.expect(m.Conflict, owner.creation(feature=feature, commit_mode=commit_mode))
 
 
 @pytest.mark.parametrize("point", ["after-promise", "before-link", "after-link"])
@@ -207,9 +207,9 @@ def test_every_point_has_a_test_that_gets_there() -> None:
 # Dying without a point, and starting again
 
 
-@pytest.mark.parametrize(("feature", "way"), WAYS)
-def test_what_was_answered_survives_a_death(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
+def test_what_was_answered_survives_a_death(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     sent = table.land(1, 2)
     before = table.commits(), table.files()
     owner.expect(m.Done, m.Crash())

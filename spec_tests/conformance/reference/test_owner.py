@@ -14,23 +14,27 @@ from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import proposals
 from spec_tests.conformance.reference.asking import (
-    DIALECTS,
+    COMMIT_MODES,
+    FEATURES,
     STAGING,
-    WAYS,
     Asking,
     attempt,
     content,
     published_name,
 )
 
-every_way = pytest.mark.parametrize(("feature", "way"), WAYS)
-both = pytest.mark.parametrize("feature", DIALECTS)
+every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
+both = pytest.mark.parametrize("feature", FEATURES)
 
 
-def test_it_declares_every_profile_of_an_owner_and_every_way_of_both_dialects(owner: Asking) -> None:
+def test_it_declares_every_profile_of_an_owner_and_every_commit_mode_of_both_features(owner: Asking) -> None:
     identity = owner.identity
     assert set(identity.profiles) == {profile.value for profile in Profile}
-    assert {(feature, way) for feature, ways in identity.ways.items() for way in ways} == set(WAYS)
+    assert {
+        (feature, commit_mode)
+        for feature, commit_modes in identity.commit_modes.items()
+        for commit_mode in commit_modes
+    } == set(COMMIT_MODES)
     assert {Promise(promise) for promise in identity.promises} <= set(Promise)
     assert identity.shared_state
 
@@ -38,13 +42,15 @@ def test_it_declares_every_profile_of_an_owner_and_every_way_of_both_dialects(ow
 # Committing
 
 
-@every_way
-def test_a_commit_lands_and_is_found_where_its_way_puts_it(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_a_commit_lands_and_is_found_where_its_commit_mode_puts_it(
+    owner: Asking, feature: str, commit_mode: str
+) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     (sent,) = table.land(1)
     listed = table.commits()
     assert listed.latest == 1
-    match way:
+    match commit_mode:
         case "staged":
             name = f"{published_name(1).removesuffix('.json')}.{sent.attempt}.json"
             assert [(each.version, each.file_name) for each in listed.commits] == [(1, name)]
@@ -55,12 +61,12 @@ def test_a_commit_lands_and_is_found_where_its_way_puts_it(owner: Asking, featur
         case "direct":
             assert listed.commits == ()
             assert table.files()[published_name(1)] == content(sent.actions)
-    assert table.published() == ([0, 1] if way == "direct" else [0])
+    assert table.published() == ([0, 1] if commit_mode == "direct" else [0])
 
 
-@every_way
-def test_a_version_that_is_taken_is_a_conflict_with_its_winners(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_a_version_that_is_taken_is_a_conflict_with_its_winners(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     table.land(1, 2)
     lost = owner.expect(m.Conflict, table.proposal(1))
     assert lost.latest == 2
@@ -68,18 +74,18 @@ def test_a_version_that_is_taken_is_a_conflict_with_its_winners(owner: Asking, f
     assert table.latest == 2
 
 
-@every_way
-def test_a_version_too_far_is_a_gap_until_its_turn(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_a_version_too_far_is_a_gap_until_its_turn(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     early = table.proposal(2)
     assert owner.expect(m.Gap, early).latest == 0
     table.land(1)
     assert owner.expect(m.Ratified, early).version == 2
 
 
-@every_way
-def test_an_attempt_that_landed_is_ratified_for_ever(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_an_attempt_that_landed_is_ratified_for_ever(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     first, _ = table.land(1, 2)
     table.backfill(2)
     assert owner.expect(m.Ratified, first).version == 1
@@ -89,10 +95,10 @@ def test_an_attempt_that_landed_is_ratified_for_ever(owner: Asking, feature: str
     assert owner.expect(m.Landed, m.AttemptOutcome(table=table.reference, attempt=first.attempt)).version == 1
 
 
-@every_way
-def test_an_attempt_that_was_resolved_never_lands(owner: Asking, feature: str, way: str) -> None:
+@every_commit_mode
+def test_an_attempt_that_was_resolved_never_lands(owner: Asking, feature: str, commit_mode: str) -> None:
     """Refused as such, before any look at versions: the promise `tombstone-first`."""
-    table = owner.table(feature=feature, way=way)
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     for late in (table.proposal(1), table.proposal(0), table.proposal(9)):
         owner.expect(m.NotLanded, m.AttemptOutcome(table=table.reference, attempt=late.attempt))
         assert not owner.expect(m.Rejected, late).retryable
@@ -151,12 +157,12 @@ def test_a_range_that_ends_before_it_begins_holds_nothing(owner: Asking) -> None
 # Publishing
 
 
-@every_way
-def test_a_backfill_publishes_in_order_what_was_ratified(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_a_backfill_publishes_in_order_what_was_ratified(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     sent = table.land(1, 2, 3)
     table.backfill(2)
-    assert table.published() == ([0, 1, 2, 3] if way == "direct" else [0, 1, 2])
+    assert table.published() == ([0, 1, 2, 3] if commit_mode == "direct" else [0, 1, 2])
     table.backfill(3)
     files = table.files()
     assert [files[published_name(each.version)] for each in sent] == [content(each.actions) for each in sent]
@@ -239,12 +245,12 @@ def test_a_table_may_have_any_name(owner: Asking, name: str) -> None:
     assert owner.expect(m.Table, m.LoadTable(name=name)).table == made.table
 
 
-@every_way
-def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str, way: str) -> None:
-    table = owner.table(feature=feature, way=way)
+@every_commit_mode
+def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str, commit_mode: str) -> None:
+    table = owner.table(feature=feature, commit_mode=commit_mode)
     table.land(1)
     found = owner.expect(m.Table, m.LoadTable(name="orders"))
-    assert (found.table, found.feature, found.way, found.latest) == (table.reference, feature, way, 1)
+    assert (found.table, found.feature, found.commit_mode, found.latest) == (table.reference, feature, commit_mode, 1)
     assert found.commits == table.commits().commits
     assert found.protocol is not None
     assert feature in found.protocol
@@ -268,9 +274,9 @@ def test_a_table_that_was_dropped_is_gone(owner: Asking) -> None:
     owner.expect(m.Ratified, owner.creation())
 
 
-def test_a_dialect_or_way_that_does_not_exist_is_refused(owner: Asking) -> None:
-    for feature, way in (("delta", "staged"), ("managedCommit", "inline"), ("managedCommit", "post")):
-        owner.expect(m.Rejected, msgspec.structs.replace(owner.creation(), feature=feature, way=way))
+def test_a_feature_or_commit_mode_that_does_not_exist_is_refused(owner: Asking) -> None:
+    for feature, commit_mode in (("delta", "staged"), ("managedCommit", "inline"), ("managedCommit", "post")):
+        owner.expect(m.Rejected, msgspec.structs.replace(owner.creation(), feature=feature, commit_mode=commit_mode))
     owner.expect(m.NotFound, m.LoadTable(name="orders"))
 
 
@@ -282,16 +288,16 @@ def test_the_policy_allows_what_is_always_allowed(owner: Asking) -> None:
 # Changing the owner
 
 
-@every_way
-def test_a_filesystem_table_is_taken_over_and_handed_back(owner: Asking, feature: str, way: str) -> None:
+@every_commit_mode
+def test_a_filesystem_table_is_taken_over_and_handed_back(owner: Asking, feature: str, commit_mode: str) -> None:
     path = owner.filesystem_table()
-    change = owner.taking_over(path, 2, feature, way)
+    change = owner.taking_over(path, 2, feature, commit_mode)
     made = owner.expect(m.Ratified, change)
     assert made.version == 2
     found = owner.expect(m.Table, m.LoadTable(name="imports"))
     assert (found.table, found.location, found.latest) == (made.table, path, 2)
     assert owner.expect(m.Ratified, change) == made
-    table = owner.table("other", feature, way)
+    table = owner.table("other", feature, commit_mode)
     table.reference = found.table
     table.land(3, 4)
     back = table.handing_back(5)

@@ -40,7 +40,7 @@ def failed(path: Path) -> CaseResult:
     events = list(read(path))
     verdict = check_events(events)
     assert verdict.violations
-    other = PREFIX["catalogManaged" if verdict.header.dialect == "managedCommit" else "managedCommit"]
+    other = PREFIX["catalogManaged" if verdict.header.feature == "managedCommit" else "managedCommit"]
     violations = tuple(
         Violation(
             requirements=tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(other)),
@@ -56,7 +56,7 @@ def failed(path: Path) -> CaseResult:
     )
     return _case(
         path,
-        verdict.header.dialect,
+        verdict.header.feature,
         verdict.header.note,
         verdict=Verdict.FAILED,
         requirements=violations[0].requirements,
@@ -70,25 +70,25 @@ def failed(path: Path) -> CaseResult:
 def passed(path: Path) -> CaseResult:
     """A case whose history is this good one."""
     header = check_events(list(read(path))).header
-    wanted = PREFIX[header.dialect]
+    wanted = PREFIX[header.feature]
     mine = [each.id for each in load().requirements if each.id.startswith(wanted) and each.side is Side.OWNER]
     number = histories("good").index(path)
     return _case(
-        path, header.dialect, header.note, verdict=Verdict.PASSED, requirements=tuple(mine[number * 3 : number * 3 + 3])
+        path, header.feature, header.note, verdict=Verdict.PASSED, requirements=tuple(mine[number * 3 : number * 3 + 3])
     )
 
 
-def _case(path: Path, dialect: str, title: str, **more: Any) -> CaseResult:
+def _case(path: Path, feature: str, title: str, **more: Any) -> CaseResult:
     family = FAMILIES[len(path.stem) % len(FAMILIES)]
     fields: dict[str, Any] = {"operations": 5, **more}
     return CaseResult(
-        case=f"{family}/{path.stem}[{dialect}/staged]",
+        case=f"{family}/{path.stem}[{feature}/staged]",
         check=path.stem,
         title=title,
         family=family,
         layer=Layer.EXAMPLE,
-        dialect=dialect,
-        way="staged",
+        feature=feature,
+        commit_mode="staged",
         **fields,
     )
 
@@ -100,8 +100,8 @@ def without_verdict(verdict: Verdict, reason: str, number: int = 1) -> CaseResul
         title="A backlog limit refuses what exceeds it.",
         family="limits",
         layer=Layer.EXAMPLE,
-        dialect="catalogManaged",
-        way="inline",
+        feature="catalogManaged",
+        commit_mode="inline",
         requirements=("PROFILE-CORE-05",),
         verdict=verdict,
         reason=reason,
@@ -120,7 +120,7 @@ def run(*cases: CaseResult, **changes: Any) -> RunResult:
             version="1.2.3",
             side="owner",
             profiles=("core", "staged", "direct-publish"),
-            ways={"managedCommit": ("staged", "direct"), "catalogManaged": ("staged",)},
+            commit_modes={"managedCommit": ("staged", "direct"), "catalogManaged": ("staged",)},
         ),
         profile="quick",
         seed=7,

@@ -61,7 +61,7 @@ def test_the_exit_code_speaks_of_known_failures_only_where_one_is_wrong(
 def test_what_the_page_calls_not_applicable_is_explained_and_a_shortened_history_is_told() -> None:
     case = runs.failed(runs.histories("bad")[0])
     page = reports.to_html(runs.run(case))
-    assert "mostly readers&#39; and writers&#39; requirements, other dialects, and permissions" in page
+    assert "mostly readers&#39; and writers&#39; requirements, other table features, and permissions" in page
     assert "the history that is shown is shortened" not in page
     generated = msgspec.structs.replace(case, reproduction='{"seed":1}')
     assert "the history that is shown is shortened" in reports.to_html(runs.run(generated))

@@ -21,11 +21,11 @@ def violation(name: str, message: str = ASKED, **more: Any) -> Violation:
     return Violation(requirements=(name,), message=message, **more)
 
 
-def case(check: str, *violations: Violation, dialect: str = "managedCommit", **more: Any) -> CaseResult:
+def case(check: str, *violations: Violation, feature: str = "managedCommit", **more: Any) -> CaseResult:
     fields: dict[str, Any] = {"layer": Layer.EXAMPLE, "operations": 5, **more}
     return CaseResult(
-        case=f"limits/{check}[{dialect}/staged]", check=check, title=f"{check}.", family="limits", dialect=dialect,
-        way="staged", requirements=(), verdict=Verdict.FAILED, violations=violations, **fields,
+        case=f"limits/{check}[{feature}/staged]", check=check, title=f"{check}.", family="limits", feature=feature,
+        commit_mode="staged", requirements=(), verdict=Verdict.FAILED, violations=violations, **fields,
     )  # fmt: skip
 
 
@@ -73,13 +73,13 @@ def test_the_console_the_summary_and_the_page_have_one_order(capsys: pytest.Capt
 
 
 def pair(message: str = ASKED, check: str = "a") -> RunResult:
-    """The same check fails on both dialects; `message` and `check`: of the second."""
+    """The same check fails on both table features; `message` and `check`: of the second."""
     one = case("a", violation("MC-LOG-05", f"{ASKED} of managedCommit 0a1b2c3d-0000-4000-8000-000000000001"))
     other = violation("CM-LOG-02", f"{message} of catalogManaged 0a1b2c3d-1111-4111-8111-11")
-    return runs.run(one, case(check, other, dialect="catalogManaged"))
+    return runs.run(one, case(check, other, feature="catalogManaged"))
 
 
-def test_a_finding_of_both_dialects_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_of_both_features_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = evidence(pair())
     words = twins_in_words(found)
     kept, folded = in_order(pair())

@@ -72,7 +72,7 @@ def test_of_a_history_that_cannot_be_read_nothing_is_changed(history: str | None
     assert times_of(history) == Times()
 
 
-def test_every_way_to_tell_a_time_is_understood() -> None:
+def test_every_commit_mode_to_tell_a_time_is_understood() -> None:
     times = Times(unit="us", first=1000)
     assert times.in_words("a look at the files (operation 3, 1500..2500: no version 1)") == (
         "a look at the files (operation 3, 0.500..1.500 ms: no version 1)"

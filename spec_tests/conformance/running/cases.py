@@ -21,14 +21,14 @@ ONE: Final = next(
     if check.family is Family.CONCURRENT_WRITERS
     and check.layer is Layer.EXAMPLE
     and not check.needs
-    and {"staged", "inline"} <= set(check.ways)
+    and {"staged", "inline"} <= set(check.commit_modes)
 )
 """Any check that an owner can be asked on several variants, and that lands a commit."""
 
 
 def identity(*profiles: str, side: str = "owner", **options: object) -> Identity:
-    ways = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline")}
-    settings = {"ways": ways, **options}
+    commit_modes = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline")}
+    settings = {"commit_modes": commit_modes, **options}
     return Identity(name="made", version="1", interface_version=1, side=side, profiles=("core", *profiles), **settings)  # type: ignore[arg-type]
 
 
@@ -42,15 +42,15 @@ def case(
     """`violated`: the requirements of each violation."""
     family, _, rest = name.partition("/")
     check, _, variant = rest.partition("[")
-    dialect, _, way = variant.removesuffix("]").partition("/")
+    feature, _, commit_mode = variant.removesuffix("]").partition("/")
     return CaseResult(
         case=name,
         check=check,
         title="A check.",
         family=family,
         layer=Layer.EXAMPLE,
-        dialect=dialect,
-        way=way,
+        feature=feature,
+        commit_mode=commit_mode,
         requirements=requirements,
         verdict=Verdict.FAILED if violated else verdict,
         reason=reason,

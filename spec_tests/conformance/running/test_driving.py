@@ -31,7 +31,7 @@ def opened(subject: str, directory: Path) -> Driven:
 
 
 def one(seed: int = 1) -> RunCase:
-    return RunCase(check=ONE.name, dialect="catalogManaged", way="staged", seed=seed, count=1)
+    return RunCase(check=ONE.name, feature="catalogManaged", commit_mode="staged", seed=seed, count=1)
 
 
 def test_every_answer_moves_the_pulse_also_of_processes_beside_the_subject() -> None:

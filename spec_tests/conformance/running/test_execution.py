@@ -284,7 +284,7 @@ def test_half_a_character_is_shown_escaped() -> None:
 
 
 def test_a_defect_of_the_kit_is_no_verdict_and_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case whose dialect does not exist makes the worker fail, not the subject."""
+    """A case whose table feature does not exist makes the worker fail, not the subject."""
     listener = Listener()
     monkeypatch.setattr(execution, "RunCase", _broken)
     result = run("model", listener)

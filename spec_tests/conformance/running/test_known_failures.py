@@ -98,7 +98,10 @@ def test_a_generated_list_keeps_the_reasons_that_are_known(tmp_path: Path) -> No
 
 
 def test_variants_that_all_fail_alike_are_one_entry_and_others_are_not(tmp_path: Path) -> None:
-    alike = [case(f"limits/a-check[managedCommit/{way}]", Verdict.FAILED, (MUST,)) for way in ("staged", "direct")]
+    alike = [
+        case(f"limits/a-check[managedCommit/{commit_mode}]", Verdict.FAILED, (MUST,))
+        for commit_mode in ("staged", "direct")
+    ]
     assert 'case = "limits/a-check[*]"' in known_failures.generate("my owner", alike, [])
     one = known_failures.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
     assert 'case = "limits/a-check[managedCommit/staged]"' in one

@@ -65,11 +65,11 @@ def test_a_subject_gets_checks_of_its_own_side_only() -> None:
 
 
 def test_a_case_is_evidence_only_for_what_the_subject_is_held_to() -> None:
-    """Another dialect's requirements, and undeclared profiles', are not."""
+    """Another table feature's requirements, and undeclared profiles', are not."""
     cases = plan(identity("staged"), QUICK, 0).cases
     assert cases
     for case in cases:
-        other = "CM-" if case.variant.dialect == "managedCommit" else "MC-"
+        other = "CM-" if case.variant.feature == "managedCommit" else "MC-"
         assert not [each for each in case.requirements if each.startswith((other, "PROFILE-RETRY"))]
 
 
@@ -106,7 +106,7 @@ def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None
     assert chosen
     assert {case.check.name for case in chosen} == {ONE.name}
     if "staged" in pattern:
-        assert {case.variant.way for case in chosen} == {"staged"}
+        assert {case.variant.commit_mode for case in chosen} == {"staged"}
 
 
 def test_selections_of_one_kind_add_up_and_those_of_different_kinds_narrow() -> None:

@@ -91,7 +91,7 @@ def test_a_requirement_of_which_every_case_stayed_open_is_inconclusive_and_says_
         ("MC-COMMIT-02", identity(side="client"), RequirementVerdict.NOT_APPLICABLE, "binds a owner"),
         (
             "MC-COMMIT-02",
-            identity(ways={"catalogManaged": ("inline",)}),
+            identity(commit_modes={"catalogManaged": ("inline",)}),
             RequirementVerdict.NOT_APPLICABLE,
             "offers catalogManaged only",
         ),

@@ -11,14 +11,14 @@ from conformance.interface import messages as m
 from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import NAMES, WAYS, scopes
+from conformance.simulation.scopes_catalogue import COMMIT_MODES, NAMES, scopes
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
 """Scopes whose space is finished within half a second; the command explores the others too."""
 
 
-def the_scope(name: str, dialect: str, way: str) -> Scope:
-    (found,) = scopes(lambda each: (each.name, each.dialect, each.way) == (name, dialect, way))
+def the_scope(name: str, feature: str, commit_mode: str) -> Scope:
+    (found,) = scopes(lambda each: (each.name, each.feature, each.commit_mode) == (name, feature, commit_mode))
     return found
 
 
@@ -38,9 +38,11 @@ def kinds(outcome: Outcome) -> dict[str, list[str]]:
     return {client: [type(answer).__name__ for answer in answers] for client, answers in outcome.answers}
 
 
-@pytest.mark.parametrize(("dialect", "way"), WAYS)
-def test_of_two_writers_exactly_one_wins_in_every_schedule(host: SimulatedClients, dialect: str, way: str) -> None:
-    found, report = explored(the_scope("two-writers", dialect, way), host)
+@pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
+def test_of_two_writers_exactly_one_wins_in_every_schedule(
+    host: SimulatedClients, feature: str, commit_mode: str
+) -> None:
+    found, report = explored(the_scope("two-writers", feature, commit_mode), host)
     assert report.finished
     assert [outcome.violations for outcome in found if outcome.violations] == []
     assert {tuple(sorted(told for (told,) in kinds(each).values())) for each in found} == {("Conflict", "Ratified")}
@@ -51,9 +53,9 @@ def test_of_two_writers_exactly_one_wins_in_every_schedule(host: SimulatedClient
 
 @pytest.mark.parametrize("name", FAST)
 def test_every_schedule_of_a_small_scope_is_run_and_clean(host: SimulatedClients, name: str) -> None:
-    """In one way of each dialect; the others differ in fewer effects than these."""
-    for dialect, way in (("managedCommit", "direct"), ("catalogManaged", "inline")):
-        found, report = explored(the_scope(name, dialect, way), host)
+    """In one way of each table feature; the others differ in fewer effects than these."""
+    for feature, commit_mode in (("managedCommit", "direct"), ("catalogManaged", "inline")):
+        found, report = explored(the_scope(name, feature, commit_mode), host)
         assert report.finished
         assert report.schedules == len(found) > 1
         assert [outcome.violations for outcome in found if outcome.violations] == []
@@ -74,10 +76,10 @@ def test_a_cleanup_removes_what_a_reader_may_be_about_to_read_and_the_reader_rea
     assert {f"{version:020}.json" for version in (0, 1)} <= removed
 
 
-def test_every_scope_has_all_ways_of_both_dialects_and_starts(host: SimulatedClients) -> None:
+def test_every_scope_has_all_commit_modes_of_both_features_and_starts(host: SimulatedClients) -> None:
     for name in NAMES:
         found = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
-        assert tuple((each.dialect, each.way) for each in found) == WAYS
+        assert tuple((each.feature, each.commit_mode) for each in found) == COMMIT_MODES
         start = prepare(found[0], host)
         outcome, steps = follow(lambda: ScopeRun(found[0], host, start), [])  # noqa: B023
         assert isinstance(outcome, Outcome)

@@ -46,5 +46,5 @@ def test_the_first_questions_are_answered(subject: Subject) -> None:
 
 @pytest.mark.parametrize("check", SLICE)
 def test_a_check_is_passed(subject: Subject, check: str) -> None:
-    result = run_case(CHECKS[check], Variant(dialect="catalogManaged", way="staged"), subject, salt="-1")
+    result = run_case(CHECKS[check], Variant(feature="catalogManaged", commit_mode="staged"), subject, salt="-1")
     assert result.verdict is Verdict.PASSED, result

@@ -57,7 +57,7 @@ def subject(server: tuple[str, Catalog]) -> Iterator[UcSubject]:
 def creation(name: str = TABLE, number: int = 0) -> m.CreateTable:
     actions = proposals.version_0("catalogManaged", attempt(number), attempt(99))
     return m.CreateTable(
-        name=name, feature="catalogManaged", way="staged", attempt=attempt(number), actions=actions
+        name=name, feature="catalogManaged", commit_mode="staged", attempt=attempt(number), actions=actions
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def test_what_unity_catalog_was_recorded_to_do_is_told_from_what_it_should(
     tmp_path: Path, answers: Answers, check: str, verdict: Verdict
 ) -> None:
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:
-        result = run_case(CHECKS[check], Variant(dialect="catalogManaged", way="staged"), subject, salt="-1")
+        result = run_case(CHECKS[check], Variant(feature="catalogManaged", commit_mode="staged"), subject, salt="-1")
     assert result.verdict is verdict
     found = {requirement for each in result.violations for requirement in each.requirements}
     assert (REQUIREMENTS[check] in found) == bool(found) == (verdict is Verdict.FAILED)
