@@ -1,6 +1,6 @@
 """Who may use whom, and who may touch a log. Read from the source.
 
-Imports inside functions count; those for type checkers only do not.
+Imports inside functions count. Those for type checkers only count for the order of the layers, and for nothing else.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imports_of(module: str) -> frozenset[str]:
-    """Full names of all that a module imports anywhere: packages, modules and names in them."""
+def imports_of(module: str, *, for_types: bool = False) -> frozenset[str]:
+    """Full names of all that a module imports anywhere: packages, modules and names in them. `for_types`: also what
+    only a type checker imports."""
     found: set[str] = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for node in walk(tree_of(module)):
+    for node in ast.walk(tree_of(module)) if for_types else walk(tree_of(module)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -83,6 +84,215 @@ def modules_in(*packages: str) -> list[str]:
 
 def violations(modules: list[str], *forbidden: str) -> list[str]:
     return [f"{m} imports {name}" for m in modules for name in sorted(imports_of(m)) if below(name, *forbidden)]
+
+
+# The layers of both trees
+
+
+REFERENCE_LAYERS = (
+    ("cli",),
+    ("demo", "server"),
+    ("spark",),
+    ("warehouse",),
+    ("client", "owner"),
+    ("log_store",),
+    ("environment", "commit_owner"),
+    ("files", "host_queue", "commits"),
+    ("log_path", "table_feature"),
+    ("actions",),
+    ("errors",),
+)
+KIT_LAYERS = (
+    ("command", "pytest_plugin"),
+    ("findings",),
+    ("reports",),
+    ("running", "simulation"),
+    ("checks", "smoke"),
+    ("generated",),
+    ("scenario",),
+    ("adapters",),
+    ("proxy",),
+    ("mutants",),
+    ("models", "checkers"),
+    ("history",),
+    ("interface", "results"),
+    ("requirements", "json_text", "jars"),
+)
+"""From top to bottom. A module imports its own unit and units of lower lines; units of one line know nothing of each
+other. A unit is a package, or a module that stands alone; `adapters.x` may stand on another line than `adapters`."""
+
+ONLY_FROM = {"simulation": ("command",), "command": (), "pytest_plugin": (), "cli": (), "examples": ()}
+"""Who imports these at all."""
+
+UPWARD_FOR_NOW = {
+    ("adapters.reference.simulated", "simulation"),
+    ("adapters.reference.simulated_clients", "simulation"),
+    ("adapters.reference.simulated_processes", "simulation"),
+    ("adapters.reference.simulated_teeth", "simulation"),
+    ("adapters.reference.simulated_variants", "simulation"),
+    ("adapters.smoke", "scenario"),
+    ("adapters.smoke_client", "scenario"),
+    ("adapters.smoke_identity", "checks"),
+    ("generated.generation", "checks"),
+    ("generated.rounds", "checks"),
+    ("generated.running", "checks"),
+    ("history.command", "checkers"),
+    ("models.hands", "adapters"),
+    ("models.maintenance", "scenario"),
+    ("models.ownership", "scenario"),
+    ("models.writer", "scenario"),
+    ("mutants.good_writers", "scenario"),
+    ("mutants.ownership_of_clients", "scenario"),
+    ("mutants.writers", "scenario"),
+    ("proxy.lossy", "adapters"),
+    ("proxy.server", "adapters"),
+    ("running.driving", "reports"),
+    ("running.known_failures", "reports"),
+    ("running.pytest_items", "reports"),
+    ("running.replay", "reports"),
+    ("scenario.client", "checks"),
+    ("scenario.running", "checks"),
+    ("scenario.scenario", "checks"),
+    ("scenario.snapshots", "checks"),
+    ("simulation.crash_command", "command"),
+    ("simulation.explore_command", "command"),
+    ("simulation.jobs", "command"),
+    ("simulation.power_command", "command"),
+    ("simulation.teeth_command", "command"),
+}
+"""Module and unit. Shrinks to nothing: an edge that does not exist any more fails."""
+
+IN_CIRCLES_FOR_NOW = {
+    "refimpl.client.data_reading",
+    "refimpl.client.landing",
+    "refimpl.client.rows",
+    "refimpl.client.snapshot",
+    "refimpl.client.table",
+    "refimpl.client.time_travel",
+    "refimpl.client.transaction",
+    "refimpl.spark.connection",
+    "refimpl.spark.reader",
+    "refimpl.spark.targets",
+    "refimpl.spark.writer",
+}
+"""Modules that import each other. Shrinks to nothing."""
+
+PRIVATE_FOR_NOW = {
+    ("conformance.adapters.reference.asked_owner", "m._Message"),
+    ("conformance.adapters.reference.simulated", "_Process"),
+    ("conformance.adapters.reference.simulated_crashes", "Ledger._commit"),
+    ("conformance.adapters.reference.simulated_crashes", "_Connection"),
+    ("conformance.adapters.reference.simulated_crashes", "_connected"),
+    ("conformance.adapters.reference.simulated_more_schedules", "_Connection"),
+    ("conformance.adapters.reference.simulated_more_schedules", "_connected"),
+    ("conformance.adapters.reference.simulated_more_schedules", "_no_lock"),
+    ("conformance.adapters.reference.simulated_more_schedules", "loading._read"),
+    ("conformance.adapters.reference.simulated_processes", "_Folding"),
+    ("conformance.adapters.reference.simulated_schedules", "publishing._stored_bytes"),
+    ("conformance.adapters.smoke", "m._Message"),
+    ("conformance.interface.messages", "_Message"),
+    ("conformance.interface.outcomes", "_Message"),
+    ("conformance.interface.outcomes", "_snake"),
+    ("conformance.scenario.client", "m._Message"),
+    ("conformance.scenario.scenario", "m._Message"),
+}
+"""Module and private name of another module that it uses. Shrinks to nothing."""
+
+
+def rank_of(module: str) -> tuple[str, int]:
+    """Its unit, and the number of the unit's line."""
+    top, _, inside = module.partition(".")
+    layers = REFERENCE_LAYERS if top == "refimpl" else KIT_LAYERS
+    units = {unit: number for number, line in enumerate(layers) for unit in line if below(inside, unit)}
+    assert units, f"{module} stands in no line of the table of layers"
+    unit = max(units, key=len)
+    return unit, units[unit]
+
+
+ROOTS = ("refimpl", "conformance")
+EDGES = ("conformance.__main__", "conformance.examples.__main__")
+"""Starters, which import the command line."""
+
+
+def edges() -> Iterator[tuple[str, str]]:
+    """Modules of one tree that import each other, without the root packages and the starters."""
+    for module in MODULES:
+        for name in sorted(imports_of(module, for_types=True)):
+            ours = name in MODULES and name != module and name.partition(".")[0] == module.partition(".")[0]
+            if ours and not {name, module} & {*ROOTS, *EDGES}:
+                yield module, name
+
+
+def upward() -> set[tuple[str, str]]:
+    found = set()
+    for module, name in edges():
+        (unit, line), (other, lower) = rank_of(module), rank_of(name)
+        uninvited = other in ONLY_FROM and unit not in ONLY_FROM[other]
+        if unit != other and (lower <= line or uninvited):
+            found.add((module.partition(".")[2], other))
+    return found
+
+
+def test_no_package_imports_one_above_it() -> None:
+    found = upward()
+    assert found - UPWARD_FOR_NOW == set()
+    assert UPWARD_FOR_NOW - found == set(), "these edges exist no more: remove them from the list"
+
+
+def circles() -> set[str]:
+    """Modules that reach themselves."""
+    below_it: dict[str, set[str]] = {}
+    for module, name in edges():
+        # A package is imported before its modules; that is no edge of the reader's.
+        if not below(module, name):
+            below_it.setdefault(module, set()).add(name)
+    found = set()
+    for module in below_it:
+        seen, waiting = set[str](), [module]
+        while waiting:
+            for name in below_it.get(waiting.pop(), ()):
+                if name not in seen:
+                    seen.add(name)
+                    waiting.append(name)
+        if module in seen:
+            found.add(module)
+    return found
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    found = circles()
+    assert found - IN_CIRCLES_FOR_NOW == set()
+    assert IN_CIRCLES_FOR_NOW - found == set(), "these are in no circle any more: remove them from the list"
+
+
+def private_uses() -> set[tuple[str, str]]:
+    found = set()
+    for module in MODULES:
+        modules: set[str] = set()
+        for node in walk(tree_of(module)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
+                names = {alias.name for alias in node.names}
+                modules |= {alias.asname or alias.name for alias in node.names}
+                found |= {(module, name) for name in names if name.startswith("_") and not name.startswith("__")}
+        for node in walk(tree_of(module)):
+            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+                continue
+            if node.value.id in modules and node.attr.startswith("_") and not node.attr.startswith("__"):
+                found.add((module, f"{node.value.id}.{node.attr}"))
+    return found
+
+
+def test_no_private_name_of_another_module_is_used() -> None:
+    found = private_uses()
+    assert found - PRIVATE_FOR_NOW == set()
+    assert PRIVATE_FOR_NOW - found == set(), "these are used no more: remove them from the list"
+
+
+def test_the_page_of_the_kit_draws_the_layers() -> None:
+    page = (ROOT / "conformance" / "README.md").read_text(encoding="utf-8")
+    drawn = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
+    lines = [tuple(line.partition(":")[0].split()) for line in drawn.splitlines()]
+    assert lines == list(KIT_LAYERS)
 
 
 def test_the_client_knows_no_ledger_no_lock_no_spark_and_no_owner() -> None:
