@@ -12,9 +12,8 @@ import typer
 from typer.core import TyperGroup
 
 from refimpl import __version__
-from refimpl.cli import demonstration, history, ingesting, ownership, serving, tables, upkeep
-from refimpl.cli.exit_codes import DOCUMENTED, ExitCode, exit_code, message
-from refimpl.cli.output import show_error
+from refimpl.cli import demonstration, history, ingesting, serving, tables, upkeep
+from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_error
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
 _BROKEN_PIPE = 141
@@ -113,5 +112,5 @@ def _commit_owner(
     """
 
 
-for module in (demonstration, tables, ingesting, history, upkeep, ownership, serving):
+for module in (demonstration, tables, ingesting, history, upkeep, serving):
     module.register(application)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from refimpl.cli import output
-from refimpl.cli.exit_codes import ExitCode
 from refimpl.cli.options import JsonOption
+from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
     from refimpl.demo.results import Check, Result, Timeline, TimelineRow

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refimpl.cli import output
-from refimpl.cli.exit_codes import ExitCode
 from refimpl.cli.options import JsonOption, TableArgument, WarehouseOption, opened
+from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
     from refimpl.client.history import HistoryEntry

@@ -16,9 +16,18 @@ from urllib.parse import unquote
 import typer
 
 from refimpl.cli import output
-from refimpl.cli.exit_codes import is_of_spark
-from refimpl.cli.file_formats import CSV, PARQUET, format_of
-from refimpl.cli.options import JsonOption, WarehouseOption, commit_mode_named, feature_named, names_of, opened
+from refimpl.cli.options import (
+    CSV,
+    PARQUET,
+    JsonOption,
+    WarehouseOption,
+    commit_mode_named,
+    feature_named,
+    format_of,
+    names_of,
+    opened,
+)
+from refimpl.cli.output import is_of_spark
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from refimpl.cli import output
-from refimpl.cli.exit_codes import ExitCode
 from refimpl.cli.options import (
     AllowOption,
     JsonOption,
@@ -21,6 +20,7 @@ from refimpl.cli.options import (
     jobs_named,
     opened,
 )
+from refimpl.cli.output import ExitCode
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:

@@ -8,14 +8,16 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -25,17 +27,133 @@ from starlette.routing import Route
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.errors import DeltaError
 from refimpl.owner.local import LocalOwner
+from refimpl.owner.records import TableRecord
 from refimpl.server import errors
 from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
-from refimpl.server.description import description
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
-from refimpl.server.observation import Observation, Seen
-from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call
-from refimpl.server.threads import GRACE_SECONDS, LockNeededError, Pool, Slots, limited
-from refimpl.server.turns import LONGEST_WAIT_SECONDS, Turns
+from refimpl.server.request_validation import AddCommit
+from refimpl.server.routes import (
+    DELTA_BASE,
+    DELTA_ROUTES,
+    LEGACY_BASE,
+    LEGACY_ROUTES,
+    SETTINGS_PATH,
+    ApiRoute,
+    Call,
+    description,
+)
+from refimpl.server.scheduling import (
+    GRACE_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    FairQueue,
+    LockNeededError,
+    Pool,
+    Slots,
+    limited,
+)
+
+logger = logging.getLogger("refimpl.server")
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """What is known of a request so far."""
+
+    route: str
+    method: str
+    deadline: float
+    """When it is to be answered at the latest, by the monotonic clock."""
+    admitted: bool = False
+    """Whether it passed the access check."""
+    caller: str | None = None
+    path: dict[str, str] = field(default_factory=dict)
+    commit: Any = None
+    """The updates of an update."""
+    error: str | None = None
+    message: str | None = None
+
+    @property
+    def version(self) -> int | None:
+        """The version that it proposed."""
+        added = next((update for update in self.commit or () if isinstance(update, AddCommit)), None)
+        return None if added is None else added.commit.version
+
+
+class Observation:
+    """The counters of one server."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "commit_owner_requests", "Requests by call and status", ["call", "status"], registry=registry
+        )
+        self._seconds = Histogram(
+            "commit_owner_request_seconds", "Time to answer", ["call"], buckets=_BUCKETS, registry=registry
+        )
+        self._commits = Counter("commit_owner_commits", "Proposals that landed, replays included", registry=registry)
+        self._conflicts = Counter(
+            "commit_owner_conflicts", "Proposals that lost a race or met another etag", registry=registry
+        )
+        self._backlog = Gauge(
+            "commit_owner_unpublished_commits", "Ratified commits that wait to be published", ["table"],
+            registry=registry,
+        )  # fmt: skip
+        self._tables = Gauge("commit_owner_tables", "Live tables", registry=registry)
+        self._halted = Gauge(
+            "commit_owner_halted_tables", "Tables that take no commits until somebody looks", registry=registry
+        )
+
+    def answered(self, seen: Seen, status: int, seconds: float) -> None:
+        """Count and log an answer."""
+        self._requests.labels(seen.route, str(status)).inc()
+        self._seconds.labels(seen.route).observe(seconds)
+        if seen.version is not None:
+            if status == 200:
+                self._commits.inc()
+            elif status == 409:
+                self._conflicts.inc()
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        told = {
+            "call": seen.route,
+            "method": seen.method,
+            "status": status,
+            "ms": round(seconds * 1000, 3),
+            "caller": seen.caller,
+            "on": ".".join(seen.path.values()) or None,
+            "version": seen.version,
+            "error": seen.error,
+            "message": seen.message if status >= 500 else None,
+        }
+        logger.log(
+            logging.WARNING if status >= 500 else logging.INFO,
+            "%s",
+            line({key: value for key, value in told.items() if value is not None}),
+        )
+
+    def defect(self, seen: Seen, error: Exception) -> None:
+        """An error that nobody expected: with its traceback, in the log only."""
+        logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
+
+    def exposition(self, tables: Sequence[TableRecord]) -> bytes:
+        """Everything in Prometheus' text format, with what the ledger says now of the live tables."""
+        self._backlog.clear()
+        for table in tables:
+            self._backlog.labels(table.name or table.table_id).set(table.backlog)
+        self._tables.set(len(tables))
+        self._halted.set(sum(table.halted is not None for table in tables))
+        return generate_latest(self._registry)
+
+
+def line(told: dict[str, Any]) -> str:
+    """One line of JSON."""
+    return msgspec.json.encode(told).decode()
+
 
 JSON: Final = "application/json"
 
@@ -86,7 +204,7 @@ class Server:
         self._reads = Pool(self.limits.threads, self.limits.requests, lock=False)
         self._writes = Pool(self.limits.threads, self.limits.requests, lock=True)
         self._large_bodies = Slots(self.limits.requests)
-        self._turns = Turns()
+        self._queue = FairQueue()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
         self.application.router.redirect_slashes = False  # to wherever the request says that this is, before any check
@@ -175,16 +293,16 @@ class Server:
         """Carry a proposal out, and tell who lost a race when the next version is its own to try."""
         assert seen.version is not None
         longest = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
-        await self._turns.wait(table, client, seen.version, min(longest, seen.deadline))
+        await self._queue.wait(table, client, seen.version, min(longest, seen.deadline))
         try:
             content = await self._writes.run(work, seen.deadline)
         except VersionConflictError as error:
-            self._turns.lost(table, client, error.latest)
+            self._queue.lost(table, client, error.latest)
             raise
         except BaseException:
-            self._turns.done(table, client)
+            self._queue.done(table, client)
             raise
-        self._turns.done(table, client)
+        self._queue.done(table, client)
         return content
 
     async def _body(self, request: Request, deadline: float) -> bytes:

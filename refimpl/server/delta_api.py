@@ -54,7 +54,7 @@ from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, glance, property_flaw
-from refimpl.server import agreement, answers, messages
+from refimpl.server import answers
 from refimpl.server.errors import (
     ApiError,
     VersionConflictError,
@@ -67,6 +67,22 @@ from refimpl.server.errors import (
     requirement_conflict,
 )
 from refimpl.server.names import Names, place_of
+from refimpl.server.request_validation import (
+    AddCommit,
+    AssertEtag,
+    AssertTableUuid,
+    CreateTable,
+    RemoveDomainMetadata,
+    SetDomainMetadata,
+    StageTable,
+    UpdateSnapshotVersion,
+    UpdateTable,
+    WireCommit,
+    properties_beside,
+    tag_of,
+    terms_of,
+    with_creation,
+)
 from refimpl.table_feature import CATALOG_MANAGED
 
 NAMES_KEPT: Final = 10_000
@@ -179,14 +195,14 @@ class DeltaApi:
 
     # Creation
 
-    def stage(self, catalog: str, schema: str, request: messages.StageTable) -> dict[str, Any]:
+    def stage(self, catalog: str, schema: str, request: StageTable) -> dict[str, Any]:
         """Phase 1: a place of its own. The name is not reserved."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy, empty=True)
         return answers.staged(staged.table_id, staged.location)
 
-    def create(self, catalog: str, schema: str, request: messages.CreateTable) -> dict[str, Any]:
+    def create(self, catalog: str, schema: str, request: CreateTable) -> dict[str, Any]:
         """Phase 3: version 0 stands at the location; give it its name. A repeated request gets the same answer."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
@@ -203,8 +219,8 @@ class DeltaApi:
             )
         content = self._first_version(staged)
         found, protocol, metadata = _table_actions(content)
-        extra = agreement.properties_beside(metadata, request.properties or {})
-        flaw = agreement.with_creation(request, staged.table_id, found, protocol, metadata)
+        extra = properties_beside(metadata, request.properties or {})
+        flaw = with_creation(request, staged.table_id, found, protocol, metadata)
         flaw = flaw or property_flaw(extra, metadata, {})
         if flaw is not None:
             raise bad_request(flaw)
@@ -264,26 +280,26 @@ class DeltaApi:
 
     # Commits
 
-    def update(self, catalog: str, schema: str, table: str, request: messages.UpdateTable) -> dict[str, Any]:
+    def update(self, catalog: str, schema: str, table: str, request: UpdateTable) -> dict[str, Any]:
         """Carry out a request's updates, all or none."""
         asked = _one_of_each(request.updates)
         required = _one_of_each(request.requirements or ())
-        demanded = required.get(messages.AssertTableUuid)
+        demanded = required.get(AssertTableUuid)
         if not request.updates:
             raise bad_request("At least one update is required.")
         if demanded is None:
             raise bad_request("the requirement assert-table-uuid is missing")
-        if messages.UpdateSnapshotVersion in asked:
+        if UpdateSnapshotVersion in asked:
             raise bad_request("update-metadata-snapshot-version is for tables whose commits are not the catalog's")
-        added = asked.get(messages.AddCommit)
+        added = asked.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
         seen = self._glance(catalog, schema, table, attempt)
         if demanded.uuid != seen.table.table_id:
             raise requirement_conflict(
                 f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
             )
-        etag = required.get(messages.AssertEtag)
-        terms = agreement.terms_of(asked, seen.table.table_id, None if etag is None else etag.etag)
+        etag = required.get(AssertEtag)
+        terms = terms_of(asked, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
             _refuse_strange_reports(seen.table, terms)
             self._change(seen.table.table_id, asked, terms)
@@ -300,16 +316,16 @@ class DeltaApi:
         return seen
 
     def _change(self, table_id: str, asked: dict[type, Any], terms: Terms) -> None:
-        for kind in (messages.SetDomainMetadata, messages.RemoveDomainMetadata):
+        for kind in (SetDomainMetadata, RemoveDomainMetadata):
             if kind in asked:
-                raise bad_request(f"{agreement.tag_of(kind)} needs an add-commit whose file says the same")
+                raise bad_request(f"{tag_of(kind)} needs an add-commit whose file says the same")
         refused = self.owner.change(table_id, terms)
         if isinstance(refused, TermsRefused):
             raise of_refused_terms(refused)
         if refused is not None:
             raise of_rejection(refused)
 
-    def _commit(self, seen: Glance, commit: messages.WireCommit, attempt: AttemptId, terms: Terms) -> None:
+    def _commit(self, seen: Glance, commit: WireCommit, attempt: AttemptId, terms: Terms) -> None:
         table, version = seen.table, commit.version
         if seen.lost(version):  # no lock and no look at the file for what is lost anyway
             self.owner.remember_lost(table, version, attempt)
@@ -357,7 +373,7 @@ def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
             raise of_refused_terms(outcome)
 
 
-def _attempt_of(commit: messages.WireCommit) -> AttemptId:
+def _attempt_of(commit: WireCommit) -> AttemptId:
     """The uuid in the staged file's name; 400 for any other name."""
     name = log_path.parse_staged(commit.file_name)
     if name is None or name.uuid is None or name.version != commit.version or name.uuid not in commit.file_name:
@@ -379,7 +395,7 @@ def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
     counts = Counter(type(item) for item in listed)
     for kind, count in counts.items():
         if count > 1:
-            raise bad_request(f"{count} times {agreement.tag_of(kind)}: at most one of each kind in a request")
+            raise bad_request(f"{count} times {tag_of(kind)}: at most one of each kind in a request")
     return {type(item): item for item in listed}
 
 

@@ -1,19 +1,24 @@
 """Every call that the server answers, as one table: who may make it, what it takes, what it does.
 
-The application, the description (`/openapi.json`) and `/config` are all made from this list.
+The application, `/config` and the OpenAPI document are made from this list. Starlette does the routing; the table is
+our own, because Starlette's routes have no place for scope, body and documented statuses.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from refimpl.server import messages
+import msgspec
+
+from refimpl import __version__
 from refimpl.server.access import Scope
 from refimpl.server.delta_api import DeltaApi
-from refimpl.server.errors import bad_request
+from refimpl.server.errors import ErrorAnswer, bad_request
 from refimpl.server.legacy import LegacyApi
+from refimpl.server.request_validation import CreateTable, ReportMetrics, StageTable, TableCredentials, UpdateTable
 
 LEGACY_BASE: Final = "/api/2.1/unity-catalog"
 DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
@@ -154,15 +159,15 @@ DELTA_ROUTES: Final = (
              summary="What this server can do", query=("catalog", "protocol-versions"), required=("catalog",),
              refusals=(404,)),
     ApiRoute(name="stage", method="POST", path="/v1/catalogs/{catalog}/schemas/{schema}/staging-tables",
-             scope=Scope.WRITE, handle=_stage, body=messages.StageTable,
+             scope=Scope.WRITE, handle=_stage, body=StageTable,
              summary="A location for a table that is to be created", refusals=(404, 409)),
-    ApiRoute(name="create", method="POST", path=_TABLES, scope=Scope.WRITE, handle=_create, body=messages.CreateTable,
+    ApiRoute(name="create", method="POST", path=_TABLES, scope=Scope.WRITE, handle=_create, body=CreateTable,
              summary="Register a table whose version 0 is written", refusals=(404, 409)),
     ApiRoute(name="list", method="GET", path=_TABLES, scope=Scope.READ, handle=_list, summary="The tables of a schema",
              refusals=(404,)),
     ApiRoute(name="load", method="GET", path=_TABLE, scope=Scope.READ, handle=_load,
              summary="A table's metadata and the commits that are not published", refusals=(404,)),
-    ApiRoute(name="update", method="POST", path=_TABLE, scope=Scope.WRITE, handle=_update, body=messages.UpdateTable,
+    ApiRoute(name="update", method="POST", path=_TABLE, scope=Scope.WRITE, handle=_update, body=UpdateTable,
              summary="Commit, report what is published, change metadata: all or nothing", refusals=(404, 409)),
     ApiRoute(name="drop", method="DELETE", path=_TABLE, scope=Scope.WRITE, handle=_drop, status=204,
              summary="Forget the table's name; its files stay", refusals=(404,)),
@@ -171,7 +176,7 @@ DELTA_ROUTES: Final = (
     ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", scope=Scope.READ, handle=_credentials,
              summary="Local files need none", query=("operation",), refusals=(404,)),
     ApiRoute(name="report", method="POST", path=f"{_TABLE}/metrics", scope=Scope.WRITE, handle=_metrics,
-             body=messages.ReportMetrics, status=204, summary="What a commit did; not kept", refusals=(404,)),
+             body=ReportMetrics, status=204, summary="What a commit did; not kept", refusals=(404,)),
     ApiRoute(name="staging-credentials", method="GET", path="/v1/staging-tables/{table_id}/credentials",
              scope=Scope.READ, handle=_staging_credentials, summary="Local files need none", refusals=(404,)),
 )  # fmt: skip
@@ -195,10 +200,90 @@ LEGACY_ROUTES: Final = (
     ApiRoute(name="table", method="GET", path="/tables/{full_name}", scope=Scope.READ,
              handle=lambda call: call.legacy.table(call.path["full_name"]), summary="One table", refusals=(404,)),
     ApiRoute(name="table-credentials", method="POST", path="/temporary-table-credentials", scope=Scope.READ,
-             handle=_legacy_credentials, body=messages.TableCredentials, summary="Local files need none",
+             handle=_legacy_credentials, body=TableCredentials, summary="Local files need none",
              refusals=(404,)),
     ApiRoute(name="drop-by-name", method="DELETE", path="/tables/{full_name}", scope=Scope.WRITE, handle=_legacy_drop,
              summary="Forget the table's name; its files stay", refusals=(404,)),
 )  # fmt: skip
 
 SETTINGS_PATH: Final = "/api/2.0/settings/types/{rest:path}"
+
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_COMMON: Final = (400, 401, 403, 405, 500, 503)
+_WITH_BODY: Final = (408, 413, 429)
+_TEXTS: Final = {
+    400: "Rejected: a retry cannot succeed",
+    401: "A token is needed",
+    403: "The token does not allow this",
+    404: "No such catalog, schema or table",
+    405: "No such method here",
+    408: "The body came too slowly",
+    409: "Somebody else was first: load the table again",
+    413: "The body is too large",
+    429: "Too many commits wait to be published",
+    500: "The outcome is not known: the identical request may be sent again",
+    503: "Not now; nothing was changed",
+}
+
+
+def description() -> dict[str, Any]:
+    """The document. Every call that the API has is in it, with every status that it answers."""
+    routes = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
+    shapes = [route.body for _, route in routes if route.body is not None]
+    _, components = msgspec.json.schema_components([*shapes, ErrorAnswer], ref_template=_REFERENCE)
+    paths: dict[str, dict[str, Any]] = {}
+    for base, route in routes:
+        paths.setdefault(base + route.path, {})[route.method.lower()] = _operation(base, route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "A commit owner that speaks Unity Catalog's Delta API",
+            "version": __version__,
+            "description": "The calls that Delta clients make to commit to catalog-managed tables.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(base: str, route: ApiRoute) -> dict[str, Any]:
+    parts = re.findall(r"\{(\w+)\}", route.path)
+    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in parts]
+    parameters += [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in route.required,
+            "schema": {"type": "integer", "minimum": 0, "maximum": 999_999_999}
+            if name == "max_results"
+            else {"type": "string"},
+        }
+        for name in route.query
+    ]
+    operation: dict[str, Any] = {
+        "operationId": ("" if base == DELTA_BASE else "legacy-") + route.name,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": _responses(route),
+    }
+    if route.body is not None:
+        schema = {"$ref": _REFERENCE.format(name=route.body.__name__)}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return operation
+
+
+def _responses(route: ApiRoute) -> dict[str, Any]:
+    done: dict[str, Any] = {"description": "Done"}
+    if route.status != 204:
+        done["content"] = {"application/json": {"schema": {"type": "object"}}}
+    refusals = {*_COMMON, *route.refusals, *(_WITH_BODY if route.body is not None else ())}
+    error: dict[str, Any] = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="ErrorAnswer")}}}
+    return {str(route.status): done} | {
+        str(code): {"description": _TEXTS[code]} | ({} if route.method == "HEAD" else {"content": error})
+        for code in sorted(refusals)
+    }

@@ -19,10 +19,9 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import InvalidRequestError
 from refimpl.server.access import is_loopback
-from refimpl.server.application import Limits, Server
+from refimpl.server.application import Limits, Server, line
 from refimpl.server.names import Names
-from refimpl.server.observation import line
-from refimpl.server.threads import shared_environment
+from refimpl.server.scheduling import shared_environment
 
 logger = logging.getLogger("refimpl.server")
 

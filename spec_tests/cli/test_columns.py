@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.cli.columns import of_sql
+from refimpl.cli.options import columns_of_sql
 from refimpl.client.schema import Struct
 from refimpl.errors import InvalidRequestError
 
@@ -39,12 +39,12 @@ from refimpl.errors import InvalidRequestError
     ],
 )
 def test_each_type_of_spark_is_the_type_of_delta(sql: str, kind: str) -> None:
-    (column,) = of_sql(f"c {sql}").fields
+    (column,) = columns_of_sql(f"c {sql}").fields
     assert (column.name, str(column.type), column.nullable) == ("c", kind, True)
 
 
 def test_not_null_and_quoted_names_are_kept() -> None:
-    schema = of_sql("`a b` INT NOT NULL, c INT NULL")
+    schema = columns_of_sql("`a b` INT NOT NULL, c INT NULL")
     assert [(column.name, column.nullable) for column in schema.fields] == [("a b", False), ("c", True)]
 
 
@@ -66,11 +66,11 @@ def test_not_null_and_quoted_names_are_kept() -> None:
 )
 def test_what_is_no_list_of_columns_is_refused(columns: str) -> None:
     with pytest.raises(InvalidRequestError):
-        of_sql(columns)
+        columns_of_sql(columns)
 
 
 def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
-    (column,) = of_sql("s STRUCT<a: INT NOT NULL, b: STRING, c: STRUCT<`d e`: DATE NOT NULL>>").fields
+    (column,) = columns_of_sql("s STRUCT<a: INT NOT NULL, b: STRING, c: STRUCT<`d e`: DATE NOT NULL>>").fields
     assert isinstance(column.type, Struct)
     first, second, third = column.type.fields
     assert (column.nullable, first.nullable, second.nullable, third.nullable) == (True, False, True, True)
@@ -97,5 +97,5 @@ def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
 )
 def test_a_type_that_only_other_systems_have_is_refused_by_its_name(kind: str, word: str) -> None:
     with pytest.raises(InvalidRequestError, match=word):
-        of_sql(f"`first` INT, blob {kind}, text STRING")
-    assert of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")
+        columns_of_sql(f"`first` INT, blob {kind}, text STRING")
+    assert columns_of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")

@@ -8,7 +8,7 @@ import pytest
 
 from refimpl import __version__
 from refimpl.cli.application import application
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from spec_tests.cli.conftest import CommandLine
 
 COMMANDS = sorted(

@@ -12,7 +12,7 @@ import pytest
 
 from refimpl import errors
 from refimpl.cli import history
-from refimpl.cli.exit_codes import ExitCode, exit_code, message
+from refimpl.cli.output import ExitCode, exit_code, message
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli.file_formats import CSV, PARQUET, format_of
+from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.errors import InvalidRequestError
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from refimpl.spark import connect
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine

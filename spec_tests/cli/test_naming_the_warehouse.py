@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.cli.columns import of_sql
-from refimpl.cli.exit_codes import ExitCode
-from refimpl.cli.options import WAREHOUSE_VARIABLE
+from refimpl.cli.options import WAREHOUSE_VARIABLE, columns_of_sql
+from refimpl.cli.output import ExitCode
 from spec_tests.cli.conftest import CommandLine
 
 
 def _with_table(directory: Path, name: str) -> Path:
     with refimpl.open(directory, create=True) as warehouse:
-        warehouse.create_table(name, of_sql("id INT"))
+        warehouse.create_table(name, columns_of_sql("id INT"))
     return directory
 
 

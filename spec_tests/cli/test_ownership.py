@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
 from refimpl.environment import Environment

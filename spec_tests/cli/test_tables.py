@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from refimpl.cli.application import application
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import TableState
 from refimpl.errors import TableNotFoundError
 from refimpl.warehouse import Warehouse

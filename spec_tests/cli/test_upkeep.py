@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
 from spec_tests.cli.rows import commit_rows

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.cli.columns import of_sql
+from refimpl.cli.options import columns_of_sql
 from refimpl.demo.read_back import differences
 from refimpl.demo.reading import watch
 from refimpl.demo.source import Totals
@@ -52,7 +52,7 @@ def test_a_part_that_is_lost_or_invented_is_a_difference() -> None:
 def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
     """What the reader tells of a table with one commit for each list."""
     with refimpl.open(directory, create=True) as warehouse:
-        table = warehouse.create_table("t", of_sql("id INT, month INT"), partition_columns=["month"])
+        table = warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
         for listed in months:
             rows = {"id": pa.array(range(len(listed)), pa.int32()), "month": pa.array(listed, pa.int32())}
             table.append(pa.table(rows))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.cli.columns import of_sql
+from refimpl.cli.options import columns_of_sql
 from refimpl.demo.crew import ENDED, Crew, Worker
 from refimpl.demo.tasks import GO, Watch
 from refimpl.errors import OwnerUnavailableError
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 def task(tmp_path: Path) -> Watch:
     """A reader that reads until it hears the word."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
-        warehouse.create_table("t", of_sql("id INT, month INT"), partition_columns=["month"])
+        warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
     return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
 
 

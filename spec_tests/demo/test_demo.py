@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from refimpl.cli import demonstration
 from refimpl.cli.application import application
-from refimpl.cli.exit_codes import ExitCode
+from refimpl.cli.output import ExitCode
 from refimpl.demo import story
 from refimpl.demo.results import Timeline
 from refimpl.demo.stage import Stage

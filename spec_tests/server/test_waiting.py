@@ -22,9 +22,9 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import HostLock, host_lock
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
-from refimpl.server import threads
+from refimpl.server import scheduling
 from refimpl.server.application import Limits
-from refimpl.server.threads import LockNeededError, Pool, limited, request_lock
+from refimpl.server.scheduling import LockNeededError, Pool, limited, request_lock
 from refimpl.table_feature import CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.test_faults import process
@@ -141,7 +141,7 @@ def test_a_call_that_does_not_end_is_answered_at_its_deadline(
     lock: bool, running: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a stop does not wait for it."""
-    monkeypatch.setattr(threads, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(scheduling, "GRACE_SECONDS", 0.0)
     pool, go_on, begun = Pool(1, 10, lock=lock), threading.Event(), threading.Event()
     carried_out: list[int] = []
 

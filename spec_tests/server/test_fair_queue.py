@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from refimpl.server import turns
-from refimpl.server.turns import Turns
+from refimpl.server import scheduling
+from refimpl.server.scheduling import FairQueue
 from spec_tests.server.wire import WireTable, added
 
 LONG = 60.0
 
 
-async def waits(line: Turns, client: str, seconds: float = LONG, version: int = 1) -> None:
+async def waits(line: FairQueue, client: str, seconds: float = LONG, version: int = 1) -> None:
     await line.wait("orders", client, version, asyncio.get_running_loop().time() + seconds)
 
 
-async def loses(line: Turns, client: str, version: int = 1) -> None:
+async def loses(line: FairQueue, client: str, version: int = 1) -> None:
     """Its version is the latest one already."""
     await waits(line, client, version=version)
     line.lost("orders", client, version)
@@ -33,7 +33,7 @@ async def settled() -> None:
 
 def test_whose_proposal_comes_alone_does_not_wait() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         for client in ("a", "b", "a"):
             await waits(line, client, 0.0)
             line.done("orders", client)
@@ -43,7 +43,7 @@ def test_whose_proposal_comes_alone_does_not_wait() -> None:
 
 def test_one_proposal_is_judged_at_a_time() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await waits(line, "a")
         second = asyncio.create_task(waits(line, "b"))
         await settled()
@@ -56,7 +56,7 @@ def test_one_proposal_is_judged_at_a_time() -> None:
 
 def test_who_lost_goes_before_who_won() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await loses(line, "loser")
         winner = asyncio.create_task(waits(line, "winner"))
         await settled()
@@ -72,7 +72,7 @@ def test_who_lost_goes_before_who_won() -> None:
 
 def test_losers_are_told_one_after_the_other_in_the_order_in_which_they_came() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         told: list[str] = []
 
         async def client(name: str) -> None:
@@ -93,7 +93,7 @@ def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
     """Another server, or a local process, was first."""
 
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await loses(line, "a")
         other = asyncio.create_task(waits(line, "b"))
         await loses(line, "a", 2)
@@ -110,7 +110,7 @@ def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> None:
     """It has not loaded the table, and loses whatever it waits for."""
 
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await loses(line, "a", 5)
         other = asyncio.create_task(waits(line, "b", version=6))
         await settled()
@@ -128,7 +128,7 @@ def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[in
     """Of two clients that each make the same number of requests, every one of the writer's lands."""
 
     async def play() -> tuple[int, int]:
-        line, latest = Turns(), 100
+        line, latest = FairQueue(), 100
         landed = {"writer": 0, "stale": 0}
 
         async def propose(client: str, version: int) -> None:
@@ -159,7 +159,7 @@ def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[in
 
 def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_still_waits() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await waits(line, "a")
         await waits(line, "b", 0.0)
         third = asyncio.create_task(waits(line, "c"))
@@ -178,7 +178,7 @@ def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_stil
 @pytest.mark.parametrize("at_the_moment_of_its_turn", [False, True])
 def test_who_goes_away_while_it_waits_holds_nobody_up(at_the_moment_of_its_turn: bool) -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await waits(line, "a")
         gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
         await settled()
@@ -198,10 +198,10 @@ def test_who_goes_away_while_it_waits_holds_nobody_up(at_the_moment_of_its_turn:
 
 
 def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
 
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await loses(line, "gone")
         await asyncio.gather(*(waits(line, name) for name in "abc"))
         line.lost("orders", "a", 1)
@@ -213,11 +213,11 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
 
 
 def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(turns, "GIVEN_UP_SECONDS", 0.0)
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
 
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await loses(line, "gone")
         await waits(line, "a")
         await waits(line, "a")
@@ -235,7 +235,7 @@ def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkey
 
 def test_another_table_has_a_line_of_its_own() -> None:
     async def play() -> None:
-        line = Turns()
+        line = FairQueue()
         await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
         line.lost("invoices", "loser", 1)
         await waits(line, "a", 0.0)
@@ -265,7 +265,7 @@ async def called(application: Any, port: int, method: str, path: str, body: Any 
 def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
     table: WireTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr("refimpl.server.application.LONGEST_WAIT_SECONDS", 60.0)
     clients, each = 5, 4
     losses: list[int] = []

@@ -1,19 +1,185 @@
-"""Whether a request and the log say the same of a table.
+"""The requests of the Delta API: the shapes of their bodies, and whether they agree with the log.
 
-The log is the table's metadata: whatever a request says of columns, protocol or properties must be what its commit
-says, and is then true by the commit alone. Only properties that the log does not have are stored beside it.
+UNITY_CATALOG.md#calls; names are hyphenated on the wire, unknown fields are ignored, as everywhere in Delta. Shapes are
+checked by msgspec while it decodes. Numbers have Delta's range, so that no code behind has to deal with others.
+
+UNITY_CATALOG.md#agreement: the log is the table's metadata. What a request says of columns, protocol or properties must
+be what its commit says. Only properties that the log does not have are stored beside it. msgspec cannot check that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.log_path import MAX_VERSION
 from refimpl.owner.terms import Terms
-from refimpl.server import answers, messages
+from refimpl.server import answers
+
+NewVersion = Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
+"""Version 0 is written in place and registered by the creation: no request commits it."""
+AnyVersion = Annotated[int, msgspec.Meta(ge=0, le=MAX_VERSION)]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Text = Annotated[str, msgspec.Meta(max_length=4000)]
+
+
+class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    pass
+
+
+class WireProtocol(_Wire, frozen=True, kw_only=True):
+    """The protocol action, as the API spells it."""
+
+    min_reader_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    min_writer_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    reader_features: tuple[str, ...] | None = None
+    writer_features: tuple[str, ...] | None = None
+
+
+class WireField(_Wire, frozen=True, kw_only=True):
+    """A column. `type` is a name, or an object for a nested type."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+    type: str | dict[str, Any]
+    nullable: bool = True
+    metadata: dict[str, Any] | None = None
+
+
+class Columns(_Wire, frozen=True, kw_only=True):
+    """A schema: the struct of all columns."""
+
+    fields: tuple[WireField, ...]
+    type: str = "struct"
+
+
+class StageTable(_Wire, frozen=True, kw_only=True):
+    name: Text
+
+
+class CreateTable(_Wire, frozen=True, kw_only=True):
+    """Register a table whose version 0 stands at `location`, which a staging call gave."""
+
+    name: Text
+    location: Text
+    columns: Columns
+    protocol: WireProtocol
+    table_type: str
+    partition_columns: tuple[str, ...] | None = None
+    properties: dict[str, str] | None = None
+    comment: str | None = None
+    domain_metadata: dict[str, Any] | None = None
+    last_commit_timestamp_ms: Milliseconds | None = None
+
+
+class AssertTableUuid(_Wire, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
+    uuid: Text
+
+
+class AssertEtag(_Wire, frozen=True, kw_only=True, tag_field="type", tag="assert-etag"):
+    etag: Text
+
+
+Requirement = AssertTableUuid | AssertEtag
+
+
+class WireCommit(_Wire, frozen=True, kw_only=True):
+    """A staged commit. Times in ms since the epoch; `timestamp` is the commit's in-commit timestamp."""
+
+    version: NewVersion
+    timestamp: Milliseconds
+    file_name: Text
+    file_size: Bytes
+    file_modification_timestamp: Milliseconds
+
+
+class _Update(_Wire, frozen=True, kw_only=True, tag_field="action"):
+    pass
+
+
+class AddCommit(_Update, frozen=True, kw_only=True, tag="add-commit"):
+    commit: WireCommit
+    uniform: dict[str, Any] | None = None
+
+
+class SetLatestBackfilledVersion(_Update, frozen=True, kw_only=True, tag="set-latest-backfilled-version"):
+    latest_published_version: AnyVersion
+
+
+class SetProperties(_Update, frozen=True, kw_only=True, tag="set-properties"):
+    updates: dict[str, str]
+
+
+class RemoveProperties(_Update, frozen=True, kw_only=True, tag="remove-properties"):
+    removals: tuple[str, ...]
+
+
+class SetColumns(_Update, frozen=True, kw_only=True, tag="set-columns"):
+    columns: Columns
+
+
+class SetProtocol(_Update, frozen=True, kw_only=True, tag="set-protocol"):
+    protocol: WireProtocol
+
+
+class SetPartitionColumns(_Update, frozen=True, kw_only=True, tag="set-partition-columns"):
+    partition_columns: tuple[str, ...]
+
+
+class SetTableComment(_Update, frozen=True, kw_only=True, tag="set-table-comment"):
+    comment: str | None = None
+
+
+class SetDomainMetadata(_Update, frozen=True, kw_only=True, tag="set-domain-metadata"):
+    updates: dict[str, Any]
+
+
+class RemoveDomainMetadata(_Update, frozen=True, kw_only=True, tag="remove-domain-metadata"):
+    domains: tuple[str, ...]
+
+
+class UpdateSnapshotVersion(_Update, frozen=True, kw_only=True, tag="update-metadata-snapshot-version"):
+    """Known to the API for tables that no catalog manages: refused here."""
+
+    last_commit_version: AnyVersion | None = None
+    last_commit_timestamp_ms: Milliseconds | None = None
+
+
+Update = (
+    AddCommit
+    | SetLatestBackfilledVersion
+    | SetProperties
+    | RemoveProperties
+    | SetColumns
+    | SetProtocol
+    | SetPartitionColumns
+    | SetTableComment
+    | SetDomainMetadata
+    | RemoveDomainMetadata
+    | UpdateSnapshotVersion
+)
+
+
+class UpdateTable(_Wire, frozen=True, kw_only=True):
+    """Requirements that must hold and updates that are made, all or none; at most one of each kind."""
+
+    updates: tuple[Update, ...]
+    requirements: tuple[Requirement, ...] | None = None
+
+
+class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the older API, whose names are not hyphenated."""
+
+    table_id: Text
+    operation: Literal["READ", "READ_WRITE"]
+
+
+class ReportMetrics(_Wire, frozen=True, kw_only=True):
+    table_id: Text | None = None
+    report: dict[str, Any] | None = None
 
 
 def tag_of(kind: type) -> str:
@@ -24,15 +190,15 @@ def tag_of(kind: type) -> str:
 def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Terms:
     """Everything of a request but its commit."""
     wanted: dict[str, str | None] = {}
-    removed = asked.get(messages.RemoveProperties)
+    removed = asked.get(RemoveProperties)
     if removed is not None:
         wanted |= dict.fromkeys(removed.removals)
-    changed = asked.get(messages.SetProperties)
+    changed = asked.get(SetProperties)
     if changed is not None:
         wanted |= changed.updates
     told_id = wanted.pop(answers.TABLE_ID, table_id)
-    report = asked.get(messages.SetLatestBackfilledVersion)
-    added = asked.get(messages.AddCommit)
+    report = asked.get(SetLatestBackfilledVersion)
+    added = asked.get(AddCommit)
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
         if told_id != table_id:
@@ -58,7 +224,7 @@ def properties_beside(metadata: Metadata, told: Mapping[str, str]) -> Terms:
 
 
 def with_creation(
-    request: messages.CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
+    request: CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation contradicts its version 0, if it does."""
     told_id = (request.properties or {}).get(answers.TABLE_ID, table_id)
@@ -75,17 +241,17 @@ def with_creation(
     if time is not None and time != logged_time:
         return f"last-commit-timestamp-ms is {time}, the inCommitTimestamp of version 0 {logged_time}"
     said: dict[type, Any] = {
-        messages.SetColumns: messages.SetColumns(columns=request.columns),
-        messages.SetProtocol: messages.SetProtocol(protocol=request.protocol),
+        SetColumns: SetColumns(columns=request.columns),
+        SetProtocol: SetProtocol(protocol=request.protocol),
     }
     if request.partition_columns is not None:
-        said[messages.SetPartitionColumns] = messages.SetPartitionColumns(partition_columns=request.partition_columns)
+        said[SetPartitionColumns] = SetPartitionColumns(partition_columns=request.partition_columns)
     if request.comment is not None:
-        said[messages.SetTableComment] = messages.SetTableComment(comment=request.comment)
+        said[SetTableComment] = SetTableComment(comment=request.comment)
     if request.domain_metadata is not None:
-        said[messages.SetDomainMetadata] = messages.SetDomainMetadata(updates=request.domain_metadata)
+        said[SetDomainMetadata] = SetDomainMetadata(updates=request.domain_metadata)
     if request.properties is not None:
-        said[messages.SetProperties] = messages.SetProperties(updates=request.properties)
+        said[SetProperties] = SetProperties(updates=request.properties)
     domains = [action for action in found if isinstance(action, DomainMetadata)]
     return _contradiction(said, protocol, metadata) or _domain_flaw(said, domains)
 
@@ -97,14 +263,14 @@ def _in_commit_timestamp(found: Sequence[Action]) -> int | None:
 def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) -> str | None:
     """What is said of domain metadata that the commit does not say."""
     logged = {action.domain: action for action in domains}
-    wanted = said.get(messages.SetDomainMetadata)
+    wanted = said.get(SetDomainMetadata)
     for name, configuration in () if wanted is None else wanted.updates.items():
         action = logged.get(name)
         if action is None or action.removed:
             return f"the request sets the domain metadata {name!r}, which the commit does not"
         if not _is_said_by(configuration, action.configuration):
             return f"the domain metadata {name!r} is {configuration!r} in the request, {action.configuration!r} there"
-    removed = said.get(messages.RemoveDomainMetadata)
+    removed = said.get(RemoveDomainMetadata)
     for name in () if removed is None else removed.domains:
         action = logged.get(name)
         if action is None or not action.removed:
@@ -125,34 +291,34 @@ def _is_said_by(wanted: Any, configuration: str) -> bool:
 
 
 def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metadata) -> str | None:
-    columns = said.get(messages.SetColumns)
+    columns = said.get(SetColumns)
     try:
         flaw = None if columns is None else _columns_flaw(columns.columns, metadata)
     except RecursionError:
         flaw = "the request's columns have types that are nested too deeply"
     if flaw is not None:
         return flaw
-    wanted = said.get(messages.SetProtocol)
+    wanted = said.get(SetProtocol)
     if wanted is not None and not _same_protocol(wanted.protocol, protocol):
         return f"the request's protocol is not the log's, which is {answers.protocol(protocol)}"
-    partitions = said.get(messages.SetPartitionColumns)
+    partitions = said.get(SetPartitionColumns)
     if partitions is not None and partitions.partition_columns != metadata.partition_columns:
         return (
             f"the request's partition columns are {list(partitions.partition_columns)}, the log's "
             f"{list(metadata.partition_columns)}"
         )
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    changed = said.get(messages.SetProperties)
+    changed = said.get(SetProperties)
     for feature in () if changed is None else answers.features_in(changed.updates):
         if feature not in features:
             return f"the request has the table feature {feature}, the log does not"
-    comment = said.get(messages.SetTableComment)
+    comment = said.get(SetTableComment)
     if comment is not None and (comment.comment or "") != (metadata.description or ""):
         return f"the request's comment is {comment.comment!r}, the log's {metadata.description!r}"
     return None
 
 
-def _columns_flaw(columns: messages.Columns, metadata: Metadata) -> str | None:
+def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
     """Names and types, in order. Whether a column may be null, and its metadata, clients spell as they like."""
     told = [(field.name, answers.in_the_log(field.type)) for field in columns.fields]
     found = [(field.get("name"), field.get("type")) for field in answers.fields_of(metadata)]
@@ -175,7 +341,7 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _same_protocol(told: messages.WireProtocol, found: Protocol) -> bool:
+def _same_protocol(told: WireProtocol, found: Protocol) -> bool:
     return (
         told.min_reader_version == found.min_reader_version
         and told.min_writer_version == found.min_writer_version
