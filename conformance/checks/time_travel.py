@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.checks.log_tail import FRESH
 from conformance.checks.reading import APPLIED
 from conformance.checks.registry import Family, check
-from conformance.checks.stale_reads_of_clients import FRESH
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import proposals

@@ -19,41 +19,44 @@ class ListsForWhatIsPublished(ModelClient):
     """Finds published commits, checkpoints and checksums by a listing, and asks the owner for the rest."""
 
 
-@good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
-class IgnoresTheOwner(ModelClient):
-    """Reads managedCommit tables from listings alone, and promises no fresh snapshots. Its writes and its jobs ask."""
+class OnlyWhenReading(ModelClient):
+    """Differs from the model only while it reads a snapshot: `reading` is true."""
 
-    _reads = False
+    reading = False
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        self.reading = True
+        try:
+            return super().snapshot(client, request)
+        finally:
+            self.reading = False
+
+
+@good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
+class IgnoresTheOwner(OnlyWhenReading):
+    """Reads managedCommit tables from listings alone, and promises no fresh snapshots."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
         commit_modes = {"managedCommit": identity.commit_modes["managedCommit"]}
         return msgspec.structs.replace(identity, features=("managedCommit",), commit_modes=commit_modes, promises=())
 
-    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        self._reads = True
-        try:
-            return super().snapshot(client, request)
-        finally:
-            self._reads = False
-
     def _ask(self, client: str, table: Resolved) -> None:
-        if not self._reads:
+        if not self.reading:
             super()._ask(client, table)
 
 
 @good("MC-READ-02", "FREE-STALE-01", side="client")
-class SaysThatItMayBeStale(ModelClient):
+class SaysThatItMayBeStale(OnlyWhenReading):
     """Reads a managedCommit table from a listing if the owner does not answer, and says so."""
 
     def _ask(self, client: str, table: Resolved) -> None:
-        told = self.owner(client, m.GetCommits(table=table.reference or ""))
-        if isinstance(told, m.Commits):
-            table.latest, table.commits = None if told.latest == -1 else told.latest, told.commits
-        elif table.feature == "managedCommit":
+        try:
+            super()._ask(client, table)
+        except Refused:
+            if not self.reading or table.feature != "managedCommit":
+                raise
             table.reference = None
-        else:
-            raise Refused("the catalog does not answer")
 
 
 @good("MC-READ-08", "LOG-12", "FREE-READ-03", side="client")
@@ -96,7 +99,7 @@ class LooksForFilesByName(ModelClient):
 
 
 @good("FREE-STALE-03", "CM-READ-07", side="client")
-class ReadsWhatItResolved(ModelClient):
+class ReadsWhatItResolved(OnlyWhenReading):
     """Takes the commits that came with the resolution of the name, and asks no second time."""
 
     def _resolve(self, client: str, name: str) -> Resolved:
@@ -107,7 +110,8 @@ class ReadsWhatItResolved(ModelClient):
         return table
 
     def _ask(self, client: str, table: Resolved) -> None:
-        """It knows already."""
+        if not self.reading:
+            super()._ask(client, table)
 
 
 @good("FREE-STALE-02", side="client")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.checks.log_tail import FRESH
 from conformance.checks.registry import Family, check
-from conformance.checks.stale_reads_of_clients import FRESH
 from conformance.interface import messages as m
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone

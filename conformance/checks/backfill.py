@@ -1,0 +1,470 @@
+"""Backfill ordering: what is published is a prefix of what is ratified, with its content, and nothing is lost.
+
+The variations: how much is published (nothing, a part, all, more than there is), how often, by whom (one publisher,
+two, the owner itself), and what writers do meanwhile. managed-commits, "Commit Backfills"; catalog-managed, "Publishing
+Commits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from conformance.checks.registry import Family, check
+from conformance.history import digests
+from conformance.interface.messages import (
+    BackfillToVersion,
+    Commit,
+    Conflict,
+    Done,
+    Observation,
+    Observe,
+    Ratified,
+    Rejected,
+)
+from conformance.requirements.catalogue import Profile
+from conformance.scenario import hands, proposals, reads
+from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.words import difference
+
+ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
+DONE = ("MC-BACKFILL-05", "CM-PUBLISH-06")
+RATIFIED_ONLY = ("MC-FILES-08", "CM-FILES-07")
+CONTENT = ("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+TRACKED = ("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "PROFILE-DIRECT-01", "MC-GET-01", "CM-STORE-09")
+UNPUBLISHED = ("staged", "inline")
+"""Commit modes that leave something to publish."""
+
+
+def prefix(s: Scenario, table: TableHandle, *because: Told) -> dict[int, str]:
+    """What is published, which is a prefix. A listing is not one moment, so a hole is looked at twice: whoever saw a
+    version must see the one before it after that."""
+    seen = s.published(table)
+    for version in range(max(seen, default=-1)):
+        if version not in seen:
+            again = s.published(table)
+            s.require(version in again, *ORDER, told=because, table=table, version=version,
+                      expected=f"version {version} is published before version {version + 1}",
+                      observed=f"one listing shows versions {sorted(seen)}, the next one {sorted(again)}")  # fmt: skip
+            return again
+    return seen
+
+
+def complete(s: Scenario, table: TableHandle, done: Told) -> dict[int, str]:
+    """What is published after a backfill that was answered as done."""
+    assert isinstance(done.request, BackfillToVersion)
+    asked = done.request.version
+    seen = prefix(s, table, done)
+    missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
+    s.require(not missing, *DONE, told=(done,), table=table, expected=f"commits up to version {asked} are published",
+              observed=f"versions {missing} are not; a listing shows {sorted(seen)}")  # fmt: skip
+    return seen
+
+
+def tracked(s: Scenario, table: TableHandle, *because: Told) -> reads.Listed:
+    """Everybody can find every ratified commit: the owner lists it, or it is published."""
+    listed = reads.ask(s, table)
+    seen = s.published(table)
+    lost = [version for version in range(table.versions) if version not in listed.commits and version not in seen]
+    s.require(not lost, *TRACKED, told=(listed.told, *because), table=table, version=lost[0] if lost else None,
+              expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
+              observed=f"{lost} are neither: listed are {list(listed.order)}, published {sorted(seen)}")  # fmt: skip
+    return listed
+
+
+def same_content(s: Scenario, table: TableHandle, landed: Told, published: str, staged: str | None = None) -> None:
+    """A published commit says what was ratified: the bytes of its staged file, or the actions of the proposal."""
+    proposal = landed.request
+    assert isinstance(proposal, Commit)
+    if staged is not None:
+        s.require(published == staged, *CONTENT, told=(landed,), table=table, version=proposal.version,
+                  expected=f"version {proposal.version} is published with exactly the bytes of its staged file",
+                  observed=difference("staged", staged, "published", published))  # fmt: skip
+    same = digests.of_actions(proposal.actions or ()) == _actions(published)
+    s.require(same, *CONTENT, told=(landed,), table=table, version=proposal.version,
+              expected=f"version {proposal.version} is published with the actions that were ratified",
+              observed=f"published is {published[:300]!r}")  # fmt: skip
+
+
+def _actions(content: str) -> str | None:
+    """The digest of a file's actions; None if it is no commit."""
+    try:
+        return digests.of_actions(content.splitlines())
+    except ValueError:
+        return None
+
+
+@check(Family.BACKFILL, *DONE, *ORDER)
+def a_backfill_publishes_everything_up_to_its_version(s: Scenario) -> None:
+    """Of four commits, a backfill to version 2 publishes versions 1 and 2, and perhaps more; one to version 4 publishes
+    all. Each time what is published is a prefix."""
+    table = s.create()
+    for _ in range(4):
+        s.land(table)
+    complete(s, table, s.backfill(table, 2))
+    complete(s, table, s.backfill(table, 4))
+
+
+@check(Family.BACKFILL, *TRACKED, "MC-GET-01", "CM-GET-03")
+def what_is_not_published_yet_stays_listed(s: Scenario) -> None:
+    """After a backfill of versions 1 and 2 of four, the owner goes on to list versions 3 and 4, until they are
+    published too. At no moment a ratified commit can be found nowhere."""
+    table = s.create()
+    for _ in range(4):
+        s.land(table)
+    tracked(s, table)
+    part = s.backfill(table, 2)
+    tracked(s, table, part)
+    s.land(table)
+    tracked(s, table, part)
+    everything = s.backfill(table, 5)
+    tracked(s, table, everything)
+
+
+@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-FEATURE-03", "CM-COMMIT-01")
+def only_what_is_ratified_is_published(s: Scenario) -> None:
+    """One proposal of version 1 is ratified, another loses, and one of version 3 comes too early. Whatever is published
+    before and after a backfill, it is version 1 with the winner's content, and no version beyond it."""
+    table = s.create()
+    won = s.land(table, client="first")
+    lost = s.contend(table, 1, client="second")
+    early = s.commit(table, 3, client="hasty")
+    for backfilled in (False, True):
+        if backfilled:
+            s.backfill(table, 1)
+        seen = s.published(table)
+        beyond = [version for version in seen if version > 1]
+        s.require(not beyond, *RATIFIED_ONLY, told=(early,), table=table, version=3,
+                  expected="version 1 is the latest that was ratified: no file of a later one appears",
+                  observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
+        loser = lost.request.attempt  # type: ignore[union-attr]
+        s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, told=(won, lost), table=table, version=1,
+                  expected="the published file of version 1 is the commit that was ratified",
+                  observed="it is the commit of the writer that lost the version")  # fmt: skip
+
+
+@check(Family.BACKFILL, *ORDER, *DONE)
+def backfills_step_by_step_keep_the_order(s: Scenario) -> None:
+    """Commits and backfills in turns, each a little behind: after every step what is published is a prefix that goes as
+    far as was asked."""
+    table = s.create()
+    for version in (1, 2, 3, 4):
+        s.land(table)
+        if version > 1:
+            complete(s, table, s.backfill(table, version - 1))
+    complete(s, table, s.backfill(table, 4))
+
+
+@check(Family.BACKFILL, *DONE, *CONTENT)
+def a_backfill_can_be_asked_for_again(s: Scenario) -> None:
+    """A backfill to a version that is published already, the same or a lower one, is done: it answers so, and changes
+    nothing of what is there."""
+    table = s.create()
+    for _ in range(2):
+        s.land(table)
+    before = complete(s, table, s.backfill(table, 2))
+    for version in (2, 1, 0):
+        again = s.backfill(table, version)
+        after = s.published(table)
+        s.require(before == after, *CONTENT, told=(again,), table=table, version=version,
+                  expected="what was published stays as it is",
+                  observed=f"it was {before}, and is {after}")  # fmt: skip
+    s.land(table)
+
+
+@check(Family.BACKFILL, *RATIFIED_ONLY, *DONE)
+def a_backfill_beyond_the_latest_version_invents_nothing(s: Scenario) -> None:
+    """Asked to backfill up to version 7 of a table with two commits, the owner may do what it can, or refuse. No
+    version that was not ratified appears, and the table goes on."""
+    table = s.create()
+    for _ in range(2):
+        s.land(table)
+    early = s.commit(table, 4, client="hasty")
+    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
+    seen = complete(s, table, told) if isinstance(told.answer, Done) else prefix(s, table, told)
+    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, told=(told, early), table=table,
+              expected="versions 0 to 2 are ratified: no other is published",
+              observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
+    s.land(table)
+    complete(s, table, s.backfill(table, 3))
+
+
+@check(Family.BACKFILL, *ORDER, *DONE, *TRACKED)
+def two_publishers_and_a_writer_do_not_disturb_each_other(s: Scenario) -> None:
+    """Two publishers send requests for versions 3 and 2, and a writer commits in between, before the older request
+    arrives. All are done, in order, and the new commit is neither lost nor published by mistake."""
+    table = s.create()
+    for _ in range(3):
+        s.land(table)
+    slow = s.delay("slow publisher", BackfillToVersion(table=table.reference, version=2))
+    complete(s, table, s.backfill(table, 3, client="fast publisher"))
+    s.land(table)
+    late = s.deliver(slow)
+    if isinstance(late.answer, Rejected) and late.answer.retryable:
+        late = s.ask_to_backfill(table, 2, client="slow publisher")
+    s.expect(late, Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: done")
+    complete(s, table, late)
+    tracked(s, table, late)
+    complete(s, table, s.backfill(table, 4, client="slow publisher"))
+
+
+@check(Family.BACKFILL, *CONTENT, commit_modes=UNPUBLISHED)
+def what_is_published_is_what_was_ratified(s: Scenario) -> None:
+    """Of two proposals of version 1 one won. Published is the winner's commit: the bytes of its staged file, or the
+    actions of its inline proposal. So is version 2."""
+    table = s.create()
+    landed = [s.land(table, client="first")]
+    s.contend(table, 1, client="second")
+    landed.append(s.land(table, client="second"))
+    files = hands.staged(s, table)
+    seen = complete(s, table, s.backfill(table, 2))
+    for told in landed:
+        assert isinstance(told.request, Commit)
+        name = hands.staged_name(told.request.version, told.request.attempt)
+        same_content(s, table, told, seen[told.request.version], files.get(name))
+
+
+@check(Family.BACKFILL, *RATIFIED_ONLY)
+def what_is_published_stays(s: Scenario) -> None:
+    """Published commits stay where they are, with the content that they have, while the table goes on and more is
+    published."""
+    table = s.create()
+    seen: dict[int, str] = {}
+    for version in (1, 2, 3, 4):
+        s.land(table)
+        s.backfill(table, version)
+        now = s.published(table)
+        changed = [each for each, content in seen.items() if now.get(each) != content]
+        s.require(not changed, *RATIFIED_ONLY, table=table, version=changed[0] if changed else None,
+                  expected="every published commit is still there, as it was",
+                  observed=f"{changed} are not")  # fmt: skip
+        seen = now
+
+
+@check(Family.BACKFILL, *ORDER, *TRACKED)
+def an_owner_that_backfills_by_itself_does_so_in_order(s: Scenario) -> None:
+    """Left to publish when it likes, the owner may publish everything, something or nothing after each commit:
+    always a prefix, and what it has not published it lists."""
+    table = s.create(backfill="subject")
+    for _ in range(6):
+        prefix(s, table, s.land(table))
+    tracked(s, table)
+
+
+@check(Family.BACKFILL, *DONE, *TRACKED)
+def a_table_goes_on_after_everything_is_published(s: Scenario) -> None:
+    """With all commits published the owner may have nothing left to list. The next commit is ratified, listed, and
+    published on request like those before it."""
+    table = s.create()
+    for version in (1, 2):
+        s.land(table)
+        complete(s, table, s.backfill(table, version))
+        tracked(s, table)
+    s.land(table)
+    tracked(s, table)
+
+
+# Backfill ordering where the files are not as they should be: something else stands where a commit has to be
+# published, a file above a hole, staged files that belong to nobody, or none where one should be. Whatever a check puts
+# there that no owner could have written it takes away again; looks in between are not recorded, because they show the
+# kit's own doing.
+#
+# managed-commits, "Commit Files" and "Commit Backfills"; catalog-managed, "Terminology: Commits" and "Publishing
+# Commits".
+
+STORAGE = (Profile.STORAGE_ACCESS,)
+STAGED = ("staged",)
+FIRST_UUID = "00000000-0000-4000-8000-000000000000"
+LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
+"""Staged files are listed by name: one before and one after those of any attempt."""
+
+
+def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
+    """Content by name of all files of the log, off the record."""
+    answer = s.subject.ask("stranger", Observe(table=table.reference))
+    if not isinstance(answer, Observation):
+        raise Inconclusive(f"the files of {table.name} cannot be seen: {answer}")
+    return {file.name: file.content or "" for file in answer.files}
+
+
+@contextmanager
+def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
+    """With a file of somebody else where an unpublished version has to be published. Its content."""
+    foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
+    told = hands.plant(s, table, hands.published_name(version), foreign, if_absent=True)
+    if isinstance(told.answer, Conflict):
+        raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
+    try:
+        yield foreign
+    finally:
+        if glance(s, table).get(hands.published_name(version)) == foreign:
+            hands.remove(s, table, hands.published_name(version))
+
+
+@check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
+def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
+    """Where version 1 has to be published stands a file with another content. A backfill does not call that done, and
+    publishes nothing after it; once the file is gone, all three commits are published as they were ratified."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(3)]
+    with blocked(s, table, 1) as foreign:
+        told = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
+        files = glance(s, table)
+    stands = files.get(hands.published_name(1)) == foreign
+    s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, told=(landed[0], told), table=table, version=1,
+              expected="version 1 is ratified with other actions than the file has that stands in its place: it is not "
+              "published, and the backfill is not done",
+              observed="the backfill was answered as done, and the other file still stands there")  # fmt: skip
+    later = [version for version in (2, 3) if hands.published_name(version) in files]
+    s.require(not (stands and later), *ORDER, told=(told,), table=table, version=2,
+              expected="version 1 could not be published: no later version is", observed=f"{later} are")  # fmt: skip
+    s.backfill(table, 3)
+    seen = s.published(table)
+    for each in landed:
+        assert isinstance(each.request, Commit)
+        same_content(s, table, each, seen.get(each.request.version, ""))
+
+
+@check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
+def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) -> None:
+    """Of four commits the second cannot be published, because another file stands in its place. Nothing after it is
+    published, and all of it stays listed; once the file is gone, everything is published."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(4)]
+    with blocked(s, table, 2) as foreign:
+        told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
+        files = glance(s, table)
+        listed = reads.ask(s, table)
+    if files.get(hands.published_name(2)) == foreign:
+        later = [version for version in (3, 4) if hands.published_name(version) in files]
+        s.require(not later, *ORDER, told=(told, landed[1]), table=table, version=3,
+                  expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
+        lost = [version for version in (2, 3, 4) if version not in listed.commits]
+        s.require(not lost, *TRACKED, told=(listed.told, told), table=table, version=lost[0] if lost else None,
+                  expected="versions 2 to 4 are ratified and not published: they are listed",
+                  observed=f"listed are {list(listed.order)}")  # fmt: skip
+    done = s.backfill(table, 4)
+    complete(s, table, done)
+
+
+@check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, commit_modes=UNPUBLISHED)
+def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
+    """A client copied version 1 to its place, byte for byte, and nobody told the owner. A backfill finds the file there
+    and goes on after it: versions 2 and 3 are published as well."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(3)]
+    first = landed[0].request
+    assert isinstance(first, Commit)
+    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(1, first.attempt)}")
+    content = proposals.content(first.actions or ()) if staged is None else staged
+    hands.plant(s, table, hands.published_name(1), content, if_absent=True, client="helpful publisher")
+    tracked(s, table)
+    seen = complete(s, table, s.backfill(table, 3))
+    same_content(s, table, landed[0], seen.get(1, ""))
+    s.land(table)
+
+
+@check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
+def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
+    """A careless client published version 3 of three before versions 1 and 2. The owner must not conclude that they are
+    published too: it goes on to list them, and a backfill publishes them."""
+    table = s.create()
+    landed = [s.land(table) for _ in range(3)]
+    third = landed[2].request
+    assert isinstance(third, Commit)
+    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(3, third.attempt)}")
+    content = proposals.content(third.actions or ()) if staged is None else staged
+    hands.plant(s, table, hands.published_name(3), content, if_absent=True, client="careless publisher")
+    listed = reads.ask(s, table)
+    files = glance(s, table)
+    for version in (1, 2):
+        found = version in listed.commits or hands.published_name(version) in files
+        s.require(found, *TRACKED, told=(listed.told, landed[version - 1]), table=table, version=version,
+                  expected=f"version {version} is ratified and not published: it is listed, although version 3 is "
+                  f"published", observed=f"listed are {list(listed.order)}")  # fmt: skip
+    done = s.backfill(table, 3)
+    seen = s.published(table)
+    s.require({1, 2, 3} <= set(seen), *DONE, told=(done,), table=table,
+              expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
+
+
+@check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
+def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
+    """Beside the staged file of version 1 lie others for the same version: of a writer that died, one of them cut off
+    in the middle. The owner ratified one of them, and publishes that one."""
+    table = s.create()
+    orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
+    folder = hands.STAGING[s.feature]
+    hands.plant(s, table, f"{folder}/{hands.staged_name(1, FIRST_UUID)}", orphan)
+    landed = s.land(table)
+    hands.plant(s, table, f"{folder}/{hands.staged_name(1, LAST_UUID)}", orphan[: len(orphan) // 2])
+    reads.ask(s, table)
+    s.backfill(table, 1)
+    same_content(s, table, landed, s.published(table).get(1, ""))
+
+
+@check(Family.BACKFILL, *RATIFIED_ONLY, "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
+def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
+    """A writer staged a file for version 2 and died before it proposed it. A backfill beyond the latest version does
+    not publish it; version 2 is free for others."""
+    table = s.create()
+    s.land(table)
+    hands.stage(s, table, 2, client="dead writer")
+    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    seen = s.published(table)
+    s.require(2 not in seen, *RATIFIED_ONLY, told=(told,), table=table, version=2,
+              expected="nobody proposed version 2: it is not published",
+              observed=f"published are {sorted(seen)}")  # fmt: skip
+    s.land(table)
+    s.backfill(table, 2)
+    s.published(table)
+
+
+@check(Family.BACKFILL, *CONTENT, *DONE, needs=STORAGE, commit_modes=STAGED)
+def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) -> None:
+    """The staged file of version 1 is gone before it was published. There is nothing to publish, so a backfill is not
+    done, and no other file appears; when the file is back, version 1 is published as it was ratified."""
+    table = s.create()
+    landed = s.land(table)
+    assert isinstance(landed.request, Commit)
+    name = f"{hands.STAGING[s.feature]}/{hands.staged_name(1, landed.request.attempt)}"
+    files = glance(s, table)
+    if name not in files or hands.published_name(1) in files:
+        raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
+    hands.remove(s, table, name)
+    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=1))
+    published = glance(s, table).get(hands.published_name(1))
+    if published is not None:
+        same_content(s, table, landed, published, files[name])
+    s.require(published is not None or not isinstance(told.answer, Done), *DONE, told=(landed, told), table=table,
+              version=1, expected="version 1 is not published: the backfill is not done",
+              observed="it was answered as done")  # fmt: skip
+    hands.plant(s, table, name, files[name])
+    s.backfill(table, 1)
+    same_content(s, table, landed, s.published(table).get(1, ""), files[name])
+
+
+@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", needs=STORAGE, commit_modes=UNPUBLISHED)
+def a_publication_that_fails_fails_no_commit(s: Scenario) -> None:
+    """The owner publishes by itself, and cannot: a file of somebody else stands in the place of version 1. Commits that
+    land meanwhile are answered as ratified; what is answered as refused has not landed."""
+    table = s.create(backfill="subject")
+    s.land(table)
+    refused: Told | None = None
+    with blocked(s, table, 1):
+        for client in ("first", "second", "third", "fourth"):
+            told = s.commit(table, client=client)
+            s.expect(told, (Ratified, Rejected), "PROFILE-CORE-05",
+                     expected=f"version {table.versions} is next: ratified, or refused and not committed")  # fmt: skip
+            if isinstance(told.answer, Rejected):
+                refused = told
+                break
+            table.versions += 1
+        seen = reads.ask(s, table)
+    latest = table.versions - 1
+    s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
+              told=[told for told in (refused, seen.told) if told is not None], table=table, version=table.versions,
+              expected=f"version {table.versions} was refused: version {latest} is the latest",
+              observed=f"version {seen.latest} is the latest: the commit landed")  # fmt: skip
+    s.backfill(table, latest)
+    s.published(table)

@@ -1,0 +1,116 @@
+"""Each check passes on the models, and each demand on the way names a requirement. What the checks find, and that they
+accuse no good subject, is in `test_mutation_score.py`, `test_coverage.py` and `test_good_subjects.py`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.checks.registry import Check, Family, all_checks, applies
+from conformance.interface import messages as m
+from conformance.models.client import ModelClient
+from conformance.models.owner import ModelOwner
+from conformance.mutants.registry import Mutant
+from conformance.results import CaseResult, Layer, Verdict
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.running import run_case
+from conformance.scenario.scenario import Scenario
+from spec_tests.conformance import kills
+
+EXAMPLES = [each for each in all_checks() if each.layer is Layer.EXAMPLE]
+CORE = ("committing", "creating", "publishing", "listing", "content", "interface")
+"""Modules of owners that are found by every requirement that they violate."""
+
+
+class Modest(ModelOwner):
+    """Promises as little as an owner can."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        profiles = ("core", "staged", "inline", "direct-publish")
+        return msgspec.structs.replace(super().hello(client, request), profiles=profiles, promises=(), crash_points=())
+
+
+def results(check: Check, make: type) -> Iterator[CaseResult]:
+    """The check on a new subject, for each variant."""
+    host = ClientHost()
+
+    def subject() -> InProcess:
+        return InProcess(make() if check.side == "owner" else make(host.ask))
+
+    with subject() as first:
+        variants = check.variants(first.identity)
+    for variant in variants:
+        with subject() as each:
+            yield run_case(check, variant, each, host=host)
+
+
+@pytest.fixture
+def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Demands without a requirement that applies to the subject: a violation could not be named."""
+    found: list[str] = []
+    require, expect = Scenario.require, Scenario.expect
+
+    def note(s: Scenario, requirements: tuple[str, ...]) -> None:
+        if not any(applies(each, s.identity, s.variant) for each in requirements):
+            found.append(f"{s.name}: {requirements}")
+
+    def required(s: Scenario, condition: bool, *requirements: str, **options: Any) -> None:
+        note(s, requirements)
+        require(s, condition, *requirements, **options)
+
+    def expected(s: Scenario, told: Any, kinds: Any, *requirements: str, **options: Any) -> Any:
+        note(s, requirements)
+        return expect(s, told, kinds, *requirements, **options)
+
+    monkeypatch.setattr(Scenario, "require", required)
+    monkeypatch.setattr(Scenario, "expect", expected)
+    return found
+
+
+@pytest.mark.parametrize("check", EXAMPLES, ids=lambda check: check.name)
+def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
+    found = list(results(check, ModelOwner if check.side == "owner" else ModelClient))
+    assert found
+    if check.side == "owner":
+        found += results(check, Modest)
+        assert unnamed == []
+    assert {each.case: each.reason or each.violations[0].message for each in found
+            if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [each for each in kills.bad() if each.make.__module__.rpartition(".")[2] in CORE],
+    ids=lambda mutant: mutant.id,
+)
+def test_a_bad_owner_is_found_by_every_requirement_that_it_violates(mutant: Mutant) -> None:
+    wanted, first = set(mutant.violates), set[str]()
+    for check in sorted(EXAMPLES, key=lambda each: -len(set(mutant.violates) & set(each.requirements))):
+        if check.side != mutant.side:
+            continue
+        for result in results(check, mutant.make):
+            wanted -= {requirement for each in result.violations for requirement in each.requirements}
+            first |= {each.requirements[0] for each in result.violations[:1]}
+        if not wanted and first & set(mutant.violates):
+            return
+    pytest.fail(f"{mutant.id} ({mutant.title}) is not found by {sorted(wanted)}; named first: {sorted(first)}")
+
+
+def test_the_core_families_have_at_least_twelve_checks_each() -> None:
+    counts = Counter(check.family for check in EXAMPLES)
+    for family in (Family.CONCURRENT_WRITERS, Family.VERSION_0, Family.BACKFILL, Family.STALE_READS):
+        assert counts[family] >= 12
+
+
+def test_a_case_is_reproducible() -> None:
+    """The same seed and the same subject give the same history, byte for byte."""
+    mutant = next(each for each in kills.bad() if each.id == "last-writer-wins")
+    check = next(each for each in EXAMPLES if each.family is Family.CONCURRENT_WRITERS)
+    first, second = next(results(check, mutant.make)), next(results(check, mutant.make))
+    assert first.history is not None
+    assert first == second

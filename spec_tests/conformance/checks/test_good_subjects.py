@@ -1,0 +1,309 @@
+"""Good subjects: each differs from the model in what its freedom is about, and no check accuses it.
+
+Here each meets a share of the checks on one variant; all of them on all variants:
+`python -m spec_tests.conformance.mutation_score --clean N --examples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+
+from conformance.adapters.in_process import InProcess
+from conformance.checks import maintenance as cleanup
+from conformance.checks.conflicts import added, prepare, win
+from conformance.checks.maintenance import log_of, names
+from conformance.checks.registry import Variant
+from conformance.interface import messages as m
+from conformance.models.client import ModelClient
+from conformance.models.owner import ModelOwner
+from conformance.mutants import good_writers as good
+from conformance.mutants.good_owners import PlainModel
+from conformance.mutants.good_owners_tables import NoServer, StateInFiles
+from conformance.mutants.registry import Mutant
+from conformance.results import Layer, Verdict
+from conformance.scenario import ownership, proposals
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.client import ClientScenario, file_name
+from conformance.scenario.scenario import Scenario, Stopped, TableHandle
+from spec_tests.conformance import kills
+
+SHARE: Final = {"owner": 3, "client": 5}
+"""Every so many checks."""
+INSIDE: Final = {PlainModel, StateInFiles, NoServer}
+"""Owners whose freedom is how they are made: they answer as the model does."""
+
+
+@pytest.mark.parametrize("mutant", kills.good(), ids=lambda mutant: mutant.id)
+def test_no_check_accuses_it(mutant: Mutant) -> None:
+    name, share = kills.name_of(mutant), SHARE[mutant.side]
+    mine = [case for case in kills.cases(kills.identity(name)) if case.check.layer is Layer.EXAMPLE]
+    checks = list(dict.fromkeys(case.check for case in mine))[kills.good().index(mutant) % share :: share]
+    outcomes = []
+    for number, check in enumerate(checks):
+        variants = [case for case in mine if case.check == check]
+        outcomes.append(kills.run(variants[number % len(variants)], name))
+    assert {each.case: each.violations for each in outcomes if each.verdict is Verdict.FAILED} == {}
+    judged = sum(each.verdict is Verdict.PASSED for each in outcomes)
+    assert judged > len(outcomes) * (0.8 if mutant.side == "owner" else 0.2)
+
+
+# Owners
+
+
+def told(make: type[ModelOwner], variant: Variant) -> str:
+    """What such an owner answers in a scenario with a little of everything, and the files that are there then."""
+    subject = InProcess(make())
+    s = Scenario(subject, variant, name="a little of everything")
+    answers = [str(subject.identity)]
+    try:
+        table = s.create(backfill="subject")
+        for request in (*(s.proposal(table, version) for version in (1, 2, 1, 5, 3, 4, 5, 6, 7)), s.proposal(table, 1)):
+            answers.append(str(s.ask("writer", request).answer))
+            answers.append(str(s.ask("writer", request).answer))
+            answers.append(str(s.ask("reader", m.GetCommits(table=table.reference)).answer))
+            answers.append(str(s.observe(table)))
+        answers.append(str(s.ask("reader", m.LoadTable(name=s.physical("orders"))).answer))
+        for version in (6, 70):
+            answers.append(str(s.ask("anybody", m.BackfillToVersion(table=table.reference, version=version)).answer))
+            answers.append(str(s.observe(table)))
+        table.versions = 8
+        imported = ownership.filesystem_table(s, versions=2)
+        answers.append(str(s.ask("migrator", ownership.taking_over(s, imported), imported).answer))
+        answers.append(str(s.ask("migrator", ownership.giving_back(s, table)).answer))
+        answers.append(str(s.observe(table)))
+        answers.append(str(s.ask("operator", m.DropTable(table=s.create("items").reference)).answer))
+        answers.append(str(s.observe(s.tables[-1])))
+        late = s.create("late")
+        wrong = proposals.append(attempt := s.attempt(), 0)
+        answers.append(str(s.commit(late, attempt=attempt, actions=wrong).answer))
+    except Stopped as stopped:
+        answers.append(str(stopped))
+    return "\n".join(answers)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [each for each in kills.good() if each.side == "owner" and each.freedoms and each.make not in INSIDE],
+    ids=lambda owner: owner.id,
+)
+def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
+    """Otherwise nothing is said by nobody accusing it."""
+    variants = [
+        Variant(feature=feature, commit_mode=commit_mode)
+        for feature, commit_mode in (
+            ("managedCommit", "staged"), ("managedCommit", "direct"), ("catalogManaged", "staged"),
+            ("catalogManaged", "inline"),
+        )
+    ]  # fmt: skip
+    assert any(told(owner.make, variant) != told(ModelOwner, variant) for variant in variants)
+
+
+def test_what_two_of_them_know_is_in_files_or_with_nobody() -> None:
+    """They answer as the model does, and forget everything in between."""
+    variant = Variant(feature="managedCommit", commit_mode="staged")
+    assert told(StateInFiles, variant) == told(NoServer, variant) == told(ModelOwner, variant)
+    kept = StateInFiles()
+    s = Scenario(InProcess(kept), variant, name="kept")
+    table = s.create()
+    s.land(table)
+    assert len(kept.saved) == 1
+    assert kept.storage.list(f"{kept.storage.root}/.owner")
+    nobody = NoServer()
+    first = Scenario(InProcess(nobody), variant, name="nobody").create()
+    assert nobody.tables[first.reference] is not nobody.tables[first.reference]
+
+
+# Clients
+
+
+@contextmanager
+def scenario(
+    client: type[ModelClient], feature: str = "managedCommit", commit_mode: str = "staged"
+) -> Iterator[ClientScenario]:
+    """One of its own, for this client."""
+    host = ClientHost()
+    with InProcess(client(host.ask)) as subject:
+        s = ClientScenario(subject, Variant(feature=feature, commit_mode=commit_mode), host, name=client.__name__)
+        try:
+            yield s
+        finally:
+            s.close()
+
+
+def transact(s: ClientScenario, table: TableHandle, **what: Any) -> m.Answer:
+    return s.act("writer", m.Transact(table=s.name_of(table), marker=s.attempt(), **what)).answer
+
+
+FILE: Final = {"adds": (m.DataFile(path="mine"),)}
+
+
+@pytest.mark.parametrize(
+    ("client", "if_needed", "version"),
+    [
+        (ModelClient, False, 1),
+        (ModelClient, True, None),
+        (good.CommitsEmptyTransactions, True, 1),
+        (good.SkipsEmptyTransactions, False, None),
+    ],
+)
+def test_an_empty_transaction_is_a_commit_or_not(
+    client: type[ModelClient], if_needed: bool, version: int | None
+) -> None:
+    with scenario(client) as s:
+        table = s.create()
+        assert transact(s, table, if_needed=if_needed) == m.Committed(version=version)
+        assert transact(s, table, **FILE) == m.Committed(version=(version or 0) + 1)
+
+
+@pytest.mark.parametrize(
+    ("client", "mine", "overlooked"),
+    [
+        (good.OverlooksWhatItMay, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, True),
+        (good.IsAlwaysSerializable, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, False),
+        (good.IsAlwaysSerializable, {"isolation": m.Isolation.SNAPSHOT}, False),
+        (ModelClient, {"data_change": False}, False),
+        (good.RearrangesUnderSnapshotIsolation, {"data_change": False}, True),
+    ],
+)
+def test_a_writer_overlooks_what_it_may_or_does_not(
+    client: type[ModelClient], mine: dict[str, Any], overlooked: bool
+) -> None:
+    with scenario(client) as s:
+        table = prepare(s)
+        win(s, table, [added(s, "theirs")], blind=True)
+        told = transact(s, table, read_version=1, reads="*", removes=("a",), **FILE, **mine)
+        assert told == (m.Committed(version=3) if overlooked else m.Conflict())
+
+
+def test_a_file_outside_is_refused_or_committed() -> None:
+    outside = {"adds": (m.DataFile(path="/elsewhere/mine"),)}
+    for client, expected in ((ModelClient, m.Committed), (good.RefusesFilesOutside, m.Rejected)):
+        with scenario(client) as s:
+            assert isinstance(transact(s, s.create(), **outside), expected)
+
+
+def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
+    """The commitInfo of its commit after a version 0."""
+    with scenario(client, feature) as s:
+        table = s.create()
+        assert transact(s, table, **FILE) == m.Committed(version=1)
+        [info] = s.actions_of(table, 1, "commitInfo")
+        return info
+
+
+def test_a_commit_may_say_much_or_little() -> None:
+    assert "txnId" not in info_of(good.TellsLittleOfItsCommits, "managedCommit")
+    assert "txnId" in info_of(good.TellsLittleOfItsCommits, "catalogManaged")
+    assert info_of(good.TellsMuchOfItsCommits, "managedCommit")["operationMetrics"]["by"]["空"] == {}
+    assert info_of(good.NamesItsTransactionsInWords, "catalogManaged")["txnId"].startswith("Ω: ")
+
+
+def test_a_clock_may_be_anywhere() -> None:
+    assert info_of(good.LivesInTheFuture, "managedCommit")["inCommitTimestamp"] == good.LivesInTheFuture.now
+    assert info_of(good.LivesInThePast, "managedCommit")["inCommitTimestamp"] == proposals.BASE_TIME + 1
+
+
+def test_staged_files_are_named_by_any_uuid() -> None:
+    with scenario(good.NamesItsStagedFilesByHash) as s:
+        table = s.create()
+        assert transact(s, table, **FILE) == m.Committed(version=1)
+        [entry] = s.listed(table)
+        assert (entry.file_name or "")[21 + 14] == "5"
+
+
+def test_change_data_stands_beside_the_data() -> None:
+    with scenario(good.WritesChangeData) as s:
+        table = prepare(s, partitioned=True)
+        mine = (m.DataFile(path="mine", partition="x"),)
+        assert transact(s, table, reads="x", removes=("a",), adds=mine) == m.Committed(version=2)
+        [change] = s.actions_of(table, 2, "cdc")
+        assert change["path"].startswith("_change_data/part%3Dx/cdc-00000-")
+        assert [body["path"] for body in s.actions_of(table, 2, "add")] == ["mine"]
+
+
+def test_a_client_publishes_what_keeps_a_table_from_being_given_back() -> None:
+    with scenario(good.PublishesBeforeItGivesBack) as s:
+        table = s.create()
+        actions = s.proposal(table, attempt=(attempt := s.attempt())).actions
+        s.land(table, attempt=attempt, actions=actions)
+        there: list[dict[int, str]] = []
+        s.owner.on(m.HandBack, before=lambda: there.append(s.published(table)))
+        request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
+        assert s.act("migrator", request, table).answer == m.Ratified(version=2)
+        assert there[0][1] == proposals.content(actions or ())
+
+
+@pytest.mark.parametrize(
+    ("client", "left"),
+    [
+        (ModelClient, {4, 5, 6}),
+        (good.KeepsManyCommits, {4, 5, 6}),
+        (good.KeepsAllCommits, {0, 1, 2, 3, 4, 5, 6}),
+        (good.NeverCleansUp, {0, 1, 2, 3, 4, 5, 6}),
+    ],
+)
+def test_a_cleanup_keeps_as_many_commits_as_it_likes(client: type[ModelClient], left: set[int]) -> None:
+    with scenario(client) as s:
+        log = cleanup.prepare(s)
+        log.checkpoint(2)
+        log.checkpoint(cleanup.CUT_OFF)
+        after = cleanup.clean(s, log).after
+        assert {version for version in range(9) if file_name(version) in after} == left
+        assert (cleanup.checkpoint(2) in after) is (client is good.NeverCleansUp)
+
+
+def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
+    """Where the checkpoint covers all that is published."""
+    for client, left in ((ModelClient, {4}), (good.KeepsManyCommits, {2, 3, 4})):
+        with scenario(client) as s:
+            log = cleanup.prepare(s, published=4, latest=5)
+            log.checkpoint(4)
+            after = cleanup.clean(s, log, 4).after
+            assert {version for version in range(6) if file_name(version) in after} == left
+
+
+def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
+    for client, name in (
+        (good.CheckpointsWheneverItLikes, f"{5:020}.checkpoint.parquet"),
+        (good.WritesChecksumsOfItsCommits, f"{6:020}.crc"),
+    ):
+        with scenario(client, "catalogManaged") as s:
+            log = log_of(s)
+            request = m.Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(m.DataFile(path="mine"),))
+            assert s.act("writer", request, log.table).answer == m.Committed(version=6)
+            assert name in names(log)
+            assert file_name(6) not in names(log)
+            assert not s.asked(m.MaintenancePolicy)
+
+
+def published_by(s: ClientScenario) -> list[int]:
+    """Up to which versions the client had commits backfilled."""
+    return [
+        heard.request.version
+        for heard in s.asked(m.BackfillToVersion)
+        if isinstance(heard.request, m.BackfillToVersion)
+    ]
+
+
+def test_commits_are_backfilled_before_a_job_or_when_it_needs_them() -> None:
+    for client, expected in ((ModelClient, []), (good.PublishesBeforeEveryJob, [5])):
+        with scenario(client) as s:
+            log = log_of(s)
+            assert (
+                s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=2), log.table).answer == m.Done()
+            )
+            assert published_by(s) == expected
+
+
+def test_a_checkpoint_may_come_without_a_hint() -> None:
+    for client, hinted in ((ModelClient, True), (good.LeavesNoHint, False)):
+        with scenario(client) as s:
+            log = log_of(s)
+            assert (
+                s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=2), log.table).answer == m.Done()
+            )
+            assert ("_last_checkpoint" in names(log)) is hinted
