@@ -23,7 +23,7 @@ from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills
 
 EXAMPLES = [each for each in all_checks() if each.layer is Layer.EXAMPLE]
-CORE = ("committing", "creating", "publishing", "listing", "content", "interface")
+CORE = ("committing", "lifecycle", "publishing", "content", "interface")
 """Modules of owners that are found by every requirement that they violate."""
 
 

@@ -20,9 +20,8 @@ from conformance.checks.registry import Variant
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
-from conformance.mutants import good_writers as good
-from conformance.mutants.good_owners import PlainModel
-from conformance.mutants.good_owners_tables import NoServer, StateInFiles
+from conformance.mutants import good_clients as good
+from conformance.mutants.good_owners import NoServer, PlainModel, StateInFiles
 from conformance.mutants.registry import Mutant
 from conformance.results import Layer, Verdict
 from conformance.scenario import ownership, proposals
