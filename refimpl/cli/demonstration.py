@@ -16,7 +16,7 @@ from refimpl.cli.options import JsonOption
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
-    from refimpl.demo.results import Check, Result, Timeline, TimelineRow
+    from refimpl.demo.stage import Check, Result, Timeline, TimelineRow
 
 
 def register(application: typer.Typer) -> None:
@@ -64,10 +64,10 @@ def demo(
     back, and every sum must equal the input's. This takes about a minute. At the end the conformance kit tests
     the owner, if the kit is installed. Exit code 1: a check failed, or a requirement is violated.
     """
-    from refimpl.demo.story import Wishes, run
+    from refimpl.demo.story import DemoOptions, run
 
     with _Stage(to_stderr=json) as stage:
-        result = run(Wishes(input=input, partition_by=partition_by, warehouse=warehouse), stage)
+        result = run(DemoOptions(input=input, partition_by=partition_by, warehouse=warehouse), stage)
     if json:
         output.show_json(result)
     else:
@@ -181,8 +181,8 @@ def _timeline_row(row: TimelineRow, start: int) -> tuple[str, ...]:
     published = "-" if row.published_at is None else f"{(row.published_at - start) / 1000:+.3f}"
     return (
         str(row.version),
-        row.who,
-        f"{row.did} ({len(row.lost)} lost)" if row.lost else row.did,
+        row.writer,
+        f"{row.operation} ({len(row.lost)} lost)" if row.lost else row.operation,
         row.commit_mode,
         f"{(row.ratified_at - start) / 1000:+.3f}",
         published,

@@ -1,113 +1,173 @@
-"""The processes that read: one all the time and without Spark, one at the end with it."""
+"""Third act: reads by path, which depend on the table feature. Last act: Spark reads the table back.
+
+A managedCommit table with delayed backfill shows by path the published part only, and says so; a catalog-managed one
+cannot be read by path at all. Every total that Spark computes must equal the one that Arrow computed from the input.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-import refimpl
-from refimpl.demo.tasks import ReadBack, Watch
+from refimpl.client.create import create_table
+from refimpl.client.schema import Field, Primitive, Struct
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.demo.processes import ENDED, GO, ReadBack, Worker
+from refimpl.demo.source import Totals
+from refimpl.demo.stage import Stage, counted
+from refimpl.errors import PathAccessError
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from refimpl.client.snapshot import Snapshot
 
-PAUSE_SECONDS = 0.05
-"""Between two looks: the writers need the processors more."""
+TOTALS: Final = "totals"
+_COLUMNS: Final = Struct(
+    fields=(Field(name="part", type=Primitive(name="string")), Field(name="rows", type=Primitive(name="long")))
+)
 
 
-def watch(task: Watch, tell: Callable[..., None], word_came: Callable[[], bool]) -> None:
-    """Refresh, and where there is a new version read it whole, until the word comes; then once more."""
-    with refimpl.open(task.warehouse) as warehouse:
-        table = warehouse.table(task.table)
-        seen = _Seen(task=task)
-        tell("ready")
-        last = False
-        while not last:
-            last = word_came()
-            snapshot = table.snapshot()
-            seen.looks += 1
-            if snapshot.version != seen.version:
-                seen.examine(snapshot)
-                tell("saw", version=snapshot.version, parts=len(seen.parts), rows=sum(seen.parts.values()))
-            time.sleep(PAUSE_SECONDS)
-        tell("watched", looks=seen.looks, versions=seen.versions, last=seen.version, faults=seen.faults)
+def path_access(stage: Stage) -> None:
+    stage.display.chapter("the same table by its path and through its owner")
+    table, every = _write_totals(stage)
+    by_path = Table.by_path(table.location, stage.warehouse.environment)
+    stale, fresh = by_path.snapshot(), table.snapshot()
+    parts = list(stage.source.parts.values())
+    stage.check(
+        "stale by path, fresh through the owner",
+        f"'{TOTALS}' (managedCommit, published after every {every}): version {stale.version} with {_rows(stale):,} "
+        f"rows by path, version {fresh.version} with {_rows(fresh):,} rows through the owner",
+        ok=stale.stale
+        and not fresh.stale
+        and (stale.version, fresh.version) == (every, len(parts))
+        and (_rows(stale), _rows(fresh)) == (sum(part.rows for part in parts[:every]), stage.source.rows),
+        stale_version=stale.version,
+        fresh_version=fresh.version,
+    )
+    published = stage.warehouse.owner.backfill_to_version(table.table_id or TOTALS)
+    after = by_path.snapshot()
+    stage.check(
+        "backfill on request",
+        f"{counted(published.published, 'commit')} published; by path it is version {after.version} now "
+        f"({_rows(after):,} rows)",
+        ok=after.version == fresh.version and _rows(after) == stage.source.rows,
+    )
+    try:
+        location = stage.warehouse.owner.resolve(stage.table).location
+        answer = f"version {Table.by_path(location, stage.warehouse.environment).snapshot().version} was read"
+        rejected = False
+    except PathAccessError as error:
+        answer, rejected = f"rejected, {type(error).__name__}", True
+    stage.check(
+        "catalog-managed tables reject path access",
+        f"'{stage.table}' (catalogManaged) by path: {answer}",
+        ok=rejected,
+    )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Seen:
-    """What the reader has seen, and what was wrong with it."""
+def _write_totals(stage: Stage) -> tuple[Table, int]:
+    """One staged commit for each part, with its number of rows; published after a good half of them."""
+    import pyarrow as pa
 
-    task: Watch
-    version: int = -1
-    timestamp: int = -1
-    parts: dict[str, int] = field(default_factory=dict)
-    looks: int = 0
-    versions: int = 0
-    faults: list[str] = field(default_factory=list)
-
-    def examine(self, snapshot: Snapshot) -> None:
-        """Whole parts only, one for each version, never fewer than before."""
-        from pyarrow import string
-
-        column = self.task.partition_column
-        another = next(name for name in snapshot.schema.names if name != column)  # one that is in the files
-        values = snapshot.to_arrow(columns=[column, another])[column].cast(string())
-        counted = {str(item["values"]): item["counts"] for item in values.value_counts().to_pylist()}
-        timestamp = snapshot.in_commit_timestamp or 0
-        where = f"version {snapshot.version}"
-        if snapshot.version < self.version:
-            self.faults.append(f"{where} came after version {self.version}")
-        if timestamp <= self.timestamp:
-            self.faults.append(f"the in-commit timestamp {timestamp} of {where} is not after {self.timestamp}")
-        if len(counted) != snapshot.version:
-            self.faults.append(f"{where} holds {len(counted)} parts, but each version adds one")
-        self.faults += [f"{where} has lost part {part}" for part in self.parts if part not in counted]
-        self.faults += [
-            f"{where} holds {rows} rows of part {part}, which has {self.task.rows.get(part)}"
-            for part, rows in counted.items()
-            if rows != self.task.rows.get(part)
-        ]
-        self.version, self.timestamp, self.parts = snapshot.version, timestamp, counted
-        self.versions += 1
+    warehouse, parts = stage.warehouse, stage.source.parts
+    every = len(parts) // 2 + 1
+    table = create_table(
+        warehouse.owner,
+        warehouse.environment,
+        TOTALS,
+        _COLUMNS,
+        feature=MANAGED_COMMIT,
+        commit_mode=CommitMode.STAGED,
+        policy=MaintenancePolicy(backfill_every=every),
+    )
+    for part, totals in parts.items():
+        table.append(pa.Table.from_pylist([{"part": part, "rows": totals.rows}]))
+    return table, every
 
 
-def read_back(task: ReadBack, tell: Callable[..., None], wait: Callable[[], str]) -> None:
-    """Totals of each part, by Spark, from the newest version; and the rows of an earlier version."""
-    from pyspark.sql import functions
+def _rows(snapshot: Snapshot) -> int:
+    import pyarrow.compute as pc
 
-    import refimpl.spark
-    from refimpl.demo.ingesting import session
-    from refimpl.spark.frames import quoted
-
-    spark = session("read back")
-    with refimpl.open(task.warehouse) as warehouse:
-        delta = refimpl.spark.connect(spark, warehouse)
-        tell("ready")
-        wait()
-        latest = warehouse.table(task.table).snapshot().version
-        totals = (
-            delta.read.table(task.table)
-            .groupBy(functions.col(quoted(task.partition_column)).cast("string").alias("part"))
-            .agg(*_aggregates(task))
-        )
-        parts = {row["part"]: row.asDict(recursive=True) for row in totals.collect()}
-        tell("totals", version=latest, parts=parts)
-        earlier = delta.read.option("versionAsOf", task.earlier_version).table(task.table)
-        tell("earlier", version=task.earlier_version, rows=earlier.count())
-    spark.stop()
+    return int(pc.sum(snapshot.to_arrow(columns=["rows"])["rows"]).as_py() or 0)
 
 
-def _aggregates(task: ReadBack) -> list[Column]:
-    from pyspark.sql import functions
+def start_spark(stage: Stage) -> Worker:
+    """Start the process that reads back; it waits for its command."""
+    any_part = next(iter(stage.source.parts.values()))
+    task = ReadBack(
+        warehouse=str(stage.warehouse.directory),
+        table=stage.table,
+        partition_column=stage.source.partition_column,
+        counted=list(any_part.counts),
+        summed=list(any_part.sums),
+        earlier_version=len(stage.source.parts) // 2,
+    )
+    return stage.pool.start("Spark reader", task)
 
-    from refimpl.spark.frames import quoted
 
-    found = [functions.count(functions.lit(1)).alias("rows")]
-    for name, function, columns in (("counts", functions.count, task.counted), ("sums", functions.sum, task.summed)):
-        if columns:
-            found.append(functions.struct(*(function(quoted(column)).alias(column) for column in columns)).alias(name))
-    return found
+def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:
+    """`added`: the part that each version holds."""
+    stage.display.chapter("Spark reads the table back")
+    stage.display.status("Spark computes the totals of each part")
+    results: dict[str, dict[str, Any]] = {}
+    worker.send(GO)
+    for sender, event in stage.pool.events():
+        if sender is worker:
+            results[event.kind] = event.facts
+            if event.kind == ENDED:
+                break
+    _check_totals(stage, results["totals"])
+    earlier = results["earlier"]
+    expected = sum(stage.source.parts[part].rows for version, part in added.items() if version <= earlier["version"])
+    stage.check(
+        "time travel",
+        f"version {earlier['version']} has {earlier['rows']:,} rows; the parts that were committed up to it have "
+        f"{expected:,}",
+        ok=earlier["rows"] == expected,
+    )
+
+
+def _check_totals(stage: Stage, totals: dict[str, Any]) -> None:
+    expected, parts = stage.source.parts, totals["parts"]
+    faults = list(differences(expected, parts))
+    any_part = next(iter(expected.values()))
+    waiting = len(stage.warehouse.owner.resolve(stage.table).commits.commits)
+    stage.check(
+        "row counts equal the input's",
+        f"{sum(row['rows'] for row in parts.values()):,} rows in {len(parts)} parts of version {totals['version']}, "
+        f"the newest {counted(waiting, 'commit')} not yet published; the input has {stage.source.rows:,}",
+        ok={part: row["rows"] for part, row in parts.items()}
+        == {part: wanted.rows for part, wanted in expected.items()},
+    )
+    stage.check(
+        "sums equal the input's",
+        f"{counted(len(any_part.sums), 'sum')} and {counted(len(any_part.counts), 'count')} of values for each of "
+        f"{len(parts)} parts: "
+        + (f"{counted(len(faults), 'difference')}, first: {faults[0]}" if faults else "no difference"),
+        ok=not faults,
+        compared=len(expected) * (len(any_part.sums) + len(any_part.counts) + 1),
+        differences=faults[:20],
+    )
+
+
+def differences(expected: Mapping[str, Totals], found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """One message for each difference between Spark's totals (`rows`, `counts`, `sums`) and the input's."""
+    for part in sorted(expected.keys() ^ found.keys()):
+        yield f"part {part} is on one side only"
+    for part in expected.keys() & found.keys():
+        yield from _differences(part, expected[part], found[part])
+
+
+def _differences(part: str, expected: Totals, found: dict[str, Any]) -> Iterator[str]:
+    if found["rows"] != expected.rows:
+        yield f"part {part} has {found['rows']} rows, the input {expected.rows}"
+    for column, count in expected.counts.items():
+        if found["counts"][column] != count:
+            yield f"part {part} has {found['counts'][column]} values of {column}, the input {count}"
+    for column, total in expected.sums.items():
+        summed = found["sums"][column] or 0
+        same = summed == total if isinstance(total, int) else math.isclose(summed, total, rel_tol=1e-9, abs_tol=1e-9)
+        if not same:
+            yield f"the sum of {column} in part {part} is {summed}, the input's {total}"

@@ -1,7 +1,6 @@
-"""The data of the demonstration, and what a correct table must hold: computed here, by Arrow, from the file itself.
+"""The input of the demonstration, and the totals of a correct table: computed here, by Arrow, from the file itself.
 
-Nothing of what is computed here passes through the table, its owner or Spark; that is what makes the
-comparison at the end worth something.
+The comparison at the end is valid because nothing of this passes through the table, its owner or Spark.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from refimpl.errors import InvalidRequestError
 
@@ -28,7 +27,7 @@ MOST_PARTS: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What can be said of some rows in numbers: their count, each column's values that are not null, and sums."""
+    """The number of rows, of each column's values that are not null, and each number column's sum."""
 
     rows: int
     counts: dict[str, int]
@@ -131,23 +130,22 @@ def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
         raise InvalidRequestError(
             f"the column {column} of {path.name} has {distinct} values; the demo needs {FEWEST_PARTS} to {MOST_PARTS}"
         )
-    sums = [c.name for c in table.schema if c.name != column and _can_be_summed(c.type)]
-    counted = [name for name in table.column_names if name != column]
-    wanted = [([], "count_all"), *((name, "count") for name in counted), *((name, "sum") for name in sums)]
+    counts = [name for name in table.column_names if name != column]
+    sums = [name for name in counts if _can_be_summed(table.schema.field(name).type)]
+    wanted = [([], "count_all"), *((name, "count") for name in counts), *((name, "sum") for name in sums)]
     grouped = table.group_by(column).aggregate(wanted).sort_by(column)
     keys = grouped[column].cast(pa.string()).to_pylist()
-    return {key: _totals(row, counted, sums) for key, row in zip(keys, grouped.to_pylist(), strict=True)}
+    return {
+        key: Totals(
+            rows=row["count_all"],
+            counts={name: row[f"{name}_count"] for name in counts},
+            sums={name: row[f"{name}_sum"] or 0 for name in sums},
+        )
+        for key, row in zip(keys, grouped.to_pylist(), strict=True)
+    }
 
 
 def _can_be_summed(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _totals(row: dict[str, Any], counted: list[str], sums: list[str]) -> Totals:
-    return Totals(
-        rows=row["count_all"],
-        counts={name: row[f"{name}_count"] for name in counted},
-        sums={name: row[f"{name}_sum"] or 0 for name in sums},
-    )

@@ -1,27 +1,69 @@
-"""What the acts of the demonstration share."""
+"""What the acts of the demonstration share: processes, warehouse, input, and the results: checks and timelines."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from refimpl.demo.crew import Crew, Worker
-from refimpl.demo.results import Check
+import msgspec
+
+from refimpl.demo.processes import Event, Worker, WorkerPool
 from refimpl.demo.source import Source
-from refimpl.demo.tasks import Told
+from refimpl.owner.explain import explain
 from refimpl.warehouse import Warehouse
 
-HERE: Final = "demo"
-"""How this very process is called."""
+MAIN_PROCESS: Final = "demo"
+"""The name of the process that runs the demonstration."""
 
 
-def counted(number: int, what: str) -> str:
-    """`1 row`, `2 rows`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim, whether it holds, and the numbers that were computed for it."""
+
+    name: str
+    ok: bool
+    detail: str
+    facts: dict[str, Any] = {}
+
+
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One version. Times are ms since the epoch."""
+
+    version: int
+    writer: str
+    operation: str
+    commit_mode: str
+    in_commit_timestamp: int
+    ratified_at: int
+    published_at: int | None
+    lost: list[str]
+    """The other processes that proposed this version."""
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """All versions of one table."""
+
+    table: str
+    feature: str
+    backfill: str
+    rows: list[TimelineRow]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole demonstration."""
+
+    ok: bool
+    seconds: float
+    warehouse: str
+    kept: bool
+    input: str
+    rows: int
+    parts: int
+    checks: list[Check]
+    timelines: list[Timeline]
 
 
 class Display(Protocol):
-    """Whoever shows what happens while it happens."""
+    """Shows what happens while it happens."""
 
     def chapter(self, title: str) -> None: ...
     def line(self, text: str) -> None: ...
@@ -33,28 +75,51 @@ class Display(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Stage:
-    crew: Crew
+    pool: WorkerPool
     warehouse: Warehouse
     source: Source
     table: str
-    """The name of the table that everything is about."""
+    """The name of the table that is ingested."""
     display: Display
     checks: list[Check] = field(default_factory=list)
     proposers: dict[str, str] = field(default_factory=dict)
-    """Who made an attempt, by attempt id, as the processes told it."""
+    """The name of each attempt's process, by attempt id."""
 
     def check(self, name: str, detail: str, *, ok: bool, **facts: Any) -> None:
-        """Record a claim and show it. The demonstration goes on whatever comes out."""
+        """Record a claim and show it. The demonstration continues in either case."""
         check = Check(name=name, ok=ok, detail=detail, facts=facts)
         self.checks.append(check)
         self.display.check(check)
 
-    def hear(self, worker: Worker, told: Told) -> None:
-        """Remember who proposed what."""
-        if told.what == "proposing":
-            self.proposers[told.facts["attempt"]] = worker.name
+    def record(self, worker: Worker, event: Event) -> None:
+        if event.kind == "proposing":
+            self.proposers[event.facts["attempt"]] = worker.name
 
-    def propose_here(self, attempt: str | None) -> None:
-        """An attempt of this very process."""
-        if attempt is not None:
-            self.proposers[attempt] = HERE
+    def timeline(self, table: str, operations: dict[int, str]) -> Timeline:
+        """All versions of `table`; `operations` for those whose commitInfo does not say enough."""
+        owner = self.warehouse.owner
+        resolved = owner.resolve(table)
+        every, latest = resolved.policy.backfill_every, resolved.commits.latest_ratified_version
+        rows: list[TimelineRow] = []
+        for version in range((-1 if latest is None else latest) + 1):
+            explained = explain(owner, table, version)
+            operation = str(explained.commit_info.get("operation", "-")).lower()
+            rows.append(
+                TimelineRow(
+                    version=version,
+                    writer=self.proposers.get(explained.attempt, MAIN_PROCESS),
+                    operation=operations.get(version, operation),
+                    commit_mode=explained.commit_mode,
+                    in_commit_timestamp=explained.in_commit_timestamp,
+                    ratified_at=explained.ratified_at,
+                    published_at=explained.published_at,
+                    lost=[self.proposers.get(attempt, attempt[:8]) for attempt in explained.lost_attempts],
+                )
+            )
+        backfill = "on request" if every is None else f"after every {every}"
+        return Timeline(table=table, feature=resolved.feature_name, backfill=backfill, rows=rows)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

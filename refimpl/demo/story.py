@@ -13,54 +13,52 @@ from pathlib import Path
 from typing import Final
 
 import refimpl
-from refimpl.demo import read_back, source
-from refimpl.demo.crew import Crew, Worker
-from refimpl.demo.ingestion import Ingestion
-from refimpl.demo.path_access import TOTALS, path_access
-from refimpl.demo.race import JOURNAL, race
-from refimpl.demo.results import Result, Timeline
-from refimpl.demo.stage import Display, Stage, counted
-from refimpl.demo.timeline import timeline
+from refimpl.demo import source
+from refimpl.demo.processes import WorkerPool
+from refimpl.demo.reading import TOTALS, path_access, read_back
+from refimpl.demo.stage import Display, Result, Stage, Timeline, counted
+from refimpl.demo.writing import JOURNAL, Ingestion, race
 from refimpl.errors import InvalidRequestError
 from refimpl.owner.verify import Severity, verify
 from refimpl.spark import find_java
 
 FLIGHTS: Final = "flights"
 OTHER_INPUT: Final = "ingested"
-PATIENCE_SECONDS: Final = 180.0
+TIMEOUT_SECONDS: Final = 180.0
+"""Without an event of any process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What the caller wants. `warehouse`: a new or empty directory, which is kept; None: a temporary one."""
+class DemoOptions:
+    """`warehouse`: a new or empty directory, which is kept; None: a temporary one."""
 
     input: Path | None = None
     partition_by: str = "month"
     warehouse: Path | None = None
 
 
-def run(wishes: Wishes, display: Display) -> Result:
-    """Raises `InvalidRequestError` for wishes that cannot be had, `OwnerUnavailableError` for a process that failed.
+def run(options: DemoOptions, display: Display) -> Result:
+    """Raises `InvalidRequestError` for invalid options, `OwnerUnavailableError` for a process that failed.
 
     A check that fails raises nothing: the result says so.
     """
     started = time.perf_counter()
     _check_spark()
-    with _places(wishes.warehouse) as (directory, scratch):
-        loaded = source.load(wishes.input, wishes.partition_by, scratch)
+    with _places(options.warehouse) as (directory, scratch):
+        loaded = source.load(options.input, options.partition_by, scratch)
         display.line(
             f"input: {loaded.title}, {loaded.rows:,} rows, {len(loaded.parts)} parts by {loaded.partition_column}"
         )
         display.line(f"warehouse: {directory}")
-        with refimpl.open(directory, create=True) as warehouse, Crew(scratch, patience=PATIENCE_SECONDS) as crew:
-            table = FLIGHTS if wishes.input is None else OTHER_INPUT
-            stage = Stage(crew=crew, warehouse=warehouse, source=loaded, table=table, display=display)
+        with refimpl.open(directory, create=True) as warehouse, WorkerPool(scratch, timeout=TIMEOUT_SECONDS) as pool:
+            table = FLIGHTS if options.input is None else OTHER_INPUT
+            stage = Stage(pool=pool, warehouse=warehouse, source=loaded, table=table, display=display)
             timelines = _play(stage)
         return Result(
             ok=all(check.ok for check in stage.checks),
             seconds=round(time.perf_counter() - started, 1),
             warehouse=str(directory),
-            kept=wishes.warehouse is not None,
+            kept=options.warehouse is not None,
             input=loaded.title,
             rows=loaded.rows,
             parts=len(loaded.parts),
@@ -71,17 +69,17 @@ def run(wishes: Wishes, display: Display) -> Result:
 
 def _play(stage: Stage) -> list[Timeline]:
     race(stage)
-    spark_readers: list[Worker] = []
-    ingestion = Ingestion(stage, when_one_is_gone=lambda: spark_readers.append(read_back.start(stage)))
+    ingestion = Ingestion(stage)
     ingestion.run()
     path_access(stage)
-    read_back.read_back(stage, spark_readers[0], ingestion.added)
+    assert ingestion.spark_reader is not None
+    read_back(stage, ingestion.spark_reader, ingestion.added)
     _check_invariants(stage)
     column, parts = stage.source.partition_column, stage.source.parts
     return [
-        timeline(stage, stage.table, {v: f"{column} {part}" for v, part in ingestion.added.items()}),
-        timeline(stage, JOURNAL, {}),
-        timeline(stage, TOTALS, {v: f"{column} {part}" for v, part in enumerate(parts, start=1)}),
+        stage.timeline(stage.table, {version: f"{column} {part}" for version, part in ingestion.added.items()}),
+        stage.timeline(JOURNAL, {}),
+        stage.timeline(TOTALS, {version: f"{column} {part}" for version, part in enumerate(parts, start=1)}),
     ]
 
 
@@ -89,7 +87,7 @@ def _check_invariants(stage: Stage) -> None:
     findings = verify(stage.warehouse.owner)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     stage.check(
-        "verify",
+        "no invariant is violated",
         f"{counted(len(stage.warehouse.owner.tables()), 'table')} against every invariant: "
         f"{counted(len(errors), 'error')}, {counted(len(findings) - len(errors), 'note')}"
         + (f", first error: {errors[0].message}" if errors else ""),

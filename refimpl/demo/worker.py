@@ -1,4 +1,7 @@
-"""One process of the demonstration: `python -m refimpl.demo.worker TASK`. See `tasks` for how it is spoken to."""
+"""One process of the demonstration, `python -m refimpl.demo.worker TASK`: creates, ingests, or reads.
+
+`processes` says how it gets commands and reports events.
+"""
 
 from __future__ import annotations
 
@@ -7,65 +10,297 @@ import queue
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from refimpl.demo import creating, ingesting, reading
-from refimpl.demo.tasks import Create, Ingest, ReadBack, Task, Told, Watch
-from refimpl.errors import DeltaError
+import refimpl
+from refimpl.client.create import Creation
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered
+from refimpl.commits import COMMIT_MODE_OF, Conflict, DirectProposal, Outcome, Proposal, Ratified, StagedProposal
+from refimpl.demo.processes import Create, Event, Hold, Ingest, ReadBack, Task, Watch
+from refimpl.demo.source import NULL
+from refimpl.environment import Environment
+from refimpl.errors import DeltaError, NameTakenError
+from refimpl.log_path import Version
+from refimpl.owner.local import LocalOwner
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from refimpl.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from refimpl.client.schema import Struct
+
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+"""Short jobs gain more from a quick start than from the best code."""
+PAUSE_SECONDS: Final = 0.05
+"""Between two reads of the watcher: the writers need the processors more."""
 
 
-class Line:
-    """The line to the process that started this one."""
+class Channel:
+    """The connection to the process that started this one, over standard input and output."""
 
     def __init__(self) -> None:
-        # Whatever Spark, Java or a library prints goes to the standard error: the line carries events only.
+        # What Spark, Java or a library prints goes to the standard error: the channel carries events only.
         self._out = os.dup(1)
         os.dup2(2, 1)
-        self._words: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._hear, daemon=True).start()
+        self._commands: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
 
-    def _hear(self) -> None:
+    def _listen(self) -> None:
         """Reads the descriptor itself: a thread that waits inside `sys.stdin` disturbs the interpreter's end."""
         pending = b""
-        while heard := os.read(0, 65536):
-            *words, pending = (pending + heard).split(b"\n")
-            for word in words:
-                self._words.put(word.decode())
-        os._exit(1)  # nobody is there any more: leave at once, as if killed
+        while received := os.read(0, 65536):
+            *commands, pending = (pending + received).split(b"\n")
+            for command in commands:
+                self._commands.put(command.decode())
+        os._exit(1)  # the starter is gone: exit at once, as if killed
 
-    def tell(self, what: str, **facts: Any) -> None:
-        told = Told(what=what, at=time.time_ns() // 1_000_000, facts=facts)
-        os.write(self._out, msgspec.json.encode(told) + b"\n")
+    def report(self, kind: str, **facts: Any) -> None:
+        os.write(self._out, msgspec.json.encode(Event(kind=kind, facts=facts)) + b"\n")
 
     def wait(self) -> str:
-        """The next word, when it comes."""
-        return self._words.get()
+        """The next command, when it comes."""
+        return self._commands.get()
 
-    def word_came(self) -> bool:
-        return not self._words.empty()
+    def has_command(self) -> bool:
+        return not self._commands.empty()
 
 
-def run(task: Task, line: Line) -> None:
-    match task:
-        case Create():
-            creating.create(task, line.tell, line.wait)
-        case Ingest():
-            ingesting.ingest(task, line.tell, line.wait)
-        case Watch():
-            reading.watch(task, line.tell, line.word_came)
-        case ReadBack():
-            reading.read_back(task, line.tell, line.wait)
+class ObservedOwner(LocalOwner):
+    """The owner of a process of the demonstration: it reports its proposals, and pauses at the `holds`."""
+
+    def __init__(self, warehouse: str, environment: Environment, channel: Channel, holds: Sequence[Hold] = ()) -> None:
+        super().__init__(Path(warehouse), environment)
+        self._channel = channel
+        self._holds = list(holds)
+        self.parts_done = 0
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        facts: dict[str, Any] = {
+            "version": version,
+            "attempt": proposal.attempt,
+            "commit_mode": COMMIT_MODE_OF[type(proposal)].value,
+            "staged_file": proposal.file_name if isinstance(proposal, StagedProposal) else None,
+        }
+        self._channel.report("proposing", **facts)
+        self._hold(facts, ratified=False)
+        outcome = super().commit(table_id, version, proposal)
+        if isinstance(outcome, Ratified):
+            self._hold(facts, ratified=True)
+        elif isinstance(outcome, Conflict):
+            self._channel.report("lost", **facts, latest=outcome.latest_ratified_version)
+        return outcome
+
+    def _hold(self, facts: dict[str, Any], *, ratified: bool) -> None:
+        """Pause if a hold says so. The outcome is not reported: the starter must ask the owner."""
+        hold = Hold(part=self.parts_done, ratified=ratified)
+        if hold in self._holds:
+            self._holds.remove(hold)
+            self._channel.report("holding", **facts)
+            self._channel.wait()
+
+    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+        self._channel.report("proposing", version=0, attempt=proposal.attempt, commit_mode="direct", staged_file=None)
+        return super().register_table(table_id, proposal)
+
+
+def create(task: Create, channel: Channel) -> None:
+    """Race for the name, then append to the journal the table that this process now takes for the winner's.
+
+    The command comes after the first phase: by then every process has a folder of its own for its version 0, and
+    the race is for the name.
+    """
+    import pyarrow as pa
+
+    environment = Environment()
+    owner = ObservedOwner(task.warehouse, environment, channel)
+    journal = Table.resolve(task.journal, owner, environment)
+    journal.snapshot()  # now, so that the append after the race is quick
+    creation = Creation.begin(
+        owner,
+        environment,
+        task.name,
+        task.schema_string,
+        partition_columns=[task.partition_column],
+        feature=CATALOG_MANAGED,
+        commit_mode=CommitMode.STAGED,
+        policy=MaintenancePolicy(backfill_every=task.backfill_every),
+    )
+    channel.report("ready")
+    channel.wait()
+    started = time.perf_counter()
+    try:
+        won, table_id = True, creation.finish().table_id
+    except NameTakenError as error:
+        won, table_id = False, error.facts["winner"].table_id
+    milliseconds = round((time.perf_counter() - started) * 1000)
+    channel.report("created" if won else "beaten", table_id=table_id, milliseconds=milliseconds)
+    row = {"process": os.getpid(), "won": won, "table_id": table_id, "milliseconds": milliseconds}
+    committed = journal.append(pa.Table.from_pylist([row]))
+    assert committed is not None
+    channel.report("noted", version=committed.version)
+    owner.close()
+
+
+def ingest(task: Ingest, channel: Channel) -> None:
+    """Append each part as one commit."""
+    from pyspark.sql.functions import col
+
+    import refimpl.spark
+    from refimpl.spark.frames import quoted
+
+    spark = _session("ingest")
+    environment = Environment()
+    owner = ObservedOwner(task.warehouse, environment, channel, task.holds)
+    warehouse = Warehouse(Path(task.warehouse), owner, environment)
+    delta = refimpl.spark.connect(spark, warehouse)
+    part = col(quoted(task.partition_column)).cast("string")
+    file, parts = _rows(spark, task, warehouse.table(task.table).snapshot().schema), task.parts
+    while parts:
+        rows = file.where(part.isin(parts)).persist()
+        for value in parts:
+            channel.report("writing", part=value)
+            written = delta.write(rows.where(part == value)).mode("append").saveAsTable(task.table)
+            assert written is not None
+            owner.parts_done += 1
+            channel.report("committed", part=value, version=written.version, rows=written.rows)
+        rows.unpersist()
+        channel.report("idle")
+        parts = msgspec.json.decode(channel.wait(), type=list[str])
+    warehouse.close()
+    spark.stop()
+
+
+def _session(name: str) -> SparkSession:
+    """One core for each process: several run at the same time."""
+    from refimpl.spark.session import local_session
+
+    return local_session(
+        app_name=name,
+        cores=1,
+        memory="768m",
+        java_options=JAVA_OPTIONS,
+        settings={"spark.sql.session.timeZone": "UTC"},
+    )
+
+
+def _rows(spark: SparkSession, task: Ingest, schema: Struct) -> DataFrame:
+    """The file with the table's columns. A CSV file whose header differs from them is an error of Spark's."""
+    from refimpl.spark.frames import spark_schema
+
+    if not task.is_csv:
+        return spark.read.parquet(task.path)
+    reader = spark.read.schema(spark_schema(schema)).option("header", True).option("enforceSchema", False)
+    return reader.option("nullValue", NULL).option("mode", "FAILFAST").csv(task.path)
+
+
+def watch(task: Watch, channel: Channel) -> None:
+    """Refresh, and read each new version whole, until a command comes; then once more."""
+    from pyarrow import string
+
+    reads = versions = 0
+    version = timestamp = -1
+    parts: dict[str, int] = {}
+    faults: list[str] = []
+    with refimpl.open(task.warehouse) as warehouse:
+        table = warehouse.table(task.table)
+        channel.report("ready")
+        last = False
+        while not last:
+            last = channel.has_command()
+            snapshot = table.snapshot()
+            reads += 1
+            if snapshot.version != version:
+                column = task.partition_column
+                another = next(name for name in snapshot.schema.names if name != column)  # one that is in the files
+                values = snapshot.to_arrow(columns=[column, another])[column].cast(string())
+                before = version, timestamp, parts
+                parts = {str(item["values"]): item["counts"] for item in values.value_counts().to_pylist()}
+                version, timestamp = snapshot.version, snapshot.in_commit_timestamp or 0
+                faults += _faults(task, before, (version, timestamp, parts))
+                versions += 1
+                channel.report("saw", version=version, parts=len(parts), rows=sum(parts.values()))
+            time.sleep(PAUSE_SECONDS)
+    channel.report("watched", reads=reads, versions=versions, last=version, faults=faults)
+
+
+_Seen = tuple[int, int, dict[str, int]]
+"""Version, in-commit timestamp, and the rows of each part."""
+
+
+def _faults(task: Watch, before: _Seen, seen: _Seen) -> Iterator[str]:
+    """Whole parts only, one for each version, never fewer than before."""
+    version, timestamp, parts = seen
+    if version < before[0]:
+        yield f"version {version} came after version {before[0]}"
+    if timestamp <= before[1]:
+        yield f"the in-commit timestamp {timestamp} of version {version} is not after {before[1]}"
+    if len(parts) != version:
+        yield f"version {version} holds {len(parts)} parts, but each version adds one"
+    for part in before[2].keys() - parts.keys():
+        yield f"version {version} has lost part {part}"
+    for part, rows in parts.items():
+        if rows != task.rows.get(part):
+            yield f"version {version} holds {rows} rows of part {part}, which has {task.rows.get(part)}"
+
+
+def read_back(task: ReadBack, channel: Channel) -> None:
+    """Totals of each part, by Spark, from the newest version; and the rows of an earlier version."""
+    from pyspark.sql import functions
+
+    import refimpl.spark
+    from refimpl.spark.frames import quoted
+
+    spark = _session("read back")
+    with refimpl.open(task.warehouse) as warehouse:
+        delta = refimpl.spark.connect(spark, warehouse)
+        channel.report("ready")
+        channel.wait()
+        latest = warehouse.table(task.table).snapshot().version
+        totals = (
+            delta.read.table(task.table)
+            .groupBy(functions.col(quoted(task.partition_column)).cast("string").alias("part"))
+            .agg(*_aggregates(task))
+        )
+        parts = {row["part"]: row.asDict(recursive=True) for row in totals.collect()}
+        channel.report("totals", version=latest, parts=parts)
+        earlier = delta.read.option("versionAsOf", task.earlier_version).table(task.table)
+        channel.report("earlier", version=task.earlier_version, rows=earlier.count())
+    spark.stop()
+
+
+def _aggregates(task: ReadBack) -> list[Column]:
+    from pyspark.sql import functions
+
+    from refimpl.spark.frames import quoted
+
+    found = [functions.count(functions.lit(1)).alias("rows")]
+    for name, function, columns in (("counts", functions.count, task.counted), ("sums", functions.sum, task.summed)):
+        if columns:
+            found.append(functions.struct(*(function(quoted(column)).alias(column) for column in columns)).alias(name))
+    return found
 
 
 def main() -> None:
     task: Task = msgspec.json.decode(sys.argv[1], type=Task)
-    line = Line()
+    channel = Channel()
     try:
-        run(task, line)
+        match task:
+            case Create():
+                create(task, channel)
+            case Ingest():
+                ingest(task, channel)
+            case Watch():
+                watch(task, channel)
+            case ReadBack():
+                read_back(task, channel)
     except DeltaError as error:
-        line.tell("failed", error=f"{type(error).__name__}: {error}")
+        channel.report("failed", error=f"{type(error).__name__}: {error}")
         sys.exit(1)
 
 

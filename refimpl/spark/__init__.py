@@ -13,15 +13,34 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from refimpl.spark.connection import DeltaConnection
+from refimpl.spark.reader import DeltaReader
 from refimpl.spark.session import find_java, local_session, prepared
+from refimpl.spark.tables import TableAccess
+from refimpl.spark.writer import DeltaWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from refimpl.warehouse import Warehouse
 
 __all__ = ["DeltaConnection", "connect", "find_java", "local_session"]
+
+
+class DeltaConnection:
+    """Made by `connect`. Any number of threads may use it."""
+
+    def __init__(self, spark: SparkSession, tables: TableAccess) -> None:
+        self.spark = spark
+        self.tables = tables
+
+    @property
+    def read(self) -> DeltaReader:
+        """Starts a read, as `spark.read` does."""
+        return DeltaReader(self.tables)
+
+    def write(self, frame: DataFrame) -> DeltaWriter:
+        """Starts a write of these rows, as `df.write` does."""
+        return DeltaWriter(self.tables, frame)
 
 
 def connect(spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str] | None = None) -> DeltaConnection:
@@ -34,4 +53,4 @@ def connect(spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str] |
         import refimpl
 
         warehouse = refimpl.open(warehouse)
-    return DeltaConnection(prepared(spark), warehouse)
+    return DeltaConnection(spark, TableAccess(prepared(spark), warehouse))

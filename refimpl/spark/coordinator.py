@@ -8,18 +8,45 @@
 `spark` is any session with Delta on its class path and `SETTINGS`; the owner runs in the driver's Python, and other
 processes share the warehouse as usual. Tables must be inside the warehouse, or below one of its roots. The feature is
 `table_feature.COORDINATED_COMMITS`; DELTA_SPARK.md#interfaces describes the interfaces.
+
+Delta asks, and each answer is one of the owner's:
+
+    Ratified                 the commit, with its published file where there is one already
+    Conflict                 CommitFailedException(retryable, conflict): lost the version, rebase
+    not landed, finally      CommitFailedException(retryable): the same version once more, as a new attempt
+    VersionGap, Rejected     CommitFailedException: the work must be done anew, or never
+    outcome unknown          IllegalStateException: the commit may have landed
+
+Callbacks arrive on any thread, several at once. Nothing here holds a lock while it calls Spark.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from refimpl.errors import InvalidRequestError
-from refimpl.spark.coordinator_client import CoordinatorClient, Served, is_same
-from refimpl.table_feature import COORDINATED_COMMITS
+from refimpl import log_path
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy, ResolvedTable, TableState
+from refimpl.commits import (
+    AttemptOutcome,
+    Conflict,
+    DirectProposal,
+    Landed,
+    Outcome,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+    VersionGap,
+)
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.log_path import LOG_FOLDER, Version
+from refimpl.log_store import LogStore
+from refimpl.table_feature import COORDINATED_COMMITS, TableFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,3 +149,313 @@ class CoordinatorBuilder:
 
     class Java:
         implements = ("org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorBuilder",)
+
+
+TABLE_ID: Final = "tableId"
+"""The entry of a table's own configuration that this coordinator gives at registration."""
+
+_LOOKS: Final = 5
+"""How often an unanswered question about an attempt is asked."""
+
+
+class AdoptingOwner(CommitOwner, Protocol):
+    """A commit owner that also takes tables which engines create and convert by themselves."""
+
+    def announce(
+        self,
+        location: Path,
+        name: str | None,
+        feature: TableFeature,
+        latest: Version | None,
+        *,
+        owner_conf: str | None = None,
+        policy: MaintenancePolicy | None = None,
+    ) -> ResolvedTable: ...
+    def adopt(self, table_id: str) -> Outcome: ...
+
+
+class Served:
+    """A warehouse with the JVM that is served from it."""
+
+    def __init__(self, warehouse: Warehouse, gateway: Any) -> None:
+        self.owner: AdoptingOwner = warehouse.owner
+        self.environment = warehouse.environment
+        self.java = _Java(gateway)
+        self._owned: dict[str, LogStore] = {}
+        """By table id: tables that are known to be the owner's, which they stay as long as they have that id."""
+
+    def log_of(self, table: Any) -> tuple[str, LogStore]:
+        """The id and log of the table that a descriptor means, owned from now on if it was only announced.
+
+        Raises `TableNotFoundError` for a table of another owner, and for a copy of one of ours.
+        """
+        location = location_of(table.getLogPath())
+        table_id = table.getTableConf().get(TABLE_ID)
+        if table_id in self._owned and self._owned[table_id].location == location:
+            return table_id, self._owned[table_id]
+        found = self.owner.resolve(location if table_id is None else table_id)
+        if found.location != location:
+            raise TableNotFoundError(
+                f"{location} says that it is the table {table_id}, which lives at {found.location}: it is a copy; "
+                f"remove {COORDINATED_COMMITS.owner_property} from its newest metadata to have a table of its own",
+                reference=str(location),
+            )
+        log = LogStore(location, self.environment)
+        if found.state is TableState.STAGING:
+            outcome = self.owner.adopt(found.table_id)
+            if isinstance(outcome, Rejected):
+                raise InvalidRequestError(f"{location} cannot be owned: {outcome.detail}", location=str(location))
+            if isinstance(outcome, VersionGap):  # the engine has not written it yet: the next contact adopts it
+                return found.table_id, log
+        self._owned[found.table_id] = log
+        return found.table_id, log
+
+
+class CoordinatorClient:
+    """What Delta calls. One instance serves all tables, and may be given another warehouse."""
+
+    def __init__(self, name: str, served: Served) -> None:
+        self.name = name
+        self._served = served
+
+    def serve(self, served: Served) -> None:
+        """Answer from another warehouse from now on."""
+        self._served = served
+
+    def registerTable(  # noqa: N802 - the interface's names
+        self, log_folder: Any, identifier: Any, current_version: int, metadata: Any, protocol: Any
+    ) -> Any:
+        """Announce a table: Delta writes version `current_version + 1` by itself, and it names this coordinator."""
+        served = self._served
+
+        def announce() -> Any:
+            latest = None if current_version < 0 else current_version
+            name = identifier.get().getName() if identifier.isPresent() else None
+            conf = metadata.getConfiguration().get(COORDINATED_COMMITS.owner_conf_property)
+            place = location_of(log_folder)
+            found = served.owner.announce(place, name, COORDINATED_COMMITS, latest, owner_conf=conf)
+            return served.java.string_map({TABLE_ID: found.table_id})
+
+        return served.java.answered(announce)
+
+    def commit(self, store: Any, conf: Any, table: Any, version: int, lines: Any, updated: Any) -> Any:
+        served = self._served
+        return served.java.commit_answered(
+            lambda: _Commit(served, table, version).proposed(store, conf, lines, updated)
+        )
+
+    def getCommits(self, table: Any, start: int | None, end: int | None) -> Any:  # noqa: N802
+        """The unbackfilled commits of the range, and the latest version: -1 for none."""
+        served = self._served
+
+        def ask() -> Any:
+            table_id, log = served.log_of(table)
+            answer = served.owner.get_commits(table_id, start, end)
+            return served.java.commits_answer(log, answer.commits, answer.latest_ratified_version)
+
+        return served.java.answered(ask)
+
+    def backfillToVersion(self, store: Any, conf: Any, table: Any, version: int, last: int | None) -> None:  # noqa: N802
+        served = self._served
+
+        def backfill() -> None:
+            table_id, _ = served.log_of(table)
+            served.owner.backfill_to_version(table_id, version)
+
+        served.java.answered(backfill)
+
+    def semanticEquals(self, other: Any) -> bool:  # noqa: N802
+        return self.equals(other)
+
+    def equals(self, other: Any) -> bool:
+        return is_same(self, other)
+
+    def hashCode(self) -> int:  # noqa: N802
+        return hash(self.name) % 2**31
+
+    def toString(self) -> str:  # noqa: N802
+        return f"CoordinatorClient({self.name})"
+
+    class Java:
+        implements = ("io.delta.storage.commit.CommitCoordinatorClient",)
+
+
+class _Commit:
+    """One call of `commit`: one attempt."""
+
+    def __init__(self, served: Served, table: Any, version: Version) -> None:
+        self._served = served
+        self._owner = served.owner
+        self._version = version
+        self._attempt = served.environment.new_id()
+        self._table_id, self._log = served.log_of(table)
+
+    def proposed(self, store: Any, conf: Any, lines: Any, updated: Any) -> Any:
+        """The answer to Delta: a `CommitResponse`. Raises what the JVM shall be thrown."""
+        java = self._served.java
+        folder = COORDINATED_COMMITS.staging_folder
+        java.stage(store, conf, self._log, self._version, lines, self._attempt)
+        name = log_path.staged_commit(self._version, self._attempt)
+        if java.utils.isCoordinatedCommitsToFSConversion(self._version, updated):
+            content = self._log.read_staged(folder, name)
+            proposal = DirectProposal(attempt=self._attempt, content=content)
+            outcome = self._resolved(lambda: self._owner.hand_back(self._table_id, self._version, proposal))
+        else:
+            try:
+                self._log.make_staged_durable(folder, name)
+            except OSError as error:
+                raise OwnerUnavailableError(f"cannot make {name} durable: {error}; nothing was proposed") from error
+            staged = StagedProposal(attempt=self._attempt, file_name=name)
+            outcome = self._resolved(lambda: self._committed(staged))
+        if not isinstance(outcome, Ratified):
+            self._log.delete(f"{folder}/{name}")
+            self._refuse(outcome)
+        return java.commit_answer(self._log, outcome.commit)
+
+    def _committed(self, proposal: StagedProposal) -> Outcome:
+        """The outcome; where the backlog is full, room is made once."""
+        outcome = self._owner.commit(self._table_id, self._version, proposal)
+        if isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL:
+            self._owner.backfill_to_version(self._table_id)
+            outcome = self._owner.commit(self._table_id, self._version, proposal)
+        return outcome
+
+    def _resolved(self, ask: Callable[[], Outcome]) -> Outcome | None:
+        """The outcome, also of a request whose answer was lost; None: it did not land and never will."""
+        try:
+            return ask()
+        except (InvalidRequestError, OwnerUnavailableError):
+            raise  # by their contract nothing landed
+        except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed
+            resolved = self._asked_again(error)
+            return Ratified(commit=resolved.commit, replayed=True) if isinstance(resolved, Landed) else None
+
+    def _asked_again(self, cause: Exception) -> AttemptOutcome:
+        for _ in range(_LOOKS):
+            try:
+                return self._owner.attempt_outcome(self._table_id, self._attempt)
+            except (OwnerUnavailableError, OutcomeUnknown, OSError):
+                continue
+        raise OutcomeUnknown(
+            f"version {self._version} of {self._log.location} may or may not be attempt {self._attempt}: neither the "
+            f"commit nor {_LOOKS} questions about it were answered; read the table before the work is done again",
+            table_id=self._table_id,
+            version=self._version,
+            attempt=self._attempt,
+        ) from cause
+
+    def _refuse(self, outcome: Conflict | VersionGap | Rejected | None) -> NoReturn:
+        java, version, place = self._served.java, self._version, self._log.location
+        if outcome is None:
+            java.fail(f"attempt {self._attempt} at version {version} of {place} did not land", retryable=True)
+        if isinstance(outcome, Conflict):
+            latest = outcome.latest_ratified_version
+            java.fail(
+                f"version {version} of {place} is ratified already (latest {latest}); rebase and propose {latest + 1}",
+                retryable=True,
+                conflict=True,
+            )
+        if isinstance(outcome, Rejected):
+            java.fail(f"the owner rejected version {version} of {place}: {outcome.detail}", retryable=outcome.retryable)
+        known = outcome.latest_ratified_version
+        java.fail(f"version {version} of {place} would leave a gap: the latest version is {known}")
+
+
+class _Java:
+    """What is built in the JVM. Class references are kept: each hop to one is a round trip."""
+
+    def __init__(self, gateway: Any) -> None:
+        jvm = gateway.jvm
+        storage = jvm.io.delta.storage.commit
+        self.utils = storage.CoordinatedCommitsUtils
+        self._failure = storage.CommitFailedException
+        self._commit = storage.Commit
+        self._commit_response = storage.CommitResponse
+        self._get_commits_response = storage.GetCommitsResponse
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._file_status = jvm.org.apache.hadoop.fs.FileStatus
+        self._list = jvm.java.util.ArrayList
+        self._nothing = jvm.java.util.Collections.emptyList()
+        self._map = jvm.java.util.HashMap
+        self._illegal_state = jvm.java.lang.IllegalStateException
+        self._illegal_argument = jvm.java.lang.IllegalArgumentException
+
+    def stage(self, store: Any, conf: Any, log: LogStore, version: Version, lines: Any, attempt: str) -> None:
+        """Have Delta write its actions, which do not come here, into a staged file."""
+        self.utils.writeUnbackfilledCommitFile(store, conf, f"file:{log.folder}", version, lines, attempt)
+
+    def string_map(self, entries: dict[str, str]) -> Any:
+        made = self._map()
+        for key, value in entries.items():
+            made.put(key, value)
+        return made
+
+    def commit_answer(self, log: LogStore, commit: RatifiedCommit) -> Any:
+        return self._commit_response(self._commit_of(log, commit))
+
+    def commits_answer(self, log: LogStore, commits: Sequence[RatifiedCommit], latest: Version | None) -> Any:
+        found = self._list() if commits else self._nothing
+        for commit in commits:
+            found.add(self._commit_of(log, commit))
+        return self._get_commits_response(found, -1 if latest is None else latest)
+
+    def _commit_of(self, log: LogStore, commit: RatifiedCommit) -> Any:
+        """A commit with the file that holds it now: the published one once there is one."""
+        published = log.find(log_path.commit(commit.version))
+        modified: int = commit.in_commit_timestamp
+        if published is not None:
+            modified = published.modified or modified
+        if published is not None or commit.file_name is None:
+            place = log.folder / log_path.commit(commit.version)
+        else:
+            place = log.folder / COORDINATED_COMMITS.staging_folder / commit.file_name
+        status = self._file_status(commit.size, False, 1, 1, modified, self._path(f"file:{place}"))
+        return self._commit(commit.version, status, commit.in_commit_timestamp)
+
+    def fail(self, message: str, *, retryable: bool = False, conflict: bool = False) -> NoReturn:
+        from py4j.protocol import Py4JJavaError
+
+        raise Py4JJavaError(message, self._failure(retryable, conflict, message))
+
+    def answered(self, ask: Callable[[], Any]) -> Any:
+        """What `ask` returns; an error of ours as an exception that the JVM can throw wherever it is called."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            return ask()
+        except InvalidRequestError as error:
+            raise Py4JJavaError(error.message, self._illegal_argument(error.message)) from error
+        except (DeltaError, OSError) as error:
+            raise Py4JJavaError(str(error), self._illegal_state(str(error))) from error
+
+    def commit_answered(self, ask: Callable[[], Any]) -> Any:
+        """The same for a commit. If it certainly did not land, the exception says so."""
+
+        def certain() -> Any:
+            try:
+                return ask()
+            except (InvalidRequestError, OwnerUnavailableError) as error:
+                self.fail(error.message)
+
+        return self.answered(certain)
+
+
+def is_same(mine: Any, other: Any) -> bool:
+    """Whether `other` stands for the Python object `mine`. An object of ours comes back from the JVM as a proxy, and as
+    another one with every call, so they are compared by what they call themselves: class and coordinator's name, which
+    is registered once in a JVM."""
+    return other is mine or (hasattr(other, "toString") and bool(other.toString() == mine.toString()))
+
+
+def location_of(log_folder: Any) -> Path:
+    """The place of a table from the Hadoop path of its log. `InvalidRequestError` for what is not on this host.
+
+    Such a path is `file:/place` or `/place` as text, unescaped; asking its URI for the parts would be more round trips.
+    """
+    text: str = log_folder.toString()
+    path = Path(text.removeprefix("file:"))
+    if not text.startswith(("/", "file:/")) or text.startswith("file://") or path.name != LOG_FOLDER:
+        raise InvalidRequestError(
+            f"invalid log location {text!r}; expected a path on this host's file system", location=text
+        )
+    return path.parent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -27,63 +26,39 @@ _WIDER: Final = {
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
-def schema_of(frame: DataFrame) -> Struct:
-    """The table schema that a frame's schema means. Spark's JSON is Delta's; only Spark's private notes go.
+def table_schema(frame: DataFrame) -> Struct:
+    """The schema of a table made of the frame. Spark's JSON is Delta's; only Spark's private notes go.
 
-    Raises `UnsupportedFeatureError` naming the column for types and collations that Delta lacks.
+    As Spark and Delta make it, every column may be null: that a literal or a range is never null says nothing about
+    the rows that come later. Raises `UnsupportedFeatureError` naming the column for types and collations that Delta
+    lacks.
     """
-    return _cleaned(parse(frame.schema.json()))
+    schema = _delta_type(parse(frame.schema.json()))
+    assert isinstance(schema, Struct)
+    return schema
 
 
-def new_table_schema(frame: DataFrame) -> Struct:
-    """The schema of a table made of the frame: as Spark and Delta make it, every column may be null.
-
-    That a literal or a range is never null says nothing about the rows that come later.
-    """
-    nullable = _nullable(schema_of(frame))
-    assert isinstance(nullable, Struct)
-    return nullable
-
-
-def _nullable(kind: DataType) -> DataType:
+def _delta_type(kind: DataType) -> DataType:
     match kind:
         case Struct(fields=fields):
-            return Struct(
-                fields=tuple(dataclasses.replace(item, type=_nullable(item.type), nullable=True) for item in fields)
-            )
+            return Struct(fields=tuple(_delta_field(column) for column in fields))
         case Array(element=element):
-            return Array(element=_nullable(element))
+            return Array(element=_delta_type(element))
         case Map(key=key, value=value):
-            return Map(key=_nullable(key), value=_nullable(value))
+            return Map(key=_delta_type(key), value=_delta_type(value))
         case _:
             return kind
 
 
-def _cleaned(schema: Struct) -> Struct:
-    return Struct(fields=tuple(_cleaned_field(column) for column in schema.fields))
-
-
-def _cleaned_field(column: Field) -> Field:
+def _delta_field(column: Field) -> Field:
     if _COLLATIONS in column.metadata:
         raise UnsupportedFeatureError(
-            f"column {column.name!r} has a collation ({column.metadata[_COLLATIONS]}), which is not written here; "
+            f"column {column.name!r} has a collation ({column.metadata[_COLLATIONS]}), which is not supported; "
             "cast it to a plain string",
             column=column.name,
         )
     kept = {key: value for key, value in column.metadata.items() if not key.startswith("__") and key not in _SPARKS_OWN}
-    return dataclasses.replace(column, type=_cleaned_type(column.type), metadata=kept)
-
-
-def _cleaned_type(kind: DataType) -> DataType:
-    match kind:
-        case Struct():
-            return _cleaned(kind)
-        case Array(element=element):
-            return dataclasses.replace(kind, element=_cleaned_type(element))
-        case Map(key=key, value=value):
-            return dataclasses.replace(kind, key=_cleaned_type(key), value=_cleaned_type(value))
-        case _:
-            return kind
+    return Field(name=column.name, type=_delta_type(column.type), metadata=kept)
 
 
 def spark_schema(schema: Struct) -> StructType:
@@ -105,7 +80,7 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> D
     column that is missing becomes null. Numbers are widened, nothing else is cast. Raises
     `InvalidRequestError` that lists every difference; nothing has run or been written by then.
     """
-    given = schema_of(frame)
+    given = table_schema(frame)
     faults: list[str] = []
     if by_position:
         if len(given.fields) != len(schema.fields):

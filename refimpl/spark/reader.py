@@ -2,8 +2,11 @@
 
     delta.read.option("versionAsOf", 3).where("month = 3").table("flights")
 
-The snapshot says which files there are; Spark reads those with its own vectorised reader. Files that the
-condition excludes, by partition values or statistics, are left out on the driver.
+The snapshot says which files there are; files that the condition excludes, by partition values or statistics,
+are left out on the driver. Almost all files are in the folder that their partition values name; for those Spark's
+vectorised reader gives exactly the snapshot's rows, partition columns included. The log allows more than Spark's
+reader supports: files in other folders, or outside the table, values that a folder spells otherwise, and names with
+a leading underscore or dot, which Spark silently skips. Tasks read such files through Arrow.
 """
 
 from __future__ import annotations
@@ -12,34 +15,46 @@ import datetime
 import re
 import warnings
 import zoneinfo
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from refimpl import actions
 from refimpl.actions import Add
+from refimpl.client import partition_values
 from refimpl.client.in_commit_timestamp import milliseconds
-from refimpl.client.schema import Primitive
+from refimpl.client.schema import DataType, Primitive, Struct, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError
-from refimpl.spark.reading_files import read_files
+from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
+from refimpl.spark.frames import quoted, spark_schema
+from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from refimpl.spark.connection import DeltaConnection
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
 """What Spark takes for an offset from UTC, as far as it has no seconds."""
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
+_READER_OPTIONS: Final = {
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+}
+"""Ancient dates mean what they say, as in every Delta client."""
+_PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
+_HIDDEN: Final = ("_", ".")
+_FILES_PER_TASK: Final = 16
 
 
 class DeltaReader:
     """Configured like PySpark's `DataFrameReader`: every method but the last returns the reader itself."""
 
-    def __init__(self, connection: DeltaConnection) -> None:
-        self._connection = connection
+    def __init__(self, access: TableAccess) -> None:
+        self._access = access
         self._options: dict[str, Any] = {}
         self._conditions: list[str | Column] = []
 
@@ -73,7 +88,7 @@ class DeltaReader:
         Raises `TableNotFoundError`, `NotFoundInHistoryError` for a version or time outside the history,
         `UnsupportedFeatureError`.
         """
-        return self._frame(self._connection.table(name))
+        return self._frame(self._access.by_name(name))
 
     def load(self, path: str | Path) -> DataFrame:
         """The rows of the table at this path, through its owner where the warehouse has one for it.
@@ -81,7 +96,7 @@ class DeltaReader:
         Of a managedCommit table whose owner is not asked, only the backfilled part is there: a warning says so.
         Raises `PathAccessError` for a catalog-managed table of another owner.
         """
-        return self._frame(self._connection.table_at(Path(path).absolute()))
+        return self._frame(self._access.by_path(Path(path).absolute()))
 
     def snapshot(self, table: Table) -> Snapshot:
         """The version that the options ask for."""
@@ -90,14 +105,14 @@ class DeltaReader:
             raise InvalidRequestError(f"versionAsOf is a version, not {version!r}")
         return table.snapshot(
             version=None if version is None else int(version),
-            timestamp=None if moment is None else _milliseconds(moment, self._connection.time_zone),
+            timestamp=None if moment is None else _milliseconds(moment, self._access.time_zone),
         )
 
     def _frame(self, table: Table) -> DataFrame:
         snapshot = self.snapshot(table)
         if snapshot.staleness is not None:
             warnings.warn(snapshot.staleness, stacklevel=3)
-        frame = read_files(self._connection.spark, table.location, snapshot, self._files(snapshot))
+        frame = read_files(self._access.spark, table.location, snapshot, self._files(snapshot))
         for condition in self._conditions:
             frame = frame.where(condition)
         return frame
@@ -116,7 +131,7 @@ class DeltaReader:
         except InvalidRequestError:  # Spark understands more; it filters the rows, and reports what is wrong
             return files
         zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
-        if zoned and not self._connection.in_utc:  # the test takes times without a zone for UTC, Spark does not
+        if zoned and not self._access.in_utc:  # the test takes times without a zone for UTC, Spark does not
             return files
         return [add for add in files if test.may_match(add)]
 
@@ -145,3 +160,107 @@ def _zone(name: str) -> datetime.tzinfo:
         )
     distance = datetime.timedelta(hours=int(offset["hours"]), minutes=int(offset["minutes"] or 0))
     return datetime.timezone(-distance if offset["sign"] == "-" else distance)
+
+
+def read_files(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
+    """The rows of these files of the snapshot, with its columns in order; missing columns are null."""
+    folders = _Folders(snapshot.schema, snapshot.partition_columns)
+    plain: list[Add] = []
+    other: list[Add] = []
+    for add in files:
+        (plain if folders.tell_all(add) else other).append(add)
+    parts = []
+    if plain:
+        parts.append(_read_by_spark(spark, location, snapshot, plain))
+    if other:
+        parts.append(_read_by_arrow(spark, location, snapshot, other))
+    if not parts:
+        return spark.createDataFrame([], spark_schema(snapshot.schema))
+    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+
+class _Folders:
+    """Whether a file's place tells Spark all that its action says."""
+
+    def __init__(self, schema: Struct, partition_columns: Sequence[str]) -> None:
+        self._columns = [(name, schema[name].type) for name in partition_columns]
+        self._known: dict[tuple[str | None, ...], str | None] = {}
+
+    def tell_all(self, add: Add) -> bool:
+        values = tuple(add.partition_values.get(name) for name, _ in self._columns)
+        if values not in self._known:
+            self._known[values] = self._folder(values)
+        folder, _, name = partition_values.decode_path(add.path).rpartition("/")
+        return folder == self._known[values] and not name.startswith(_HIDDEN) and ":" not in name
+
+    def _folder(self, values: tuple[str | None, ...]) -> str | None:
+        """Where Spark would find the values; None if it could not read them off a folder."""
+        if not all(_is_canonical(text, kind) for text, (_, kind) in zip(values, self._columns, strict=True)):
+            return None
+        return partition_values.folder((name, text) for text, (name, _) in zip(values, self._columns, strict=True))
+
+
+def _is_canonical(text: str | None, kind: DataType) -> bool:
+    if text is None or text == "":
+        return True
+    if text == partition_values.NULL_FOLDER or kind == Primitive(name="binary"):
+        return False
+    try:
+        return partition_values.to_text(partition_values.from_text(text, kind), kind) == text
+    except CorruptLogError:
+        return False
+
+
+def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
+    """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not."""
+    from pyspark.errors import AnalysisException
+
+    reader = spark.read.schema(spark_schema(snapshot.schema)).options(**_READER_OPTIONS)
+    reader = reader.option("basePath", f"file:{location}")
+    try:
+        frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        raise CorruptionError(
+            f"a data file of version {snapshot.version} is missing below {location}, although the log has it: {error}",
+            path=str(location),
+            version=snapshot.version,
+        ) from error
+    return frame.select(*(quoted(name) for name in snapshot.schema.names)) if snapshot.partition_columns else frame
+
+
+def _escaped(path: Path) -> str:
+    """Spark takes a path for a pattern. (Its option against that, `__globPaths__`, reads files several times.)"""
+    return "file:" + _PATTERN_CHARACTERS.sub(r"\\\1", str(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadTask:
+    """What tasks run: picklable, like its counterpart for writes."""
+
+    location: str
+    schema_string: str
+    partition_columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from refimpl.client.data_reading import read_file
+
+        schema, location = parse(self.schema_string), Path(self.location)
+        for batch in batches:
+            for line in batch.column("action").to_pylist():
+                for add in actions.decode(line.encode(), source="a read task"):
+                    assert isinstance(add, Add)
+                    path = partition_values.local_path(location, add.path)
+                    yield from read_file(path, add, schema, self.partition_columns).to_batches()
+
+
+def _read_by_arrow(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
+    task = _ReadTask(
+        location=str(location),
+        schema_string=snapshot.metadata.schema_string,
+        partition_columns=snapshot.partition_columns,
+    )
+    lines = [(actions.encode([add]).decode(),) for add in files]
+    work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))
+    return work.mapInArrow(task.__call__, spark_schema(snapshot.schema))

@@ -5,6 +5,9 @@
 One write is one transaction, and nothing is visible before it lands: append reads nothing; overwrite
 reads the whole table, and removes it; `replaceWhere` reads the partitions of its condition, and removes
 those. A table that does not exist is created in one version, 0, that holds the rows already.
+
+Tasks write the rows, or the driver where it holds them already (`createDataFrame` of local data, results of commands):
+those are few, and starting Python workers costs more than the write (measured by `spec_tests.benchmarks.spark_write`).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from refimpl.actions import Add
-from refimpl.client import data_files
+from refimpl.client import data_files, file_statistics
 from refimpl.client.schema import Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.errors import (
@@ -27,9 +30,8 @@ from refimpl.errors import (
     NameTakenError,
     TableNotFoundError,
 )
-from refimpl.spark import frames
-from refimpl.spark.targets import NamedTarget, PathTarget, Target
-from refimpl.spark.writing_files import write_files
+from refimpl.spark import commit_protocol, frames
+from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
 from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
     from refimpl.client.file_facts import FileTest
     from refimpl.client.transaction import Transaction
-    from refimpl.spark.connection import DeltaConnection
 
 MODES: Final = {
     "append": "append",
@@ -69,8 +70,8 @@ class Written:
 class DeltaWriter:
     """Configured like PySpark's `DataFrameWriter`: every method but the last returns the writer itself."""
 
-    def __init__(self, connection: DeltaConnection, frame: DataFrame) -> None:
-        self._connection = connection
+    def __init__(self, access: TableAccess, frame: DataFrame) -> None:
+        self._access = access
         self._frame = frame
         self._mode = "error"
         self._partition_columns: tuple[str, ...] | None = None
@@ -122,15 +123,15 @@ class DeltaWriter:
         Raises `NameTakenError` (mode error), `InvalidRequestError` for rows that do not fit, before a file is
         written, and what a commit raises: a kind of `ConcurrentModificationError`, `OutcomeUnknown`...
         """
-        return self._save(NamedTarget(self._connection, name, self._options_of_creation()))
+        return self._save(NamedTarget(self._access, name, self._options_of_creation()))
 
     def save(self, path: str | Path) -> Written | None:
         """Write to the table at this path: one of the warehouse's, or a plain filesystem table."""
-        return self._save(PathTarget(self._connection, Path(path).absolute(), self._options_of_creation()))
+        return self._save(PathTarget(self._access, Path(path).absolute(), self._options_of_creation()))
 
     def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
         """Write to a table that exists, columns by position. `overwrite` wins over the mode; else rows are appended."""
-        target = NamedTarget(self._connection, name, self._options_of_creation())
+        target = NamedTarget(self._access, name, self._options_of_creation())
         table = target.find()
         if table is None:
             raise TableNotFoundError(f"table {name!r} does not exist; create it with saveAsTable")
@@ -182,7 +183,7 @@ class DeltaWriter:
     def _create(self, target: Target) -> Written | None:
         """Create the table with the rows in version 0. A batch of an application needs a version to be recorded
         in that is not the first, so for one the table is created empty."""
-        schema = frames.new_table_schema(self._frame)
+        schema = frames.table_schema(self._frame)
         partition_columns = self._partition_columns or ()
         creation = target.begin(schema, partition_columns)
         if "txnAppId" in self._options:
@@ -233,8 +234,11 @@ class DeltaWriter:
         partition_columns: tuple[str, ...],
         properties: Mapping[str, str],
     ) -> tuple[Add, ...]:
-        on_driver = self._frame.isLocal()  # Spark says so of the frame as it was given only, not of columns of it
-        return write_files(frame, location, schema, partition_columns, properties, on_driver=on_driver)
+        """Add actions of durable files with the rows of `frame`, which no log names yet: commit or delete them."""
+        indexed = file_statistics.indexed(schema.without(partition_columns), properties)
+        if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
+            return tuple(data_files.write(location, schema, partition_columns, frame.toArrow(), indexed=indexed))
+        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):
@@ -256,7 +260,7 @@ class DeltaWriter:
                 condition=text,
             )
         zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
-        if zoned and not self._connection.in_utc:
+        if zoned and not self._access.in_utc:
             raise InvalidRequestError(
                 f"replaceWhere {text!r} is about a timestamp, which is meant in UTC here; set "
                 "spark.sql.session.timeZone to UTC",

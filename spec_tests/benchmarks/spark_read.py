@@ -69,7 +69,7 @@ def main() -> int:
 
         def plain(table: str, condition: str = "true") -> float:
             start = time.perf_counter()
-            frame = spark.read.parquet(str(delta.table(table).location)).where(condition)
+            frame = spark.read.parquet(str(delta.tables.by_name(table).location)).where(condition)
             return time.perf_counter() - start + aggregate(frame)
 
         def ours(table: str, condition: str = "true") -> float:

@@ -77,8 +77,8 @@ class Bench:
             self.delta.write(frame).partitionBy(*columns).saveAsTable(name)
 
         seconds = self._seconds(write, None)
-        made = self.delta.required_warehouse().owner.resolve(name)
-        self.delta.required_warehouse().owner.drop_table(made.table_id)
+        made = self.delta.tables.required_warehouse().owner.resolve(name)
+        self.delta.tables.required_warehouse().owner.drop_table(made.table_id)
         shutil.rmtree(made.location)
         return seconds
 

@@ -11,10 +11,10 @@ import pytest
 
 import refimpl
 from refimpl.cli.options import columns_of_sql
-from refimpl.demo.read_back import differences
-from refimpl.demo.reading import watch
+from refimpl.demo.processes import Watch
+from refimpl.demo.reading import differences
 from refimpl.demo.source import Totals
-from refimpl.demo.tasks import Watch
+from refimpl.demo.worker import Channel, watch
 
 EXPECTED = {
     "1": Totals(rows=2, counts={"n": 2}, sums={"n": 30, "price": 0.3}),
@@ -49,17 +49,28 @@ def test_a_part_that_is_lost_or_invented_is_a_difference() -> None:
     assert len(list(differences(EXPECTED, {**FOUND, "3": FOUND["1"]}))) == 1
 
 
+class Recorded(Channel):
+    def __init__(self) -> None:
+        self.events: dict[str, dict[str, Any]] = {}
+
+    def report(self, kind: str, **facts: Any) -> None:
+        self.events[kind] = facts
+
+    def has_command(self) -> bool:
+        return True
+
+
 def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
-    """What the reader tells of a table with one commit for each list."""
+    """What the reader reports about a table with one commit for each list."""
     with refimpl.open(directory, create=True) as warehouse:
         table = warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
         for listed in months:
             rows = {"id": pa.array(range(len(listed)), pa.int32()), "month": pa.array(listed, pa.int32())}
             table.append(pa.table(rows))
-    told: dict[str, dict[str, Any]] = {}
+    channel = Recorded()
     task = Watch(warehouse=str(directory), table="t", partition_column="month", rows={"1": 2, "2": 1})
-    watch(task, lambda what, **facts: told.update({what: facts}), lambda: True)
-    return told["watched"]
+    watch(task, channel)
+    return channel.events["watched"]
 
 
 def test_the_reader_has_no_fault_to_find_in_whole_parts(tmp_path: Path) -> None:

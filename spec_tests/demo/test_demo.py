@@ -15,27 +15,26 @@ from refimpl.cli import demonstration
 from refimpl.cli.application import application
 from refimpl.cli.output import ExitCode
 from refimpl.demo import story
-from refimpl.demo.results import Timeline
-from refimpl.demo.stage import Stage
+from refimpl.demo.stage import Stage, Timeline
 from refimpl.errors import InvalidRequestError
 
 SCRIPT = Path(sys.executable).with_name("commit-owner")
 CHECKS = [
-    "one winner",
-    "the losers learnt who won",
-    "inline commits that raced",
-    "killed before the owner was asked",
-    "killed after the owner's decision",
-    "every part landed once",
-    "what never landed is invisible",
-    "every snapshot was whole",
+    "one process creates the table",
+    "losers report the winner's table",
+    "inline commits race and all land",
+    "killed before proposing",
+    "killed after ratification",
+    "every part lands once",
+    "attempts that did not land stay invisible",
+    "every snapshot holds whole parts",
     "stale by path, fresh through the owner",
     "backfill on request",
-    "no way around the catalog",
+    "catalog-managed tables reject path access",
     "row counts equal the input's",
     "sums equal the input's",
     "time travel",
-    "verify",
+    "no invariant is violated",
 ]
 
 
@@ -65,13 +64,13 @@ def test_every_check_of_the_demo_holds(small_file: Path, tmp_path: Path) -> None
 def _check_timelines(timelines: dict[str, Any]) -> None:
     ingested = timelines["ingested"]["rows"]
     assert [row["version"] for row in ingested] == [0, 1, 2, 3]
-    assert sorted(row["did"] for row in ingested[1:]) == ["month 1", "month 2", "month 3"]
+    assert sorted(row["operation"] for row in ingested[1:]) == ["month 1", "month 2", "month 3"]
     assert {row["commit_mode"] for row in ingested[1:]} == {"staged"}
     assert "writer 3" in ingested[1]["lost"]
     assert len(ingested[1]["lost"]) == 2
-    assert {row["who"] for row in ingested[1:]} == {"writer 1", "writer 2"}
+    assert {row["writer"] for row in ingested[1:]} == {"writer 1", "writer 2"}
     assert {row["commit_mode"] for row in timelines["race"]["rows"][1:]} == {"inline"}
-    assert {row["who"] for row in timelines["race"]["rows"][1:]} == {f"creator {number}" for number in range(1, 9)}
+    assert {row["writer"] for row in timelines["race"]["rows"][1:]} == {f"creator {number}" for number in range(1, 9)}
     assert all(row["published_at"] is None for row in timelines["race"]["rows"][1:])
     for timeline in timelines.values():
         times = [row["in_commit_timestamp"] for row in timeline["rows"]]

@@ -170,10 +170,6 @@ IN_CIRCLES_FOR_NOW = {
     "refimpl.client.table",
     "refimpl.client.time_travel",
     "refimpl.client.transaction",
-    "refimpl.spark.connection",
-    "refimpl.spark.reader",
-    "refimpl.spark.targets",
-    "refimpl.spark.writer",
 }
 """Modules that import each other. Shrinks to nothing."""
 

@@ -55,7 +55,7 @@ PACKAGES: Final = {
         killers=("spec_tests/server/test_[!o]*.py", "spec_tests/foundation/test_errors.py"),
     ),
     "spark": Package(
-        targets=("refimpl/spark/commit_protocol.py", "refimpl/spark/coordinator_client.py"),
+        targets=("refimpl/spark/commit_protocol.py", "refimpl/spark/coordinator.py"),
         killers=("spec_tests/spark/test_tasks.py", "spec_tests/spark/test_coordinator*.py"),
     ),
     "files": Package(

@@ -39,7 +39,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def _task(location: Path, frame: DataFrame, *partition_columns: str) -> WriteTask:
-    schema = frames.schema_of(frame)
+    schema = frames.table_schema(frame)
     return WriteTask(
         location=str(location),
         schema_string=schema.to_json(),
@@ -81,7 +81,7 @@ def test_each_file_of_a_task_is_one_message_with_its_add_action(frame: DataFrame
 
 
 def test_the_driver_gathers_all_files_in_the_order_of_the_tasks(frame: DataFrame, tmp_path: Path) -> None:
-    schema = frames.schema_of(frame)
+    schema = frames.table_schema(frame)
     files = commit_protocol.write(frame, tmp_path, schema, (), indexed=file_statistics.indexed(schema))
     assert [add.path[:10] for add in files.added] == ["part-00000", "part-00001"]
     assert _named(files.added) == _on_disk(tmp_path)
@@ -120,7 +120,7 @@ def test_a_task_that_dies_after_writing_leaves_files_that_no_message_names(frame
 
 def test_a_job_whose_task_fails_for_good_leaves_nothing_in_the_log(delta: DeltaConnection, frame: DataFrame) -> None:
     delta.write(frame).partitionBy("month").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     before = set(table.snapshot().files)
     run = _dies_after_writing(_task(table.location, frame, "month"), failing_attempts=9)
     with pytest.raises(Py4JJavaError):
@@ -139,7 +139,7 @@ def test_a_failing_row_ends_a_write_with_the_table_as_it_was(
     delta.write(frame).partitionBy(partition_columns).saveAsTable("t")
     with pytest.raises(PySparkException):
         delta.write(bad).mode("append").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     snapshot = table.snapshot()
     assert snapshot.version == 0
     assert _on_disk(table.location) >= {add.path for add in snapshot.files.values()}
@@ -241,7 +241,7 @@ def test_writes_side_by_side_do_not_disturb_each_other(frame: DataFrame, tmp_pat
     """DELTA_SPARK.md#shared-temporary: the first of Spark's own jobs to finish deletes what all share."""
     from concurrent.futures import ThreadPoolExecutor
 
-    schema = frames.schema_of(frame)
+    schema = frames.table_schema(frame)
 
     def write(_: int) -> int:
         return _rows(commit_protocol.write(frame, tmp_path, schema, (), indexed=file_statistics.indexed(schema)).added)

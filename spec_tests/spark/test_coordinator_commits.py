@@ -17,7 +17,7 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
-from refimpl.spark.coordinator_client import TABLE_ID, CoordinatorClient, Served
+from refimpl.spark.coordinator import TABLE_ID, CoordinatorClient, Served
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.support.builders import START, append, first_version
 from spec_tests.support.failing_files import FailingFiles

@@ -15,7 +15,7 @@ from refimpl.commit_owner import TableState
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.log_store import LogStore
-from refimpl.spark.coordinator_client import TABLE_ID, Served, location_of
+from refimpl.spark.coordinator import TABLE_ID, Served, location_of
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.support.builders import START, append, first_version
 

@@ -89,7 +89,7 @@ def test_a_read_may_be_of_the_version_that_was_the_newest_at_a_time(
 
     delta.write(rows.where("id < 4")).saveAsTable("t")
     delta.write(rows).mode("overwrite").saveAsTable("t")
-    first, second = (delta.table("t").snapshot(version=version).timestamp for version in (0, 1))
+    first, second = (delta.tables.by_name("t").snapshot(version=version).timestamp for version in (0, 1))
     assert _ids(delta.read.option("timestampAsOf", first).table("t")) == [0, 1, 2, 3]
     assert delta.read.option("timestampAsOf", second - 1).table("t").count() == 4
     moment = datetime.fromtimestamp(second / 1000, UTC)
@@ -122,7 +122,7 @@ def test_a_frame_keeps_its_version_while_others_commit(delta: DeltaConnection, r
 
 def test_files_of_failed_and_of_unknown_writers_are_not_read(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).partitionBy("month").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     snapshot = table.snapshot()
     data_files.write(table.location, snapshot.schema, snapshot.partition_columns, _months(100, 101))
     assert delta.read.table("t").count() == 12
@@ -199,7 +199,7 @@ def test_partition_columns_keep_their_place_and_type(delta: DeltaConnection, spa
 
 def test_a_column_that_was_added_later_is_null_in_older_files(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     snapshot = table.snapshot()
     wider = s.Struct(fields=(*snapshot.schema.fields, s.Field(name="note", type=s.Primitive(name="string"))))
     transaction = table.transaction(snapshot=snapshot)
@@ -307,7 +307,7 @@ def test_hundreds_of_files_are_listed_without_a_job(
 
 def test_a_data_file_that_is_missing_is_a_corruption_that_names_it(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).partitionBy("month").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     lost = next(add for add in table.snapshot().files.values() if add.partition_values == {"month": "1"})
     (table.location / lost.path).unlink()
     with pytest.raises(CorruptionError, match=lost.path):
@@ -317,7 +317,7 @@ def test_a_data_file_that_is_missing_is_a_corruption_that_names_it(delta: DeltaC
 
 def test_spark_tells_which_file_a_row_is_from_as_the_log_names_it(delta: DeltaConnection, spark: SparkSession) -> None:
     delta.write(spark.sql("select 1 id, 'a:b c%' p")).partitionBy("p").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     [row] = delta.read.table("t").select("_metadata.file_path").collect()
     [add] = table.snapshot().files.values()
     assert row.file_path == f"file:{table.location}/{add.path}"
@@ -353,7 +353,7 @@ def test_a_catalog_managed_table_is_not_read_by_its_path_without_its_owner(
 ) -> None:
     """catalog-managed, "Reader Requirements"."""
     delta.write(rows).saveAsTable("t")
-    location = delta.table("t").location
+    location = delta.tables.by_name("t").location
     with pytest.raises(PathAccessError):
         connect(spark).read.load(location)
     assert delta.read.load(location).count() == 12

@@ -11,8 +11,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from refimpl.client import data_files
 from refimpl.errors import UnsupportedFeatureError
-from refimpl.spark import DeltaConnection, connect, writing_files
+from refimpl.spark import DeltaConnection, commit_protocol, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,9 +90,9 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 def _route(name: str, monkeypatch: pytest.MonkeyPatch, frame: DataFrame) -> DataFrame:
     """The frame whose rows take this route, and no other."""
     if name == "driver":
-        monkeypatch.setattr(writing_files.commit_protocol, "write", None)
+        monkeypatch.setattr(commit_protocol, "write", None)
         return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
-    monkeypatch.setattr(writing_files.data_files, "write", None)
+    monkeypatch.setattr(data_files, "write", None)
     return frame
 
 
@@ -103,7 +104,7 @@ def test_every_type_comes_back_row_for_row(
     frame = _route(route, monkeypatch, everything)
     assert frame.isLocal() == (route == "driver")
     delta.write(frame).saveAsTable("t")
-    snapshot = delta.table("t").snapshot()
+    snapshot = delta.tables.by_name("t").snapshot()
     assert [str(snapshot.schema[name].type) for name in ("timestamp_ntz", "large")] == [
         "timestamp_ntz",
         "decimal(38,10)",
@@ -124,7 +125,7 @@ def test_every_primitive_partitions_a_table_and_comes_back(
         row[partition] = None if row[partition] == "" else row[partition]
     delta.write(frame).partitionBy(partition).saveAsTable("t")
     assert _rows(delta.read.table("t").toArrow()) == expected
-    assert _rows(delta.table("t").snapshot().to_arrow()) == expected
+    assert _rows(delta.tables.by_name("t").snapshot().to_arrow()) == expected
 
 
 def test_special_characters_in_partition_values_come_back_through_every_reader(
@@ -155,7 +156,7 @@ def test_special_characters_in_partition_values_come_back_through_every_reader(
     delta.write(rows).partitionBy("p").save(place)
     expected = dict(enumerate(values))
     assert {row.row: row.p for row in delta.read.load(place).collect()} == expected
-    by_arrow = delta.table_at(place).snapshot().to_arrow().to_pylist()
+    by_arrow = delta.tables.by_path(place).snapshot().to_arrow().to_pylist()
     assert {row["row"]: row["p"] for row in by_arrow} == expected
     by_delta_rs = deltalake.DeltaTable(str(place)).to_pyarrow_table().to_pylist()
     assert {row["row"]: row["p"] for row in by_delta_rs} == expected
@@ -193,7 +194,7 @@ def test_timestamps_mean_the_same_moment_in_every_time_zone(
         spark.conf.set("spark.sql.session.timeZone", zone)
         same = f"moment = {moment} and p = {moment} and ntz = timestamp_ntz'2024-01-01 00:30:00'"
         assert delta.read.where(same).table("t").count() == 2
-    assert {add.partition_values["p"] for add in delta.table("t").snapshot().files.values()} == {
+    assert {add.partition_values["p"] for add in delta.tables.by_name("t").snapshot().files.values()} == {
         "2024-01-01T00:30:00.000000Z"
     }
 
@@ -223,9 +224,9 @@ def test_ancient_dates_are_the_same_in_both_rebase_modes(
     delta.write(rows).partitionBy("day").saveAsTable("parted")
     for name in ("flat", "parted"):
         assert _rows(delta.read.table(name).toArrow()) == expected
-        assert _rows(delta.table(name).snapshot().to_arrow()) == expected
+        assert _rows(delta.tables.by_name(name).snapshot().to_arrow()) == expected
         assert delta.read.where("day < date'1582-10-10'").table(name).count() == 2
-    table = delta.table("flat")
+    table = delta.tables.by_name("flat")
     add, *_ = table.snapshot().files.values()
     rows.coalesce(1).write.parquet(str(tmp_path / "sparks"))
     (sparks,) = (tmp_path / "sparks").glob("*.parquet")
@@ -236,7 +237,7 @@ def test_ancient_dates_are_the_same_in_both_rebase_modes(
     replaced.commit()
     assert _rows(delta.read.table("flat").toArrow()) == expected
     if mode == "CORRECTED":
-        assert _rows(delta.table("flat").snapshot().to_arrow()) == expected
+        assert _rows(delta.tables.by_name("flat").snapshot().to_arrow()) == expected
     else:
         with pytest.raises(UnsupportedFeatureError):
-            delta.table("flat").snapshot().to_arrow()
+            delta.tables.by_name("flat").snapshot().to_arrow()

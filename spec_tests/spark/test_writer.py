@@ -22,7 +22,7 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.spark import DeltaConnection, connect, writer, writing_files
+from refimpl.spark import DeltaConnection, commit_protocol, connect
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ def _data_files(location: Path) -> set[str]:
 
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Let somebody else act after the next write has its files, and before it commits."""
-    plain, waiting = writing_files.write_files, [action]
+    """Run `action` after the next write has its files, and before it commits."""
+    plain, waiting = commit_protocol.write, [action]
 
-    def write_files(*arguments: Any, **options: Any) -> Any:
+    def write(*arguments: Any, **options: Any) -> Any:
         written = plain(*arguments, **options)
         if waiting:
             waiting.pop()()
         return written
 
-    monkeypatch.setattr(writer, "write_files", write_files)
+    monkeypatch.setattr(commit_protocol, "write", write)
 
 
 # Creation
@@ -81,11 +81,11 @@ def test_a_table_is_created_in_one_version_that_holds_the_rows(
     written = delta.write(rows).partitionBy(*partition_columns).saveAsTable("t")
     assert written is not None
     assert (written.version, written.rows, written.removed) == (0, 12, 0)
-    snapshot = delta.table("t").snapshot()
+    snapshot = delta.tables.by_name("t").snapshot()
     assert snapshot.version == 0
     assert len(snapshot.files) == written.files
     assert snapshot.partition_columns == tuple(partition_columns)
-    assert [entry.info.fields["operation"] for entry in delta.table("t").history() if entry.info] == [
+    assert [entry.info.fields["operation"] for entry in delta.tables.by_name("t").history() if entry.info] == [
         "CREATE TABLE AS SELECT"
     ]
     assert _content(delta, "t") == _tuples(rows)
@@ -95,7 +95,7 @@ def test_a_frame_without_rows_creates_an_empty_table(delta: DeltaConnection, row
     for columns in ([], ["month"]):
         name = f"t{len(columns)}"
         delta.write(rows.where("id < 0")).partitionBy(columns).saveAsTable(name)
-        assert delta.table(name).snapshot().files == {}
+        assert delta.tables.by_name(name).snapshot().files == {}
         assert delta.read.table(name).columns == ["id", "month"]
         assert delta.read.table(name).count() == 0
 
@@ -116,7 +116,7 @@ def test_both_features_and_all_their_commit_modes_take_writes(
     options = {"feature": feature.name, "commitMode": commit_mode.value, "delta.checkpointInterval": 7}
     delta.write(rows).options(**options).saveAsTable("t")
     delta.write(rows).mode("append").saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     assert (table.feature, table.commit_mode) == (feature, commit_mode)
     snapshot = table.snapshot()
     assert (snapshot.version, snapshot.metadata.configuration["delta.checkpointInterval"]) == (1, "7")
@@ -136,8 +136,8 @@ def test_a_type_that_delta_lacks_is_refused_by_name_and_no_table_is_made(
         with pytest.raises(UnsupportedFeatureError, match=kind) as refused:
             delta.write(spark.sql(f"select {expression}")).saveAsTable("t")
         assert refused.value.column.startswith("x")
-    assert delta.required_warehouse().tables() == []
-    assert [path.name for path in delta.required_warehouse().directory.iterdir()] == ["_owner"]
+    assert delta.tables.required_warehouse().tables() == []
+    assert [path.name for path in delta.tables.required_warehouse().directory.iterdir()] == ["_owner"]
 
 
 @pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["month", "month"]])
@@ -146,7 +146,7 @@ def test_a_partitioning_that_no_table_can_have_is_refused_before_anything_is_wri
 ) -> None:
     with pytest.raises(InvalidRequestError):
         delta.write(rows).partitionBy(*columns).saveAsTable("t")
-    assert [path.name for path in delta.required_warehouse().directory.iterdir()] == ["_owner"]
+    assert [path.name for path in delta.tables.required_warehouse().directory.iterdir()] == ["_owner"]
 
 
 def test_a_creation_that_fails_leaves_neither_name_nor_files(
@@ -158,7 +158,7 @@ def test_a_creation_that_fails_leaves_neither_name_nor_files(
     _meanwhile(monkeypatch, break_down)
     with pytest.raises(KeyboardInterrupt):
         delta.write(rows).saveAsTable("t")
-    assert delta.required_warehouse().tables() == []
+    assert delta.tables.required_warehouse().tables() == []
     assert delta.write(rows).saveAsTable("t") is not None
 
 
@@ -168,10 +168,10 @@ def test_the_loser_of_a_creation_race_learns_who_won_and_removes_its_files(
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
     with pytest.raises(NameTakenError) as lost:
         delta.write(rows).saveAsTable("t")
-    table = delta.table("t")
+    table = delta.tables.by_name("t")
     assert lost.value.winner.table_id == table.table_id
     assert table.snapshot().version == 0
-    elsewhere = _data_files(delta.required_warehouse().directory) - {
+    elsewhere = _data_files(delta.tables.required_warehouse().directory) - {
         f"{table.location.name}/{name}" for name in _data_files(table.location)
     }
     assert elsewhere == set()
@@ -188,7 +188,7 @@ def test_the_loser_of_a_creation_race_goes_on_with_the_winners_table_as_its_mode
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
     delta.write(rows).mode(mode).saveAsTable("t")
-    assert delta.table("t").snapshot().version == version
+    assert delta.tables.by_name("t").snapshot().version == version
     assert delta.read.table("t").count() == count
 
 
@@ -203,13 +203,13 @@ def test_a_table_that_exists_is_an_error_unless_a_mode_is_chosen(
             delta.write(rows).mode(mode).saveAsTable(flights)
     with pytest.raises(NameTakenError) as refused:
         delta.write(rows).saveAsTable(flights)
-    assert refused.value.winner.table_id == delta.table(flights).table_id
-    assert delta.table(flights).snapshot().version == 0
+    assert refused.value.winner.table_id == delta.tables.by_name(flights).table_id
+    assert delta.tables.by_name(flights).snapshot().version == 0
 
 
 def test_ignore_leaves_a_table_that_exists_alone(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     assert delta.write(rows).mode("ignore").saveAsTable(flights) is None
-    assert delta.table(flights).snapshot().version == 0
+    assert delta.tables.by_name(flights).snapshot().version == 0
     assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
 
 
@@ -218,7 +218,7 @@ def test_append_adds_the_rows_and_reads_nothing(delta: DeltaConnection, flights:
     assert written is not None
     assert (written.version, written.rows, written.removed) == (1, 12, 0)
     assert _content(delta, flights) == _tuples(rows.union(rows))
-    info = delta.table(flights).history(1)[0].info
+    info = delta.tables.by_name(flights).history(1)[0].info
     assert info is not None
     assert info.fields["isBlindAppend"] is True
     assert info.fields["operationMetrics"]["numOutputRows"] == "12"
@@ -258,7 +258,7 @@ def test_rows_that_are_on_the_driver_are_written_there(
     rows: DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writing_files.commit_protocol, "write", None)
+    monkeypatch.setattr(commit_protocol, "write", None)
     local = spark.createDataFrame(rows.toArrow(), rows.schema)
     delta.write(local).partitionBy(partition_columns).saveAsTable("t")
     delta.write(local).mode("append").saveAsTable("t")
@@ -292,10 +292,10 @@ def test_replace_where_with_no_rows_empties_the_partitions(
 def test_replace_where_refuses_rows_outside_its_condition_and_leaves_no_file_of_them(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
-    before = _data_files(delta.table(flights).location)
+    before = _data_files(delta.tables.by_name(flights).location)
     with pytest.raises(InvalidRequestError, match="not true for 8 of 12 rows"):
         delta.write(rows).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
-    assert _data_files(delta.table(flights).location) == before
+    assert _data_files(delta.tables.by_name(flights).location) == before
     assert _content(delta, flights) == _tuples(rows)
     unknown = rows.selectExpr("id", "cast(null as int) month")
     with pytest.raises(InvalidRequestError, match="not true for 12 of 12 rows"):
@@ -303,13 +303,13 @@ def test_replace_where_refuses_rows_outside_its_condition_and_leaves_no_file_of_
 
 
 def test_replace_where_is_about_partition_columns_only(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    before = _data_files(delta.table(flights).location)
+    before = _data_files(delta.tables.by_name(flights).location)
     for condition in ("id = 1", "month = 1 or id = 1", "nothing = 1", "month +", "month = 'x'"):
         with pytest.raises(InvalidRequestError):
             delta.write(rows).mode("overwrite").option("replaceWhere", condition).saveAsTable(flights)
     with pytest.raises(InvalidRequestError):
         delta.write(rows).mode("append").option("replaceWhere", "month = 1").saveAsTable(flights)
-    assert _data_files(delta.table(flights).location) == before
+    assert _data_files(delta.tables.by_name(flights).location) == before
 
 
 def test_replace_where_creates_a_table_only_with_rows_inside_its_condition(
@@ -321,7 +321,7 @@ def test_replace_where_creates_a_table_only_with_rows_inside_its_condition(
 
     with pytest.raises(InvalidRequestError):
         write(rows)
-    assert delta.required_warehouse().tables() == []
+    assert delta.tables.required_warehouse().tables() == []
     write(rows.where("month = 1"))
     assert delta.read.table("t").count() == 4
 
@@ -381,13 +381,13 @@ def test_a_new_tables_columns_may_be_null_even_where_the_first_rows_cannot_be(
 def test_rows_that_do_not_fit_are_refused_before_any_file_is_written(
     expressions: list[str], fault: str, delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
-    before = _data_files(delta.table(flights).location)
+    before = _data_files(delta.tables.by_name(flights).location)
     for mode in ("append", "overwrite"):
         with pytest.raises(InvalidRequestError) as refused:
             delta.write(rows.selectExpr(*expressions)).mode(mode).saveAsTable(flights)
         assert fault in refused.value.message
-    assert _data_files(delta.table(flights).location) == before
-    assert delta.table(flights).snapshot().version == 0
+    assert _data_files(delta.tables.by_name(flights).location) == before
+    assert delta.tables.by_name(flights).snapshot().version == 0
 
 
 def test_insert_into_goes_by_position(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
@@ -411,7 +411,7 @@ def test_nulls_are_refused_where_the_schema_allows_none(delta: DeltaConnection, 
             s.Field(name="tags", type=s.Array(element=s.Primitive(name="string"), contains_null=False)),
         )
     )
-    delta.required_warehouse().create_table("t", required)
+    delta.tables.required_warehouse().create_table("t", required)
     good = "select id, array('x') tags from range(4)"
     delta.write(spark.sql(good)).mode("append").saveAsTable("t")
     for bad, column in (
@@ -434,16 +434,16 @@ def test_comments_of_columns_are_kept_and_sparks_private_notes_are_not(
     notes = {"comment": "the key", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)", "CURRENT_DEFAULT": "1"}
     frame = spark.sql("select 'x' id").select(functions.col("id").alias("id", metadata=notes))
     delta.write(frame).saveAsTable("t")
-    assert delta.table("t").snapshot().schema["id"].metadata == {"comment": "the key"}
+    assert delta.tables.by_name("t").snapshot().schema["id"].metadata == {"comment": "the key"}
     assert delta.read.table("t").schema["id"].metadata == {"comment": "the key"}
 
 
 def test_a_name_that_got_another_table_means_that_one(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    first = delta.table(flights)
-    assert delta.table(flights) is first
-    delta.required_warehouse().owner.drop_table(str(first.table_id))
+    first = delta.tables.by_name(flights)
+    assert delta.tables.by_name(flights) is first
+    delta.tables.required_warehouse().owner.drop_table(str(first.table_id))
     delta.write(rows.where("id < 2")).saveAsTable(flights)
-    assert delta.table(flights).table_id != first.table_id
+    assert delta.tables.by_name(flights).table_id != first.table_id
     assert delta.read.table(flights).count() == 2
 
 
@@ -459,7 +459,7 @@ def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection
     for key, value in (("feature", "x"), ("commitMode", "x"), ("txnVersion", 1), ("delta.noSuchProperty", "1")):
         with pytest.raises(InvalidRequestError):
             delta.write(rows).option(key, value).saveAsTable("t")
-    assert delta.required_warehouse().tables() == []
+    assert delta.tables.required_warehouse().tables() == []
 
 
 def test_options_of_a_creation_are_refused_for_a_table_that_exists(
@@ -482,15 +482,15 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
 
     assert [write(batch) is None for batch in (1, 1, 2, 1, 2)] == [False, True, False, True, True]
     assert delta.read.table("t").count() == 24
-    assert delta.table("t").snapshot().transactions["stream"].version == 2
+    assert delta.tables.by_name("t").snapshot().transactions["stream"].version == 2
 
 
 def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).option("delta.appendOnly", True).partitionBy("month").saveAsTable("t")
-    before = _data_files(delta.table("t").location)
+    before = _data_files(delta.tables.by_name("t").location)
     with pytest.raises(InvalidRequestError, match="append-only"):
         delta.write(rows).mode("overwrite").saveAsTable("t")
-    assert _data_files(delta.table("t").location) == before
+    assert _data_files(delta.tables.by_name("t").location) == before
     assert delta.write(rows).mode("append").saveAsTable("t") is not None
 
 
@@ -528,9 +528,9 @@ def test_an_overwrite_conflicts_with_an_append_that_landed_first_and_deletes_its
     _meanwhile(monkeypatch, lambda: delta.write(rows).mode("append").saveAsTable(flights))
     with pytest.raises(ConcurrentAppendError):
         delta.write(rows).mode("overwrite").saveAsTable(flights)
-    snapshot = delta.table(flights).snapshot()
+    snapshot = delta.tables.by_name(flights).snapshot()
     assert snapshot.version == 1
-    assert _data_files(delta.table(flights).location) == {add.path for add in snapshot.files.values()}
+    assert _data_files(delta.tables.by_name(flights).location) == {add.path for add in snapshot.files.values()}
     assert delta.read.table(flights).count() == 24
 
 
@@ -606,9 +606,9 @@ def test_a_path_holds_a_plain_table_that_needs_no_warehouse(
 def test_a_path_of_the_warehouse_is_written_through_its_owner(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
-    written = delta.write(rows).mode("append").save(delta.table(flights).location)
+    written = delta.write(rows).mode("append").save(delta.tables.by_name(flights).location)
     assert written is not None
-    assert written.version == delta.table(flights).snapshot().version == 1
+    assert written.version == delta.tables.by_name(flights).snapshot().version == 1
 
 
 def test_a_plain_table_is_not_made_where_one_cannot_stand(
@@ -616,8 +616,9 @@ def test_a_plain_table_is_not_made_where_one_cannot_stand(
 ) -> None:
     with pytest.raises(LocationError):
         delta.write(rows).save(tmp_path / "no" / "such" / "parent")
-    with pytest.raises(InvalidRequestError, match="feature"):
-        delta.write(rows).option("feature", "catalogManaged").save(tmp_path / "plain")
+    for option, value in (("feature", "catalogManaged"), ("commitMode", "inline")):
+        with pytest.raises(InvalidRequestError, match=option):
+            delta.write(rows).option(option, value).save(tmp_path / "plain")
     assert not (tmp_path / "plain").exists()
 
 
@@ -632,6 +633,6 @@ def test_the_loser_of_a_race_for_a_path_goes_on_as_its_mode_says(
             delta.write(rows).save(place)
     else:
         delta.write(rows).mode(mode).save(place)
-    snapshot = delta.table_at(place).snapshot()
+    snapshot = delta.tables.by_path(place).snapshot()
     assert snapshot.version == (0 if mode == "error" else 1)
     assert _data_files(place) == {add.path for add in snapshot.files.values()}

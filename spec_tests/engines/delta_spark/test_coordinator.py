@@ -19,7 +19,7 @@ from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Conflict, Ratified
 from refimpl.errors import OutcomeUnknown, TableNotFoundError
 from refimpl.spark import coordinator
-from refimpl.spark.coordinator_client import CoordinatorClient
+from refimpl.spark.coordinator import CoordinatorClient
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.engines.delta_spark.conftest import Engine, rows_of
 from spec_tests.engines.delta_spark.scripted_owner import ScriptedOwner, scripted

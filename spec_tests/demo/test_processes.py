@@ -10,12 +10,11 @@ import pytest
 
 import refimpl
 from refimpl.cli.options import columns_of_sql
-from refimpl.demo.crew import ENDED, Crew, Worker
-from refimpl.demo.tasks import GO, Watch
+from refimpl.demo.processes import ENDED, GO, Watch, Worker, WorkerPool
 from refimpl.errors import OwnerUnavailableError
 
 pytestmark = pytest.mark.processes
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture
@@ -26,37 +25,34 @@ def task(tmp_path: Path) -> Watch:
     return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
 
 
-def _until(crew: Crew, worker: Worker, what: str) -> dict[str, object]:
-    for teller, told in crew.events():
-        if teller is worker and told.what == what:
-            return told.facts
-    raise AssertionError("the events never end")
+def _until(pool: WorkerPool, worker: Worker, what: str) -> dict[str, object]:
+    return next(event.facts for sender, event in pool.events() if sender is worker and event.kind == what)
 
 
 def test_a_process_that_hears_the_word_ends_well(tmp_path: Path, task: Watch) -> None:
-    with Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", task)
-        _until(crew, worker, "ready")
-        worker.say(GO)
-        assert _until(crew, worker, "watched")["faults"] == []
-        assert _until(crew, worker, ENDED) == {"code": 0}
+    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", task)
+        _until(pool, worker, "ready")
+        worker.send(GO)
+        assert _until(pool, worker, "watched")["faults"] == []
+        assert _until(pool, worker, ENDED) == {"code": 0}
 
 
 def test_a_killed_process_is_dead_and_no_failure(tmp_path: Path, task: Watch) -> None:
-    with Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", task)
-        _until(crew, worker, "ready")
+    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", task)
+        _until(pool, worker, "ready")
         worker.kill()
-        assert _until(crew, worker, ENDED) == {"code": -signal.SIGKILL}
+        assert _until(pool, worker, ENDED) == {"code": -signal.SIGKILL}
 
 
 def test_a_process_that_fails_is_reported_with_its_own_words(tmp_path: Path, task: Watch) -> None:
     import msgspec
 
-    with Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", msgspec.structs.replace(task, table="nothing"))
+    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", msgspec.structs.replace(task, table="nothing"))
         with pytest.raises(OwnerUnavailableError) as failure:
-            _until(crew, worker, ENDED)
+            _until(pool, worker, ENDED)
     assert failure.value.facts["pid"] == worker.pid
     assert "TableNotFoundError" in str(failure.value)
 
@@ -64,22 +60,22 @@ def test_a_process_that_fails_is_reported_with_its_own_words(tmp_path: Path, tas
 def test_a_process_that_breaks_down_is_reported_with_its_last_line(tmp_path: Path, task: Watch) -> None:
     import msgspec
 
-    with Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", msgspec.structs.replace(task, partition_column="nothing"))
+    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", msgspec.structs.replace(task, partition_column="nothing"))
         with pytest.raises(OwnerUnavailableError) as failure:
-            _until(crew, worker, ENDED)
+            _until(pool, worker, ENDED)
     assert "nothing" in str(failure.value)
 
 
 def test_silence_is_a_failure(tmp_path: Path, task: Watch) -> None:
-    with Crew(tmp_path, patience=0.01) as crew, pytest.raises(OwnerUnavailableError):
-        next(crew.events())
+    with WorkerPool(tmp_path, timeout=0.01) as pool, pytest.raises(OwnerUnavailableError):
+        next(pool.events())
 
 
 def test_no_process_is_left_when_the_story_is_broken_off(tmp_path: Path, task: Watch) -> None:
-    with pytest.raises(KeyboardInterrupt), Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", task)
-        _until(crew, worker, "ready")
+    with pytest.raises(KeyboardInterrupt), WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", task)
+        _until(pool, worker, "ready")
         raise KeyboardInterrupt
     with pytest.raises(ProcessLookupError):
         os.kill(worker.pid, 0)
@@ -87,10 +83,10 @@ def test_no_process_is_left_when_the_story_is_broken_off(tmp_path: Path, task: W
 
 def test_a_process_leaves_when_nobody_is_there_any_more(tmp_path: Path, task: Watch) -> None:
     """The end of its standard input: whoever started it is gone, however that happened."""
-    with Crew(tmp_path, patience=PATIENCE) as crew:
-        worker = crew.start("reader", task)
-        _until(crew, worker, "ready")
+    with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
+        worker = pool.start("reader", task)
+        _until(pool, worker, "ready")
         assert worker.process.stdin is not None
         worker.killed = True  # it does not end well, and that is expected
         worker.process.stdin.close()
-        assert _until(crew, worker, ENDED) == {"code": 1}
+        assert _until(pool, worker, ENDED) == {"code": 1}

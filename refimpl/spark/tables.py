@@ -1,4 +1,4 @@
-"""Where a write goes: a name in the warehouse, or a path. Each can be looked for, and created with its rows."""
+"""The tables that a Spark session reaches: by a name in a warehouse, or by a path; and how a write creates one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,52 @@ from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameT
 from refimpl.log_path import LOG_FOLDER
 
 if TYPE_CHECKING:
-    from refimpl.spark.connection import DeltaConnection
+    from pyspark.sql import SparkSession
+
     from refimpl.warehouse import Warehouse
+
+
+class TableAccess:
+    """Any number of threads may use it."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse | None) -> None:
+        self.spark = spark
+        self.warehouse = warehouse
+        self.environment = Environment() if warehouse is None else warehouse.environment
+        self._handles: dict[str, Table] = {}
+        """By table id. A handle knows the newest version that it saw, and reads only what came after."""
+
+    @property
+    def time_zone(self) -> str:
+        """The session's, by which Spark reads timestamps that do not say theirs."""
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def in_utc(self) -> bool:
+        return self.time_zone.upper() in ("UTC", "ETC/UTC", "Z", "GMT", "+00:00")
+
+    def required_warehouse(self) -> Warehouse:
+        """The warehouse; `InvalidRequestError` for a connection without one."""
+        if self.warehouse is None:
+            raise InvalidRequestError("there is no warehouse to look names up in; pass one to connect, or use a path")
+        return self.warehouse
+
+    def by_name(self, name: str) -> Table:
+        """The warehouse's table of this name. Raises `TableNotFoundError`."""
+        return self._known(self.required_warehouse().table(name))
+
+    def by_path(self, location: Path) -> Table:
+        """The table at a path: through the warehouse's owner where it knows the path, else by path alone."""
+        if self.warehouse is not None:
+            with contextlib.suppress(TableNotFoundError):
+                return self._known(self.warehouse.table(location))
+        return Table.by_path(location, self.environment)
+
+    def _known(self, resolved: Table) -> Table:
+        """The handle used before, if the name or path still means the same table."""
+        if resolved.table_id is None:
+            return resolved
+        return self._handles.setdefault(resolved.table_id, resolved)
 
 
 class PendingTable(Protocol):
@@ -42,17 +86,13 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    connection: DeltaConnection
+    access: TableAccess
     name: str
     options: Mapping[str, Any]
 
-    @property
-    def warehouse(self) -> Warehouse:
-        return self.connection.required_warehouse()
-
     def find(self) -> Table | None:
         try:
-            return self.connection.table(self.name)
+            return self.access.by_name(self.name)
         except TableNotFoundError:
             return None
 
@@ -60,13 +100,13 @@ class NamedTarget:
         return NameTakenError(
             f"the table {self.name!r} exists already; choose the mode append, overwrite or ignore",
             name=self.name,
-            winner=self.warehouse.owner.resolve(self.name),
+            winner=self.access.required_warehouse().owner.resolve(self.name),
         )
 
     def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable:
         return Creation.begin(
-            self.warehouse.owner,
-            self.warehouse.environment,
+            self.access.required_warehouse().owner,
+            self.access.environment,
             self.name,
             schema,
             partition_columns=partition_columns,
@@ -76,14 +116,14 @@ class NamedTarget:
 
 @dataclass(frozen=True, slots=True)
 class PathTarget:
-    connection: DeltaConnection
+    access: TableAccess
     location: Path
     options: Mapping[str, Any]
 
     def find(self) -> Table | None:
         if not (self.location / LOG_FOLDER).is_dir():
             return None
-        return self.connection.table_at(self.location)
+        return self.access.by_path(self.location)
 
     def exists(self) -> DeltaError:
         return LocationError(
@@ -92,9 +132,10 @@ class PathTarget:
         )
 
     def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable:
-        for option in ("feature", "commitMode"):
+        for option in ("feature", "commit_mode"):
             if option in self.options:
-                raise InvalidRequestError(f"a table at a path has no owner, so the option {option!r} means nothing")
+                name = "commitMode" if option == "commit_mode" else option
+                raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
         check_columns(schema, partition_columns)
         made = not self.location.exists()
         try:
@@ -105,7 +146,7 @@ class PathTarget:
             ) from error
         return _PendingFilesystemTable(
             self.location,
-            self.connection.environment,
+            self.access.environment,
             schema,
             tuple(partition_columns),
             self.options["properties"],

@@ -1,0 +1,199 @@
+"""The processes of the demonstration: their tasks, their events, and the pool that starts and kills them.
+
+A process reads its task from its argument, then commands from its standard input, one a line: `GO`, or for a writer
+that has done its parts, a list of more. The end of the input ends it. It reports events on its standard output, each
+one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final, Self
+
+import msgspec
+
+from refimpl.errors import OwnerUnavailableError
+
+GO: Final = "go"
+ENDED: Final = "ended"
+"""The event that the pool adds when a process has ended; its fact `code` is the exit code, negative for a signal."""
+
+
+class Create(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Wait for `GO`, create the table `name`, then append the outcome to the table `journal`."""
+
+    warehouse: str
+    name: str
+    schema_string: str
+    partition_column: str
+    backfill_every: int | None
+    journal: str
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Pause at the first proposal of part number `part`, until a command or SIGKILL comes.
+
+    `ratified` false: the staged file is durable, and the proposal was not sent. True: the owner has ratified
+    the commit, and the writer has not seen the answer.
+    """
+
+    part: int
+    ratified: bool
+
+
+class Ingest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Append the parts of a file to a table through Spark, one commit for each part; then ask for more."""
+
+    warehouse: str
+    table: str
+    path: str
+    is_csv: bool
+    partition_column: str
+    parts: list[str]
+    holds: list[Hold] = []
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Keep reading the table until `GO`; check each snapshot against the parts' row counts."""
+
+    warehouse: str
+    table: str
+    partition_column: str
+    rows: dict[str, int]
+
+
+class ReadBack(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Start Spark, wait for `GO`, then compute the totals of each part from the table."""
+
+    warehouse: str
+    table: str
+    partition_column: str
+    counted: list[str]
+    summed: list[str]
+    earlier_version: int
+
+
+Task = Create | Ingest | Watch | ReadBack
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    facts: dict[str, Any] = {}
+
+
+@dataclass(slots=True)
+class Worker:
+    name: str
+    process: subprocess.Popen[bytes]
+    errors: Path
+    """What it wrote to its standard error."""
+    killed: bool = False
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def send(self, command: str | list[str]) -> None:
+        """Send a command, or further parts; lost if the process is dead."""
+        assert self.process.stdin is not None
+        text = command if isinstance(command, str) else msgspec.json.encode(command).decode()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(text.encode() + b"\n")
+            self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL to the process and its children: a Spark writer dies with its Java process at once."""
+        self.killed = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+class WorkerPool:
+    """All processes of one demonstration. The end of the `with` kills those that still run."""
+
+    def __init__(self, scratch: Path, *, timeout: float) -> None:
+        """`timeout`: seconds without an event of any process that count as a failure."""
+        self._scratch = scratch
+        self._timeout = timeout
+        self._events: queue.Queue[tuple[Worker, Event]] = queue.Queue()
+        self._workers: list[Worker] = []
+        self._listeners: list[threading.Thread] = []
+
+    def start(self, name: str, task: Task) -> Worker:
+        errors = self._scratch / f"{name.replace(' ', '-')}.err"
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "refimpl.demo.worker", msgspec.json.encode(task).decode()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        worker = Worker(name, process, errors)
+        assert process.stdout is not None
+        listener = threading.Thread(target=self._listen, args=(worker, process.stdout), daemon=True)
+        self._workers.append(worker)
+        self._listeners.append(listener)
+        listener.start()
+        return worker
+
+    def _listen(self, worker: Worker, stdout: IO[bytes]) -> None:
+        with stdout:
+            for line in stdout:
+                with contextlib.suppress(msgspec.DecodeError):  # a line that a kill cut off
+                    self._events.put((worker, msgspec.json.decode(line, type=Event)))
+        self._events.put((worker, Event(kind=ENDED, facts={"code": worker.process.wait()})))
+
+    def events(self) -> Iterator[tuple[Worker, Event]]:
+        """The events of all processes as they come, without an end.
+
+        Raises `OwnerUnavailableError` with the process's last words if one fails that was not killed, or if
+        no event comes before the timeout.
+        """
+        while True:
+            try:
+                worker, event = self._events.get(timeout=self._timeout)
+            except queue.Empty:
+                raise OwnerUnavailableError(
+                    f"no process of the demo reported anything for {self._timeout:g} s; try again on a less busy host"
+                ) from None
+            worker.events.append(event)
+            if event.kind == ENDED and event.facts["code"] != 0 and not worker.killed:
+                raise _failed(worker, event.facts["code"])
+            yield worker, event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.kill()
+            if worker.process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    worker.process.stdin.close()
+        for listener in self._listeners:
+            listener.join()
+
+
+def _failed(worker: Worker, code: int) -> OwnerUnavailableError:
+    reported = [event.facts["error"] for event in worker.events if event.kind == "failed"]
+    lines = [line.strip() for line in worker.errors.read_text(errors="replace").splitlines() if line.strip()]
+    reason = (reported or lines or ["it printed nothing"])[-1]
+    return OwnerUnavailableError(
+        f"{worker.name} (process {worker.pid}) ended with code {code}: {reason}", pid=worker.pid
+    )

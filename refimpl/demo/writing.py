@@ -1,0 +1,378 @@
+"""Processes that compete: for the creation of the table, then for its versions; and two that are killed.
+
+First act: eight processes race to create the table, and one of them creates it. Then each appends to a second table, by
+an inline commit, which table it takes for the winner's: eight more commits that race for the versions 1 to 8, and all
+land.
+
+Second act: three writers ingest the parts through Spark, and another process keeps reading. All three stage version 1
+and propose it at the same moment: one wins, the others rebase. Half-way writer 3 is killed when its file is staged and
+not yet proposed, and writer 2 when the owner has ratified its commit and the answer has not arrived. From outside the
+two look alike: managed-commits and catalog-managed leave a client whose answer was lost in doubt. This owner's answer
+about an attempt is final, so the very same proposal is sent once more, as if it had been delayed: one that landed gets
+the same answer, one that had not landed is rejected. Then the remaining writer takes over the missing parts, and only
+those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from refimpl import actions
+from refimpl.actions import Add
+from refimpl.client.create import create_table
+from refimpl.client.partition_values import local_path
+from refimpl.client.schema import Field, Primitive, Struct, from_arrow
+from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import Landed, Ratified, Rejected, RejectionReason, StagedProposal
+from refimpl.demo import reading
+from refimpl.demo.processes import ENDED, GO, Create, Event, Hold, Ingest, Watch, Worker
+from refimpl.demo.stage import Stage, counted
+from refimpl.log_path import Version
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+
+CREATORS: Final = 8
+JOURNAL: Final = "race"
+BACKFILL_EVERY: Final = 5
+
+_JOURNAL_COLUMNS: Final = {"process": "long", "won": "boolean", "table_id": "string", "milliseconds": "long"}
+
+
+def race(stage: Stage) -> None:
+    stage.display.chapter(f"{CREATORS} processes race for version 0 of '{stage.table}'")
+    warehouse = stage.warehouse
+    create_table(
+        warehouse.owner,
+        warehouse.environment,
+        JOURNAL,
+        Struct(fields=tuple(Field(name=n, type=Primitive(name=kind)) for n, kind in _JOURNAL_COLUMNS.items())),
+        feature=CATALOG_MANAGED,
+        commit_mode=CommitMode.INLINE,
+        policy=MaintenancePolicy(backfill_every=None),
+    )
+    task = Create(
+        warehouse=str(warehouse.directory),
+        name=stage.table,
+        schema_string=from_arrow(stage.source.schema).to_json(),
+        partition_column=stage.source.partition_column,
+        backfill_every=BACKFILL_EVERY,
+        journal=JOURNAL,
+    )
+    creators = [stage.pool.start(f"creator {number}", task) for number in range(1, CREATORS + 1)]
+    _race(stage, creators)
+    _check_winner(stage, creators)
+    _check_journal(stage, creators)
+
+
+def _race(stage: Stage, creators: list[Worker]) -> None:
+    """All wait until all are ready; then all run."""
+    ready = ended = 0
+    for worker, event in stage.pool.events():
+        stage.record(worker, event)
+        if event.kind == "ready":
+            ready += 1
+            if ready == len(creators):
+                for creator in creators:
+                    creator.send(GO)
+        elif event.kind == "created":
+            stage.display.line(f"{worker.name} (process {worker.pid}) created it in {event.facts['milliseconds']} ms")
+        elif event.kind == ENDED:
+            ended += 1
+            if ended == len(creators):
+                return
+
+
+def _facts(workers: list[Worker], kind: str) -> list[dict[str, Any]]:
+    return [event.facts for worker in workers for event in worker.events if event.kind == kind]
+
+
+def _check_winner(stage: Stage, creators: list[Worker]) -> None:
+    winners = [worker for worker in creators if _facts([worker], "created")]
+    beaten = _facts(creators, "beaten")
+    ends = [*_facts(creators, "created"), *beaten]
+    proposed = [facts for facts in _facts(creators, "proposing") if facts["version"] == 0]
+    reported = {facts["table_id"] for facts in ends}
+    table = stage.warehouse.owner.resolve(stage.table)
+    folders = list(stage.warehouse.directory.glob(f"{stage.table}-*"))
+    stage.check(
+        "one process creates the table",
+        f"{len(winners)} of {len(ends)} processes created '{stage.table}' "
+        f"({', '.join(worker.name for worker in winners)}), {len(beaten)} lost; "
+        f"{len(proposed)} of them had a version 0 in place",
+        ok=len(ends) == CREATORS and len(winners) == 1 and len(beaten) == CREATORS - 1,
+        winner_pid=winners[0].pid if winners else None,
+    )
+    stage.check(
+        "losers report the winner's table",
+        f"all {len(ends)} name the table {', '.join(sorted(reported))}; {counted(len(folders), 'folder')} left, "
+        f"at version {table.commits.latest_ratified_version}",
+        ok=reported == {table.table_id} and folders == [table.location] and table.commits.latest_ratified_version == 0,
+    )
+
+
+def _check_journal(stage: Stage, creators: list[Worker]) -> None:
+    table = stage.warehouse.table(JOURNAL)
+    snapshot = table.snapshot()
+    waiting = stage.warehouse.owner.get_commits(table.table_id or JOURNAL).commits
+    rows = snapshot.to_arrow().to_pylist()
+    versions = sorted(facts["version"] for facts in _facts(creators, "noted"))
+    lost = len(_facts(creators, "lost"))
+    stage.check(
+        "inline commits race and all land",
+        f"{len(rows)} rows in versions {versions[0]} to {versions[-1]} of '{JOURNAL}', "
+        f"{counted(lost, 'lost race')} rebased; "
+        f"the owner itself holds the bytes of {sum(commit.content is not None for commit in waiting)} of them",
+        ok=versions == list(range(1, CREATORS + 1))
+        and snapshot.version == CREATORS
+        and {row["process"] for row in rows} == {worker.pid for worker in creators}
+        and sum(row["won"] for row in rows) == 1,
+        lost_attempts=lost,
+    )
+
+
+WRITERS: Final = 3
+_KILLED: Final = {"writer 2": True, "writer 3": False}
+"""Whether the writer is killed after the owner has ratified its commit."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writer:
+    worker: Worker
+    parts: list[str]
+    """Not committed yet."""
+    killed_at: Hold | None
+    part: str = ""
+    """The one in progress."""
+    proposal: dict[str, Any] = field(default_factory=dict)
+    """The last one."""
+    started: bool = False
+    ended: bool = False
+
+
+class Ingestion:
+    """Run once. Then `added` has the part that each version holds, and `spark_reader` the process that reads back."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._writers: dict[str, _Writer] = {}
+        self._idle: list[_Writer] = []
+        self._missing: list[str] = []
+        """Parts that dead writers have left."""
+        self._watched: dict[str, Any] = {}
+        self._never_landed: list[str] = []
+        """Staged files of the attempts that did not land."""
+        self.added: dict[int, str] = {}
+        self.spark_reader: Worker | None = None
+
+    def run(self) -> None:
+        stage, source, directory = self._stage, self._stage.source, str(self._stage.warehouse.directory)
+        parts = list(source.parts)
+        stage.display.chapter(
+            f"{WRITERS} writers ingest {source.rows:,} rows in {len(parts)} parts through Spark; another process reads"
+        )
+        watch = Watch(
+            warehouse=directory,
+            table=stage.table,
+            partition_column=source.partition_column,
+            rows={part: totals.rows for part, totals in source.parts.items()},
+        )
+        watcher = stage.pool.start("reader", watch)
+        for number in range(WRITERS):
+            self._start(f"writer {number + 1}", parts[number::WRITERS], half=len(parts) // WRITERS // 2)
+        stage.display.status(f"Spark is starting in {WRITERS} processes")
+        self._listen(watcher)
+        self._check_versions()
+        self._check_leftovers()
+        self._check_watched()
+
+    def _start(self, name: str, parts: list[str], *, half: int) -> None:
+        source = self._stage.source
+        killed_at = Hold(part=half, ratified=_KILLED[name]) if name in _KILLED else None
+        holds = {Hold(part=0, ratified=False), killed_at} - {None}
+        task = Ingest(
+            warehouse=str(self._stage.warehouse.directory),
+            table=self._stage.table,
+            path=str(source.path),
+            is_csv=source.is_csv,
+            partition_column=source.partition_column,
+            parts=parts,
+            holds=[hold for hold in holds if hold is not None],
+        )
+        self._writers[name] = _Writer(worker=self._stage.pool.start(name, task), parts=list(parts), killed_at=killed_at)
+
+    def _listen(self, watcher: Worker) -> None:
+        """Until the last writer has ended, and the watcher has read once more."""
+        for worker, event in self._stage.pool.events():
+            self._stage.record(worker, event)
+            if worker is watcher:
+                self._on_watcher(event)
+                if event.kind == ENDED:
+                    return
+            elif worker.name in self._writers:
+                self._on_writer(self._writers[worker.name], event)
+                if all(writer.ended for writer in self._writers.values()):
+                    watcher.send(GO)
+
+    def _on_watcher(self, event: Event) -> None:
+        facts = event.facts
+        if event.kind == "saw":
+            parts, rows = counted(facts["parts"], "part"), counted(facts["rows"], "row")
+            self._stage.display.status(f"the reader sees version {facts['version']}: {parts}, {rows}")
+        elif event.kind == "watched":
+            self._watched = facts
+
+    def _on_writer(self, writer: _Writer, event: Event) -> None:
+        name, facts, show = writer.worker.name, event.facts, self._stage.display
+        match event.kind:
+            case "writing":
+                writer.part = facts["part"]
+            case "proposing":
+                writer.proposal = facts
+            case "holding":
+                self._on_holding(writer)
+            case "lost":
+                show.line(f"{name} lost version {facts['version']} (the latest is {facts['latest']}) and rebases")
+            case "committed":
+                self._committed(writer, facts["version"])
+                rows = counted(facts["rows"], "row")
+                show.line(f"{name} committed version {facts['version']}: {self._label(facts['part'])}, {rows}")
+            case "idle":
+                self._idle.append(writer)
+                self._hand_out()
+            case _ if event.kind == ENDED:
+                self._on_end(writer)
+
+    def _on_holding(self, writer: _Writer) -> None:
+        """At the start all wait for all; later a writer pauses only to be killed."""
+        if writer.started:
+            self._kill(writer)
+            return
+        writer.started = True
+        if not all(other.started for other in self._writers.values()):
+            return
+        version = writer.proposal["version"]
+        self._stage.display.line(f"{WRITERS} writers have staged version {version}, and now all propose it")
+        for other in self._writers.values():
+            if other.killed_at == Hold(part=0, ratified=False):
+                self._kill(other)
+            else:
+                other.worker.send(GO)
+
+    def _kill(self, writer: _Writer) -> None:
+        worker, version = writer.worker, writer.proposal["version"]
+        worker.kill()
+        assert writer.killed_at is not None
+        when = "after the owner ratified" if writer.killed_at.ratified else "before it proposed"
+        self._stage.display.line(f"{worker.name} (process {worker.pid}) gets SIGKILL {when} version {version}")
+
+    def _on_end(self, writer: _Writer) -> None:
+        writer.ended = True
+        if writer.worker.killed:
+            landed = self._resolve(writer)
+            if landed is not None:
+                self._committed(writer, landed)
+            else:
+                self._never_landed.append(writer.proposal["staged_file"])
+            self._missing += writer.parts
+            self._hand_out()
+        if self.spark_reader is None:  # the dead writer leaves it a processor
+            self.spark_reader = reading.start_spark(self._stage)
+
+    def _resolve(self, writer: _Writer) -> Version | None:
+        """The version that the dead writer's last proposal landed as; None if it did not land."""
+        stage, name, proposal, part = self._stage, writer.worker.name, writer.proposal, self._label(writer.part)
+        owner = stage.warehouse.owner
+        table_id = owner.resolve(stage.table).table_id
+        attempt, staged_file = proposal["attempt"], proposal["staged_file"]
+        outcome = owner.attempt_outcome(table_id, attempt)
+        again = owner.commit(table_id, proposal["version"], StagedProposal(attempt=attempt, file_name=staged_file))
+        if isinstance(outcome, Landed):
+            landed = outcome.commit.version
+            stage.check(
+                "killed after ratification",
+                f"attempt {attempt[:8]} of {name} landed as version {landed}; sent again it gets the same answer, "
+                f"and {part} is not written twice",
+                ok=isinstance(again, Ratified) and again.replayed and again.commit.version == landed,
+                attempt=attempt,
+                version=landed,
+            )
+            return landed
+        answer = again.reason.value if isinstance(again, Rejected) else type(again).__name__
+        stage.check(
+            "killed before proposing",
+            f"attempt {attempt[:8]} of {name} has not landed and cannot land: sent late, it is rejected ({answer}); "
+            f"{part} is written again",
+            ok=isinstance(again, Rejected) and again.reason is RejectionReason.ATTEMPT_RESOLVED,
+            attempt=attempt,
+        )
+        return None
+
+    def _check_leftovers(self) -> None:
+        """The staged files of attempts that did not land name data files that are there and in no version."""
+        stage = self._stage
+        table = stage.warehouse.table(stage.table)
+        feature = stage.warehouse.owner.resolve(stage.table).feature
+        active = {add.path for add in table.snapshot().files.values()}
+        left = [
+            action.path
+            for name in self._never_landed
+            for action in actions.decode(table.log.read_staged(feature.staging_folder, name), source=name)
+            if isinstance(action, Add)
+        ]
+        there = [path for path in left if local_path(table.location, path).exists()]
+        stage.check(
+            "attempts that did not land stay invisible",
+            f"the killed writer left {counted(len(there), 'data file')} beside the {len(active)} of the table; "
+            f"the newest version names {len(active & set(left))} of them",
+            ok=bool(there) and there == left and active.isdisjoint(left),
+        )
+
+    def _hand_out(self) -> None:
+        """A writer that has done its parts takes those of dead writers; when none can be left over, all end."""
+        if self._missing and self._idle:
+            successor = self._idle.pop(0)
+            labels = ", ".join(self._label(part) for part in self._missing)
+            self._stage.display.line(f"{successor.worker.name} takes over {labels}")
+            successor.parts += self._missing
+            successor.worker.send(self._missing)
+            self._missing = []
+        elif len(self._idle) == sum(not writer.ended for writer in self._writers.values()):
+            for writer in self._idle:
+                writer.worker.send([])
+            self._idle = []
+
+    def _committed(self, writer: _Writer, version: int) -> None:
+        self.added[version] = writer.part
+        writer.parts.remove(writer.part)
+
+    def _label(self, part: str) -> str:
+        return f"{self._stage.source.partition_column} {part}"
+
+    def _check_versions(self) -> None:
+        source, writers = self._stage.source, self._writers.values()
+        latest = self._stage.warehouse.owner.resolve(self._stage.table).commits.latest_ratified_version
+        lost = sum(event.kind == "lost" for writer in writers for event in writer.worker.events)
+        killed = sum(writer.worker.killed for writer in writers)
+        self._stage.check(
+            "every part lands once",
+            f"{len(self.added)} versions for {len(source.parts)} parts, the latest is {latest}; "
+            f"{counted(lost, 'lost race')} rebased, {killed} writers killed",
+            ok=sorted(self.added) == list(range(1, len(source.parts) + 1))
+            and sorted(self.added.values()) == sorted(source.parts)
+            and latest == len(source.parts)
+            and killed == WRITERS - 1,
+            lost_races=lost,
+        )
+
+    def _check_watched(self) -> None:
+        seen, faults = self._watched, self._watched["faults"]
+        found = "whole parts only, never fewer, time only forward"
+        if faults:
+            found = f"{counted(len(faults), 'fault')}, the first: {faults[0]}"
+        self._stage.check(
+            "every snapshot holds whole parts",
+            f"{counted(seen['reads'], 'read')}, {counted(seen['versions'], 'version')} read row by row, "
+            f"the last was {seen['last']}: {found}",
+            ok=not faults and seen["last"] == len(self._stage.source.parts),
+            **seen,
+        )
