@@ -158,7 +158,7 @@ class Context:
             attempt=promise.attempt,
         )
 
-    def stranger(self, table: TableRecord) -> Version | None:
+    def unknown_published_version(self, table: TableRecord) -> Version | None:
         """The lowest visible version above the latest one, if there is any.
 
         Where the newest published version is gone, the ledger is older than a cleanup of the log, which
@@ -223,9 +223,9 @@ class Context:
                 if newer.latest_ratified_version == answer.latest_ratified_version:
                     return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, following))
                 answer = newer
-            stranger = self.stranger(table) if table.state is TableState.ACTIVE else None
-            if stranger is not None and stranger > next_version(answer.latest_ratified_version):
-                return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, stranger))
+            unknown = self.unknown_published_version(table) if table.state is TableState.ACTIVE else None
+            if unknown is not None and unknown > next_version(answer.latest_ratified_version):
+                return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, unknown))
         except OSError as error:
             raise OwnerUnavailableError(f"cannot look into the log of {table.label}: {error}") from error
         return answer

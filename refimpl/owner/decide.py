@@ -166,12 +166,12 @@ def decide(
     examined: Examined,
     attempt: AttemptRecord | None,
     *,
-    stranger: Version | None,
+    unknown_published: Version | None,
     current: tuple[Protocol, Metadata] | None,
 ) -> Ratify | Outcome:
     """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them.
 
-    `stranger`: a version above the latest that is visible although the owner never ratified it.
+    `unknown_published`: a version above the latest that is visible although the owner never ratified it.
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
     answered = replay(table, examined, attempt)
@@ -179,7 +179,7 @@ def decide(
         return answered
     return (
         not_accepting(table)
-        or _out_of_turn(table, examined.version, stranger=stranger)
+        or _out_of_turn(table, examined.version, unknown_published=unknown_published)
         or _commit_mode_flaw(table, examined)
         or examined.flaw
         or _timestamp_flaw(table, examined)
@@ -223,16 +223,16 @@ def not_accepting(table: TableRecord) -> Rejected | None:
     return None
 
 
-def _out_of_turn(table: TableRecord, version: Version, *, stranger: Version | None) -> Outcome | None:
+def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Version | None) -> Outcome | None:
     """Why this version cannot be the next one, if it cannot."""
     latest = table.latest
     if latest is not None and version <= latest:
         return Conflict(latest_ratified_version=latest)
-    if stranger is not None:  # before the gap: a version that is visible must not be denied
+    if unknown_published is not None:  # before the gap: a version that is visible must not be denied
         return _rejected(
             RejectionReason.HALTED,
-            f"{log_path.commit(stranger)} of {table.label} exists, but the owner did not ratify it (its latest version "
-            f"is {latest}): writers must propose their commits to the owner; run verify, then repair "
+            f"{log_path.commit(unknown_published)} of {table.label} exists, but the owner did not ratify it (its "
+            f"latest version is {latest}): writers must propose their commits to the owner; run verify, then repair "
             f"--adopt-published to record the files",
         )
     if version != table.next:
@@ -375,7 +375,7 @@ def decide_hand_back(
     examined: Examined,
     attempt: AttemptRecord | None,
     *,
-    stranger: Version | None,
+    unknown_published: Version | None,
     current: tuple[Protocol, Metadata] | None,
 ) -> Ratify | Outcome:
     """The outcome of a commit that shall give the table back to the filesystem; arguments as in `decide`.
@@ -386,7 +386,7 @@ def decide_hand_back(
     return (
         replay(table, examined, attempt)
         or not_accepting(table)
-        or _out_of_turn(table, examined.version, stranger=stranger)
+        or _out_of_turn(table, examined.version, unknown_published=unknown_published)
         or _policy_flaw(table)
         or examined.flaw
         or _still_owned_flaw(table, examined, current)

@@ -26,8 +26,7 @@ import apsw
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import reserve_private
-from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from refimpl.owner.statements import View, Writer
+from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, View, Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)

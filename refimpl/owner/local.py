@@ -50,7 +50,7 @@ from refimpl.errors import (
 )
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
-from refimpl.owner import adoption, creation, decide, ownership, policy
+from refimpl.owner import decide, lifecycle, policy
 from refimpl.owner import terms as requests
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, disk_errors, stored_commits
@@ -118,7 +118,7 @@ class LocalOwner:
 
     def _adopt_what_is_there(self) -> bool:
         with disk_errors("look for announced tables"):
-            return adoption.adopt_what_is_there(self._context, self.name)
+            return lifecycle.adopt_what_is_there(self._context, self.name)
 
     def _find(self, view: View, reference: str | Path) -> TableRecord:
         if isinstance(reference, Path) or "/" in reference:
@@ -166,15 +166,15 @@ class LocalOwner:
     ) -> ResolvedTable:
         """`empty`: leave the folders of the log to the creator; engines refuse to create where there is anything."""
         with disk_errors(f"create {name!r}"):
-            return creation.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
+            return lifecycle.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
-            return creation.register_table(self._context, self.name, table_id, proposal)
+            return lifecycle.register_table(self._context, self.name, table_id, proposal)
 
     def drop_table(self, table_id: str) -> None:
         with disk_errors("drop a table"):
-            creation.drop_table(self._context, table_id)
+            lifecycle.drop_table(self._context, table_id)
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
         """Change what clients may do to a table and how it is backfilled."""
@@ -285,7 +285,9 @@ class LocalOwner:
             table,
             examined,
             writer.attempt(table, examined.proposal.attempt),
-            stranger=self._context.stranger(table) if examined.version >= table.next else None,
+            unknown_published=self._context.unknown_published_version(table)
+            if examined.version >= table.next
+            else None,
             current=writer.protocol_and_metadata(table.key) if changes_table else None,
         )
 
@@ -326,10 +328,10 @@ class LocalOwner:
                 self._context.changing(table_id) as (writer, table),
             ):
                 seen = writer.attempt(table, attempt)
-                stranger = self._context.stranger(table) if table.state is TableState.ACTIVE else None
-                if seen is None and stranger is not None:
+                unknown = self._context.unknown_published_version(table) if table.state is TableState.ACTIVE else None
+                if seen is None and unknown is not None:
                     raise CorruptionError(
-                        f"version {stranger} of {table.label} is published, the ledger's latest is {table.latest}: "
+                        f"version {unknown} of {table.label} is published, the ledger's latest is {table.latest}: "
                         f"the ledger cannot tell what became of {attempt}; run verify, then repair",
                         attempt=attempt,
                     )
@@ -379,14 +381,14 @@ class LocalOwner:
     ) -> Outcome:
         log_path.checked(version)
         with _reported(f"take over {location}", None, version, proposal.attempt):
-            return ownership.take_over(
+            return lifecycle.take_over(
                 self._context, self.name, location, name, feature, version, proposal, commit_mode, policy
             )
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
         log_path.checked(version)
         with _reported("hand a table back", table_id, version, proposal.attempt):
-            return ownership.hand_back(self._context, table_id, version, proposal)
+            return lifecycle.hand_back(self._context, table_id, version, proposal)
 
     def announce(
         self,
@@ -405,8 +407,8 @@ class LocalOwner:
         Raises `LocationError`, `InvalidRequestError`.
         """
         with disk_errors("announce a table"):
-            called = adoption.name_for(location, name)
-            return adoption.announce(self._context, location, called, feature, latest, owner_conf, policy)
+            called = lifecycle.name_for(location, name)
+            return lifecycle.announce(self._context, location, called, feature, latest, owner_conf, policy)
 
     def adopt(self, table_id: str) -> Outcome:
         """Own an announced table from its newest published version on, which must name this owner.
@@ -415,7 +417,7 @@ class LocalOwner:
         otherwise, and the table stays announced.
         """
         with disk_errors("adopt a table"):
-            return adoption.adopt(self._context, self.name, table_id)
+            return lifecycle.adopt(self._context, self.name, table_id)
 
     def add_roots(self, roots: list[Path]) -> None:
         """Allow take-overs below these directories too."""

@@ -43,7 +43,7 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     """Complete the promise that an interrupted call left behind, or forget it.
 
     The promise holds the bytes: a link that was not made yet, or that a power cut took back after
-    somebody saw it, is made now. It is forgotten where a stranger's `<v>.json` was first, or where the
+    somebody saw it, is made now. It is forgotten where another writer's `<v>.json` was first, or where the
     name of a new table went to another one meanwhile.
     """
     found, promise = writer.table_by_key(table.key), writer.promise(table.key)
@@ -120,7 +120,7 @@ def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
 
 
 def publish(promise: Promise, log: LogStore) -> bool:
-    """Make the promised bytes `<v>.json`, durably; False if a stranger's are there."""
+    """Make the promised bytes `<v>.json`, durably; False if other bytes are there."""
     try:
         log.publish(promise.version, promise.content)
     except CorruptLogError:

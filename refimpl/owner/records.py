@@ -22,7 +22,7 @@ def next_version(latest: Version | None) -> Version:
 class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One table, at one moment."""
 
-    key: int
+    key: int = 0
     """The ledger's own number for the table."""
     table_id: str
     name: str | None
@@ -30,14 +30,14 @@ class TableRecord(msgspec.Struct, frozen=True, kw_only=True):
     feature: TableFeature
     commit_mode: CommitMode
     state: TableState
-    latest: Version | None
+    latest: Version | None = None
     """The latest ratified version: never forgotten, never lower than before."""
-    backfilled: Version | None
+    backfilled: Version | None = None
     """Every version up to here is published, durably."""
-    in_commit_timestamp: int | None
+    in_commit_timestamp: int | None = None
     """Of the latest version; ms since the epoch."""
     policy: MaintenancePolicy
-    halted: str | None
+    halted: str | None = None
     created_at: int
     promised: bool = False
     """Whether a promise is open: see `promises`."""

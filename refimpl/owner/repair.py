@@ -135,12 +135,12 @@ def _adopt(context: Context, table_id: str) -> str | None:
 
 
 def _refuse_hole(context: Context, table: TableRecord) -> None:
-    stranger = context.stranger(table)
-    if stranger is not None and stranger != table.next:
+    unknown = context.unknown_published_version(table)
+    if unknown is not None and unknown != table.next:
         raise CorruptionError(
-            f"versions {table.next} to {stranger - 1} of {table.label} were cleaned up after the ledger's backup; "
+            f"versions {table.next} to {unknown - 1} of {table.label} were cleaned up after the ledger's backup; "
             f"what they did to protocol and metadata is unknown to it: restore a newer backup",
-            version=stranger,
+            version=unknown,
         )
 
 
@@ -148,14 +148,14 @@ def _finish_backfill(context: Context, table_id: str) -> str | None:
     with context.ledger.read() as view:
         halted = context.required(view, table_id).halted
     published = backfill(context, table_id, None).published
-    if halted is not None and _strangers(context, table_id) is None:
+    if halted is not None and _published_next(context, table_id) is None:
         with context.lock(), context.changing(table_id) as (writer, table):
             writer.halt(table, None)
         return f"published {published} commits and lifted the halt"
     return f"published {published} commits" if published else None
 
 
-def _strangers(context: Context, table_id: str) -> Version | None:
+def _published_next(context: Context, table_id: str) -> Version | None:
     with context.ledger.read() as view:
         following = context.required(view, table_id).next
     return following if context.log(context.place(table_id)).published(following) else None

@@ -273,12 +273,12 @@ class _Check:
                 yield self._finding(
                     Severity.ERROR, "published-gap", f"published versions jump from {before} to {after}"
                 )
-        strangers = self._above_latest(versions)
-        if strangers and self._table.state is TableState.ACTIVE and self._promise is None:
+        unknown = self._above_latest(versions)
+        if unknown and self._table.state is TableState.ACTIVE and self._promise is None:
             yield self._finding(
                 Severity.ERROR,
                 "published-above-latest",
-                f"versions {strangers[0]} to {strangers[-1]} are published, but the ledger's latest version is "
+                f"versions {unknown[0]} to {unknown[-1]} are published, but the ledger's latest version is "
                 f"{self._table.latest}: was an older ledger restored? Repair with --adopt-published believes the files",
                 repairable=True,
             )

@@ -401,9 +401,9 @@ EFFECT_OBJECTS = {
 """What our own effects are reached through: `files.stat(...)` is not `Path.stat`."""
 
 ALLOWED = {
-    ("refimpl.owner.creation", "resolve"): "is there a symbolic link on the way? Not a file of a log",
+    ("refimpl.owner.locations", "resolve"): "is there a symbolic link on the way? Not a file of a log",
     ("refimpl.owner.local", "resolve"): "a table is found by any path that leads to it",
-    ("refimpl.owner.host", "read_text"): "/proc/self/mounts",
+    ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
     ("refimpl.owner.ledger", "getpid"): "whose connection is it after a fork",
     ("refimpl.owner.ledger", "register_at_fork"): "close it before",
     ("refimpl.warehouse", "resolve"): "where the warehouse and its roots really are",

@@ -16,7 +16,7 @@ _VERSION: Final = re.compile(
     r"version|latest|target|backfilled|published|backlog|\bnext\b|first|last|through|start|end\b|below|above"
 )
 _ORDER: Final = re.compile(
-    _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|stranger|ticket|following|low\b|count"
+    _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|unknown|ticket|following|low\b|count"
 )
 """What is ordered besides: timestamps, turns. Limits of sizes, ages, names and waits are not."""
 _STATE: Final = re.compile(r"\b(TableState|PromiseKind|CommitMode)\.[A-Z]")

@@ -15,6 +15,7 @@ import filelock
 import pytest
 
 import refimpl
+from refimpl import warehouse as warehouse_module
 from refimpl.commits import Conflict, InlineProposal, Ratified
 from refimpl.environment import host_lock
 from refimpl.errors import (
@@ -25,9 +26,9 @@ from refimpl.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
 )
-from refimpl.owner import decide, host
+from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME
-from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
 from spec_tests.support.faults import OPENING, Faults, disk_is_broken, disk_is_full, opened
@@ -287,7 +288,7 @@ short
     ],
 )
 def test_the_file_system_below_a_directory_is_the_innermost_and_newest_mount(directory: str, kind: str | None) -> None:
-    assert host.network_file_system(Path(directory), MOUNTS) == kind
+    assert warehouse_module.network_file_system(Path(directory), MOUNTS) == kind
 
 
 def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
@@ -295,7 +296,7 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 ) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/ / ext4 rw 0 0\nserver:/x {tmp_path}/shared nfs4 rw 0 0\n")
-    monkeypatch.setattr(host, "MOUNTS", mounts)
+    monkeypatch.setattr(warehouse_module, "MOUNTS", mounts)
     (tmp_path / "shared").mkdir()
     with pytest.raises(LocationError) as caught:
         refimpl.open(tmp_path / "shared" / "w", create=True)

@@ -18,7 +18,7 @@ from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.owner.ledger import FILE_NAME, Ledger
-from refimpl.owner.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import create, owned
 from spec_tests.support.faults import Faults, FaultyConnection, opened

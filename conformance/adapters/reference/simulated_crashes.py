@@ -20,7 +20,7 @@ from conformance.adapters.reference.simulated_schedules import _connected, _Conn
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
-from refimpl.owner import creation, promises
+from refimpl.owner import lifecycle, promises
 from refimpl.owner.context import Context
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
@@ -149,7 +149,7 @@ def _described_after_the_commit() -> AbstractContextManager[Any]:
         def __new__(cls, message: str, **facts: Any) -> Any:
             return OwnerUnavailableError(message, **facts)
 
-    return mock.patch.object(creation, "OutcomeUnknown", Believes)
+    return mock.patch.object(lifecycle, "OutcomeUnknown", Believes)
 
 
 CRASH_VARIANTS: Final = (

@@ -1,0 +1,488 @@
+"""How a table comes to this owner and leaves it: created, created by an engine, taken over, handed back, dropped.
+
+Created. catalog-managed, "Creating and Dropping", three phases: a location first, then version 0, then the name.
+Creators race for the name, and the transaction that registers it decides; each has a location of its own until then.
+managed-commits, "Creating a new managed-commit table": version 0 is written in place by put-if-absent, so that an
+owner and a filesystem creator cannot both win.
+
+Created or converted by an engine. DELTA_SPARK.md#registering: Delta Spark registers a table with its coordinator, then
+writes version 0, or the version that names the owner, through the filesystem. That put-if-absent is the commit point,
+and it is not the owner's. `announce` makes the place the owner's business; at the first contact after that `adopt`
+finds that the newest published version names this owner, and owns the table from that version on. The announcement is
+durable, and only what was announced is adopted: an owner that lost its ledger would else begin at the newest published
+version, and forget what it had ratified after it.
+
+Taken over and handed back. managed-commits, "Converting an existing filesystem based table" and "Converting a
+managed-commit table to filesystem table". Both, and the registration, are promises: see `promises` for what a crash
+leaves behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Final
+
+from refimpl import actions, log_path
+from refimpl.actions import CommitInfo
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.commits import (
+    Conflict,
+    DirectProposal,
+    Outcome,
+    Ratified,
+    Rejected,
+    RejectionReason,
+    VersionGap,
+    is_attempt_id,
+)
+from refimpl.errors import (
+    CorruptionError,
+    DeltaError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+)
+from refimpl.log_path import LOG_FOLDER, Version
+from refimpl.log_store import LogStore
+from refimpl.owner import decide, policy
+from refimpl.owner.backfill import backfill, finish
+from refimpl.owner.context import Context, contiguous_end
+from refimpl.owner.locations import check_new_location, check_roots, refuse_overlap, refuse_unusual_path
+from refimpl.owner.promises import promise_of
+from refimpl.owner.records import Examined, PromiseKind, TableRecord
+from refimpl.owner.statements import View, Writer
+from refimpl.table_feature import CommitMode, TableFeature
+
+_NAME_IN_FOLDER: Final = 100
+"""So many characters of a table's name are in its folder's name, which the file system limits."""
+
+
+def stage_table(
+    context: Context,
+    name: str,
+    feature: TableFeature,
+    commit_mode: CommitMode | None,
+    location: Path | None,
+    wanted: MaintenancePolicy | None,
+    empty: bool = False,
+) -> ResolvedTable:
+    """Phase 1; see `CommitOwner.stage_table`. The ledger knows the location before anything is there."""
+    table_id = context.environment.new_id()
+    record = TableRecord(
+        table_id=table_id,
+        name=policy.checked_name(name),
+        location=location or context.warehouse / f"{name[:_NAME_IN_FOLDER]}-{table_id[:8]}",
+        feature=feature,
+        commit_mode=policy.checked_commit_mode(feature, commit_mode),
+        state=TableState.STAGING,
+        policy=policy.checked_policy(wanted),
+        created_at=context.now,
+    )
+    refuse_unusual_path(record.location)
+    with context.lock():
+        holder = context.holder(name)
+        if holder is not None:
+            raise name_taken(context, holder)
+        with context.ledger.write() as writer:
+            check_new_location(context, writer, record.location)
+            record = writer.add_table(record)
+    try:
+        if empty:
+            context.log(record).create_location()
+        else:
+            context.log(record).create_folders(feature.staging_folder)
+    except OSError as error:
+        with contextlib.suppress(DeltaError), context.lock(), context.ledger.write() as writer:
+            writer.forget_table(record)
+        raise OwnerUnavailableError(f"cannot make the folders of {record.label}: {error}; try again") from error
+    return context.resolve_id(table_id)
+
+
+def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
+    return NameTakenError(
+        f"{holder.label} exists at {holder.location}; choose another name, or use that table",
+        name=holder.name,
+        winner=context.resolve_id(holder.table_id),
+    )
+
+
+def register_table(
+    context: Context, owner_name: str, table_id: str, proposal: DirectProposal
+) -> Registered | NameTaken | Outcome:
+    """Phase 3; see `CommitOwner.register_table`.
+
+    A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
+    after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
+    """
+    table = context.place(table_id)
+    flaw = decide.message_flaw(0, proposal)
+    if flaw is not None:
+        return flaw
+    examined = decide.examine(table.feature, 0, proposal, proposal.content)
+    with context.lock():
+        context.holder(table.name or "")
+        outcome = _registration(context, owner_name, table_id, examined)
+    if isinstance(outcome, TableRecord):
+        return NameTaken(winner=context.resolve_id(outcome.table_id))
+    if isinstance(outcome, Ratified):
+        try:
+            return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
+        except OwnerUnavailableError as error:  # it landed: that nothing did is not to be said any more
+            raise OutcomeUnknown(
+                f"{table.label} was registered, and cannot be described: {error.message}; send the request again"
+            ) from error
+    return outcome
+
+
+def _registration(context: Context, owner_name: str, table_id: str, examined: Examined) -> TableRecord | Outcome:
+    """The outcome, or the table that has the name."""
+    attempt = examined.proposal.attempt
+    with context.changing(table_id) as (writer, table):
+        answered = decide.replay(table, examined, writer.attempt(table, attempt))
+        refusal = answered or _refusal(writer, table)
+        refusal = refusal or decide.first_version_flaw(table, examined, owner_name)
+        if refusal is not None:
+            return refusal
+        promise = promise_of(PromiseKind.CREATE, examined, context.now)
+        writer.add_promise(table, promise)
+    commit = context.keep(table, promise)
+    return Conflict(latest_ratified_version=0) if commit is None else Ratified(commit=commit)
+
+
+def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None:
+    """Why a new registration cannot go on: the name went to another table, or this one is not staging."""
+    assert table.name is not None
+    holder = writer.table_named(table.name)
+    if table.state is TableState.STAGING and holder is None:
+        return None
+    if holder is not None and holder.key != table.key:
+        if table.state is TableState.STAGING:
+            writer.set_state(table, TableState.DROPPED)
+        return holder
+    if table.state is TableState.ACTIVE:
+        return Conflict(latest_ratified_version=table.latest or 0)
+    return Rejected(
+        reason=RejectionReason.NOT_ACTIVE, detail=f"{table.label} is {table.state.value} and cannot be registered"
+    )
+
+
+def drop_table(context: Context, table_id: str) -> None:
+    """Soft delete: the name is free again, the files and the ledger's rows stay.
+
+    What was ratified is published first, unless the log is damaged: afterwards the owner writes nothing
+    there any more, because another table may live there.
+    """
+    with contextlib.suppress(CorruptionError):
+        backfill(context, table_id, None)
+    with context.lock():
+        with contextlib.suppress(CorruptionError):
+            finish(context, table_id)
+        with context.changing(table_id) as (writer, table):
+            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
+                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
+            writer.set_state(table, TableState.DROPPED)
+
+
+_ID_IN_NAME: Final = 8
+
+
+def announce(
+    context: Context,
+    location: Path,
+    name: str,
+    feature: TableFeature,
+    latest: Version | None,
+    owner_conf: str | None,
+    wanted: MaintenancePolicy | None,
+) -> ResolvedTable:
+    """See `LocalOwner.announce`. The same place announced again is the same table, until it is adopted."""
+    refuse_unusual_path(location)
+    flaw = policy.conf_flaw(owner_conf)
+    if flaw is not None:  # afterwards it could only be found, not prevented
+        raise InvalidRequestError(f"{location} cannot get this owner: {flaw.detail}", location=str(location))
+    record = TableRecord(
+        table_id=context.environment.new_id(),
+        name=policy.checked_name(name),
+        location=location,
+        feature=feature,
+        commit_mode=policy.checked_commit_mode(feature, CommitMode.STAGED),
+        state=TableState.STAGING,
+        policy=policy.checked_policy(wanted),
+        created_at=context.now,
+    )
+    with context.lock():
+        _check_log(context, record, latest)
+        with context.ledger.write() as writer:
+            check_roots(context, writer, location)
+            known = writer.table_at(location)
+            if known is not None and known.state is TableState.STAGING and known.feature is feature:
+                record = known
+            else:
+                refuse_overlap(writer, location)
+                record = writer.add_table(record)
+        context.log(record).create_folders(feature.staging_folder)
+    return context.resolve_id(record.table_id)
+
+
+def _check_log(context: Context, record: TableRecord, latest: Version | None) -> None:
+    """A new table has no version, another one has the version that its engine saw."""
+    log = context.log(record)
+    if latest is None and log.published_versions():
+        raise LocationError(f"there is a table at {record.location} already", location=str(record.location))
+    if latest is not None and not log.published(latest):
+        raise InvalidRequestError(
+            f"the log of {record.location} has no version {latest}: publish it before the table gets an owner",
+            version=latest,
+        )
+
+
+def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
+    """See `LocalOwner.adopt`.
+
+    Order: the version's bytes become a new file, durably, because an fsync of whoever wrote them may have failed; then
+    the transaction records it. What is not adopted is not touched: it is somebody else's.
+    """
+    with context.lock():
+        table = context.place(table_id)
+        log = context.log(table)
+        latest = max(log.published_versions(), default=None)
+        if latest is None:
+            return VersionGap(latest_ratified_version=None)
+        name = log_path.commit(latest)
+        proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+        examined = decide.examine(table.feature, latest, proposal, proposal.content)
+        flaw = decide.first_version_flaw(table, examined, owner_name)
+        if flaw is None and latest > 0:
+            flaw = previous_timestamp_flaw(log, examined)
+        with context.changing(table_id) as (writer, table):
+            if table.state is TableState.ACTIVE:
+                return Conflict(latest_ratified_version=table.latest or 0)
+            if table.state is not TableState.STAGING:
+                return Rejected(
+                    reason=RejectionReason.NOT_ACTIVE, detail=f"{table.label} is {table.state.value} and not announced"
+                )
+            if flaw is not None:
+                return flaw
+            log.overwrite(name, proposal.content)
+            writer.set_name(table, _free_name(writer, table))
+            commit = writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
+            writer.set_state(table, TableState.ACTIVE)
+    return Ratified(commit=commit)
+
+
+def adopt_what_is_there(context: Context, owner_name: str) -> bool:
+    """Adopt every announced table whose log has a version; whether there was one that could be adopted."""
+    with context.ledger.read() as view:
+        announced = view.announced()
+    found = [table for table in announced if context.log(table).published_versions()]
+    outcomes = [adopt(context, owner_name, table.table_id) for table in found]
+    return any(isinstance(outcome, Ratified) for outcome in outcomes)
+
+
+def _free_name(view: View, table: TableRecord) -> str:
+    """The table exists whatever it is called: where another one has the name, its id makes a difference."""
+    assert table.name is not None
+    if view.table_named(table.name) is None:
+        return table.name
+    ending = f"_{table.table_id[:_ID_IN_NAME]}"
+    return policy.checked_name(table.name[: policy.MAX_NAME_LENGTH - len(ending)] + ending)
+
+
+def name_for(location: Path, wanted: str | None) -> str:
+    """A name of this owner's for a table that an engine calls `wanted`, or knows by its place alone."""
+    if wanted is not None:
+        with contextlib.suppress(InvalidRequestError):
+            return policy.checked_name(wanted)
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", location.name, flags=re.ASCII)[: policy.MAX_NAME_LENGTH - 1]
+    return plain if plain and not plain[0].isdigit() else f"_{plain}"
+
+
+def take_over(
+    context: Context,
+    owner_name: str,
+    location: Path,
+    name: str,
+    feature: TableFeature,
+    version: Version,
+    proposal: DirectProposal,
+    commit_mode: CommitMode | None,
+    wanted: MaintenancePolicy | None,
+) -> Outcome:
+    """Own the table at `location` from `version` on; see `CommitOwner.take_over`."""
+    _check_filesystem_table(context, location)
+    flaw = decide.message_flaw(version, proposal)
+    if flaw is not None:
+        return flaw
+    examined = decide.examine(feature, version, proposal, proposal.content)
+    told_id = _told_id(feature, examined)
+    record = TableRecord(
+        table_id=context.environment.new_id() if told_id is None else told_id,
+        name=policy.checked_name(name),
+        location=location,
+        feature=feature,
+        commit_mode=policy.checked_commit_mode(feature, commit_mode),
+        state=TableState.TAKING_OVER,
+        policy=policy.checked_policy(wanted),
+        created_at=context.now,
+    )
+    with context.lock():
+        early = _early(context, record, examined, owner_name)
+        if early is not None:
+            return early
+        context.log(record).create_folders(feature.staging_folder)
+        promise = promise_of(PromiseKind.TAKE_OVER, examined, context.now)
+        try:
+            with context.ledger.write() as writer:
+                record = writer.add_table(record)
+                writer.add_promise(record, promise)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(error.message, table_id=record.table_id) from error
+        commit = context.keep(record, promise)
+    if commit is None:  # a commit through the filesystem was first, and this one never happened
+        return Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
+    return Ratified(commit=commit)
+
+
+def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> Outcome | None:
+    """What answers a take-over before anything is promised."""
+    with context.ledger.read() as view:
+        known = view.table_at(record.location)
+    if known is not None and known.state is not TableState.HANDED_BACK:
+        answered = _known_here(context, known, examined)
+        if answered is not None:
+            return answered
+    with context.ledger.read() as view:
+        landed = _landed_before(view, record.location, examined)
+        if landed is not None:
+            return landed
+        refuse_overlap(view, record.location)
+    holder = context.holder(record.name or "")
+    if holder is not None:
+        raise name_taken(context, holder)
+    flaw = decide.first_version_flaw(record, examined, owner_name) or _id_flaw(context, record)
+    if flaw is not None:
+        return flaw
+    log = context.log(record)
+    if log.published(examined.version):
+        return Conflict(latest_ratified_version=contiguous_end(log, examined.version))
+    if examined.version == 0 or not log.published(examined.version - 1):
+        return VersionGap(latest_ratified_version=None)
+    return previous_timestamp_flaw(log, examined)
+
+
+def _told_id(feature: TableFeature, examined: Examined) -> str | None:
+    """The id that the change of owner gives the table, for engines that look for it in the log."""
+    if feature.table_id_property is None or examined.metadata is None:
+        return None
+    return examined.metadata.configuration.get(feature.table_id_property)
+
+
+def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
+    """The id must be one, and be nobody else's: also not that of the table that lived here before."""
+    table_id = record.table_id
+    with context.ledger.read() as view:
+        known = view.table(table_id)
+    if known is None and is_attempt_id(table_id):
+        return None
+    what = f"is that of {known.label} at {known.location}" if known is not None else "is not a lower-case uuid"
+    return Rejected(
+        reason=RejectionReason.INCONSISTENT_TABLE,
+        detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; give the table a new uuid there",
+    )
+
+
+def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | None:
+    """in-commit timestamps, rules 2 and 3: greater than the previous commit's, or than its file's modification time."""
+    name = log_path.commit(examined.version - 1)
+    first = next(iter(actions.decode(log.read(name), source=name)), None)
+    previous = first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+    if previous is None:
+        previous = log.modified(name) or 0
+    return decide.timestamp_flaw(examined, previous)
+
+
+def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | None:
+    """The answer to a take-over that made one of the tables that lived here before, handed back since."""
+    for table in view.handed_back_from(location):
+        attempt = view.attempt(table, examined.proposal.attempt)
+        if attempt is not None and attempt.landed is not None:
+            return decide.replay(table, examined, attempt)
+    return None
+
+
+def _known_here(context: Context, known: TableRecord, examined: Examined) -> Outcome | None:
+    """An owned place: the same attempt again, or a refusal. None: it was only a promise, now forgotten."""
+    if known.promised:
+        context.settle(known)
+    with context.ledger.read() as view:
+        table = view.table(known.table_id)
+        if table is None:
+            return None
+        answered = decide.replay(table, examined, view.attempt(table, examined.proposal.attempt))
+        answered = answered or _landed_before(view, table.location, examined)
+    return answered or Rejected(
+        reason=RejectionReason.OWNERSHIP_CHANGE, detail=f"{table.label} at {table.location} is owned already"
+    )
+
+
+def _check_filesystem_table(context: Context, location: Path) -> None:
+    """An existing table inside the warehouse or below a root named at init."""
+    refuse_unusual_path(location)
+    with context.ledger.read() as view:
+        check_roots(context, view, location)
+    if context.environment.files.stat(location / LOG_FOLDER) is None:
+        raise LocationError(f"{location} has no {LOG_FOLDER}: it is not a Delta table", location=str(location))
+
+
+def hand_back(context: Context, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
+    """Give the table back to the filesystem with `version`; see `CommitOwner.hand_back`.
+
+    Everything before is backfilled (a proposal that cannot succeed backfills nothing), nothing else is
+    accepted, then the last commit is published directly. The lock is held from the last look at the
+    backlog to the link.
+    """
+    table = context.place(table_id)
+    flaw = decide.message_flaw(version, proposal)
+    if flaw is not None:
+        return flaw
+    examined = decide.examine(table.feature, version, proposal, proposal.content)
+    while True:
+        with context.lock():
+            outcome = _hand_back(context, table_id, examined)
+        if outcome is not None:
+            return outcome
+        backfill(context, table_id, None)
+
+
+def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome | None:
+    """The outcome, or None if there is something to backfill first."""
+    with context.changing(table_id) as (writer, table):
+        verdict = _judge(context, writer, table, examined)
+        if not isinstance(verdict, decide.Ratify):
+            return verdict
+        if table.backlog:
+            return None
+        promise = promise_of(PromiseKind.HAND_BACK, examined, context.now)
+        writer.add_promise(table, promise)
+    commit = context.keep(table, promise)
+    if commit is not None:
+        return Ratified(commit=commit)
+    with context.changing(table_id) as (writer, table):  # somebody went round the owner: halted by that file
+        verdict = _judge(context, writer, table, examined)
+    if isinstance(verdict, decide.Ratify):
+        raise OwnerUnavailableError(f"the log of {table.label} changed under the owner; propose again")
+    return verdict
+
+
+def _judge(context: Context, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | Outcome:
+    return decide.decide_hand_back(
+        table,
+        examined,
+        writer.attempt(table, examined.proposal.attempt),
+        unknown_published=context.unknown_published_version(table) if examined.version >= table.next else None,
+        current=writer.protocol_and_metadata(table.key),
+    )
