@@ -8,8 +8,12 @@ None of these calls is durable by itself; the two `fsync` calls are what makes t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
+import struct
+import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -84,6 +88,10 @@ class Files(Protocol):
 
     def identity(self, path: str) -> object:
         """Equal as long as the name is that of the same file, which somebody keeps open; None if nothing has it."""
+        ...
+
+    def hold_shared(self, path: str, start: int, length: int) -> object:
+        """A shared lock on these bytes of a file until the returned value is freed; None where the host has none."""
         ...
 
 
@@ -180,6 +188,38 @@ class PosixFiles:
         except (FileNotFoundError, NotADirectoryError):
             return None
         return found.st_ino, found.st_dev
+
+    def hold_shared(self, path: str, start: int, length: int) -> object:
+        """STORAGE.md#second-library. All calls for one file must ask for the same bytes."""
+        if not hasattr(fcntl, "F_OFD_SETLK"):
+            return None
+        with _SHARED_LOCKS_LOCK:
+            held = _SHARED_LOCKS.get(self.identity(path))
+            if held is None:
+                held = _SharedLock(path, start, length)
+                _SHARED_LOCKS[held.identity] = held
+        return held
+
+
+class _SharedLock:
+    """A lock of an open file description: unlike a lock of the process, it lasts until this descriptor is closed."""
+
+    def __init__(self, path: str, start: int, length: int) -> None:
+        self._fd = os.open(path, os.O_RDONLY | _NO_WAITING)
+        found = os.fstat(self._fd)
+        self.identity = found.st_ino, found.st_dev
+        wanted = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            os.close(self._fd)
+
+
+_SHARED_LOCKS: Final[weakref.WeakValueDictionary[object, _SharedLock]] = weakref.WeakValueDictionary()
+"""One for each file: closing any descriptor of a file drops the other locks that the process has on it."""
+
+_SHARED_LOCKS_LOCK: Final = threading.Lock()
 
 
 def reserve_private(path: Path) -> None:

@@ -77,7 +77,7 @@ class SimulatedFiles:
         self.disk.sync_directory(path)
         self._after(Kind.FSYNC_DIRECTORY, path)
 
-    def make_directory(self, path: Path, mode: int = 0o777) -> None:  # noqa: ARG002 - nobody else is here
+    def make_directory(self, path: Path, mode: int = 0o777) -> None: - nobody else is here
         """Create one directory; `FileExistsError` if the name is taken, by anything."""
         self._before(Kind.MAKE_DIRECTORY, path)
         self.disk.make_directory(path, now=self._now())
@@ -141,6 +141,9 @@ class SimulatedFiles:
     def identity(self, path: str) -> object:
         """Of the file that has this name, None if nothing has. No effect here: a subject asks it all the time."""
         return self.disk.find(path)
+
+    def hold_shared(self, path: str, start: int, length: int) -> None:
+        """The simulated host has no process with two SQLite libraries."""
 
     def _status(self, name: str, number: Number) -> Status:
         size, modified = self.disk.size_and_time(number)

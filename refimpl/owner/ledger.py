@@ -35,6 +35,12 @@ FILE_NAME: Final = "ledger.sqlite"
 FOLD_PAGES: Final = 2000
 """Fold the write-ahead log into the database beyond so many pages: about 8 MB."""
 
+SHM_IN_USE: Final = 128
+"""The byte of the `-shm` file that SQLite locks as long as it has it open: who finds it free may empty that file."""
+
+DATABASE_IN_USE: Final = (0x40000002, 510)
+"""The bytes of the database that SQLite locks likewise: who finds them free may remove the write-ahead log."""
+
 
 def connect(path: Path) -> apsw.Connection:
     """A connection to an existing or new database, on this host. Nobody else may read a new one, nor what SQLite puts
@@ -56,6 +62,7 @@ class Ledger:
         self.path = folder / FILE_NAME
         self._wal = folder / f"{FILE_NAME}-wal"
         self._wal_name = str(self._wal)
+        self._shm_name = str(folder / f"{FILE_NAME}-shm")
         self._warehouse = folder.parent
         self._lock = lock
         self._environment = environment
@@ -250,7 +257,7 @@ class Ledger:
         if database is not None and self._local.process == os.getpid():
             database.close()
             self._connections.pop(database, None)
-        self._local.database = None
+        self._local.database = self._local.locks = None
 
     def _before_fork(self) -> None:
         database: apsw.Connection | None = getattr(self._local, "database", None)
@@ -293,8 +300,23 @@ class Ledger:
         )
 
     def _remember_log(self, database: apsw.Connection) -> None:
-        """The write-ahead log that this connection goes on with. Nobody removes it while SQLite's locks hold."""
-        self._local.log = self._connections[database] = self._environment.files.identity(self._wal_name)
+        """The write-ahead log that this connection goes on with. Nobody removes it while SQLite's locks hold.
+
+        These belong to the process, and another SQLite library in it, Python's own for example, drops them. So what a
+        connection keeps locked between its transactions is locked once more, in a way that only its end undoes:
+        STORAGE.md#second-library. The caller has read the database: SQLite has taken its own locks.
+        """
+        files = self._environment.files
+        self._local.log = self._connections[database] = files.identity(self._wal_name)
+        if self._local.log is None:
+            return
+        try:
+            self._local.locks = (
+                files.hold_shared(self._shm_name, SHM_IN_USE, 1),
+                files.hold_shared(str(self.path), *DATABASE_IN_USE),
+            )
+        except OSError as error:
+            raise OwnerUnavailableError(f"cannot lock {self.path}: {error}", path=str(self.path)) from error
 
     def _database(self) -> apsw.Connection:
         database: apsw.Connection | None = getattr(self._local, "database", None)

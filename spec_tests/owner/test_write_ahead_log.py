@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,37 @@ def test_another_client_leaves_the_log_of_an_owner_opened_twice(tmp_path: Path) 
             assert isinstance(table.through(second).commit(3), Ratified)
     with opened(tmp_path / "w") as third:
         assert list(owned(third, "orders").history()) == [0, 1, 2, 3]
+
+
+def looked_at_by_python(ledger: Path) -> None:
+    database = sqlite3.connect(ledger)  # another SQLite library than the owner's, in the owner's process
+    database.execute("SELECT count(*) FROM commits").fetchall()
+    database.close()
+
+
+LOOKS_IN_PROCESS: dict[str, Callable[[Path], object]] = {
+    "another SQLite library": looked_at_by_python,
+    "the database as a file": Path.read_bytes,
+    "the shared memory as a file": lambda ledger: ledger.with_name(f"{FILE_NAME}-shm").read_bytes(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS_IN_PROCESS.values(), ids=LOOKS_IN_PROCESS.keys())
+def test_a_look_inside_the_process_drops_no_lock(tmp_path: Path, look: Callable[[Path], object]) -> None:
+    """STORAGE.md#second-library: then another process empties the shared memory under the owner."""
+    empties = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)"
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+        ledger, before = warehouse.owner.ledger.path, log_of(warehouse).stat().st_ino
+        look(ledger)
+        memory = str(ledger.with_name(f"{FILE_NAME}-shm"))
+        tried = subprocess.run([sys.executable, "-c", empties, memory], capture_output=True, text=True, check=False)
+        assert "BlockingIOError" in tried.stderr
+        visited_by_another_client(ledger)
+        assert log_of(warehouse).stat().st_ino == before
+        assert isinstance(table.commit(2), Ratified)
+    visited_by_another_client(ledger)
+    assert not Path(memory).exists(), "nothing stays locked once the owner is closed"
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -231,6 +231,10 @@ class _Files(PosixFiles):
         self._life.alive()
         return super().identity(path)
 
+    def hold_shared(self, path: str, start: int, length: int) -> object:
+        self._life.alive()
+        return super().hold_shared(path, start, length)
+
 
 class _NewFile:
     def __init__(self, life: Life, file: NewFile, *, staged: bool) -> None:
