@@ -77,7 +77,7 @@ class SimulatedFiles:
         self.disk.sync_directory(path)
         self._after(Kind.FSYNC_DIRECTORY, path)
 
-    def make_directory(self, path: Path, mode: int = 0o777) -> None: - nobody else is here
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:  # noqa: ARG002 - nobody else is here
         """Create one directory; `FileExistsError` if the name is taken, by anything."""
         self._before(Kind.MAKE_DIRECTORY, path)
         self.disk.make_directory(path, now=self._now())
