@@ -9,7 +9,7 @@ set up job, set up task  nothing: a task's record of added files is its `DataFil
 new task temp file       `data_files.file_folder` and `file_name`: the final place from the start
 commit task              `WriteTask`: one message row for each file that it wrote and made durable
 commit job               `gather`: the messages become added files and change files, once
-abort task, abort job    nothing that anybody relies on: an attempt's files are in no message, so in no
+abort task, abort job    nothing is needed: an attempt's files are in no message, so in no
                          log. (A task that fails in good order deletes its own; one that is killed cannot.)
 absolute path            refused where messages arrive
 =======================  ==============================================================================
@@ -92,15 +92,15 @@ class WriteTask:
 def _messages(split: int, attempt: int, files: list[Add | Cdc], error: DeltaError | None) -> pa.RecordBatch:
     import pyarrow as pa
 
-    told: list[tuple[str | None, str | None]] = [(actions.encode([file]).decode(), None) for file in files]
+    messages: list[tuple[str | None, str | None]] = [(actions.encode([file]).decode(), None) for file in files]
     if error is not None:
-        told = [(None, msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode())]
+        messages = [(None, msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode())]
     return pa.RecordBatch.from_pydict(
         {
-            "split": pa.array([split] * len(told), pa.int32()),
-            "attempt": pa.array([attempt] * len(told), pa.int64()),
-            "action": pa.array([action for action, _ in told], pa.string()),
-            "error": pa.array([text for _, text in told], pa.string()),
+            "split": pa.array([split] * len(messages), pa.int32()),
+            "attempt": pa.array([attempt] * len(messages), pa.int64()),
+            "action": pa.array([action for action, _ in messages], pa.string()),
+            "error": pa.array([text for _, text in messages], pa.string()),
         }
     )
 
@@ -141,9 +141,9 @@ def gather(messages: pa.Table) -> JobFiles:
 
 
 def _rebuilt(text: str) -> DeltaError:
-    told = msgspec.json.decode(text, type=_TaskError)
-    kind: Callable[[str], DeltaError] = getattr(errors, told.kind, InvalidRequestError)
-    return kind(told.message)
+    error = msgspec.json.decode(text, type=_TaskError)
+    kind: Callable[[str], DeltaError] = getattr(errors, error.kind, InvalidRequestError)
+    return kind(error.message)
 
 
 def _check_relative(path: str) -> None:

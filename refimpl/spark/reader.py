@@ -65,7 +65,7 @@ class DeltaReader:
         the epoch; it means the version that was the newest then.
         """
         if key.lower() not in _BY_LOWER_CASE:
-            raise InvalidRequestError(f"unknown option {key!r}; there are {' and '.join(_OPTIONS)}", option=key)
+            raise InvalidRequestError(f"unknown option {key!r}; expected {' or '.join(_OPTIONS)}", option=key)
         self._options[_BY_LOWER_CASE[key.lower()]] = value
         return self
 
@@ -102,7 +102,7 @@ class DeltaReader:
         """The version that the options ask for."""
         version, moment = self._options.get("versionAsOf"), self._options.get("timestampAsOf")
         if version is not None and not str(version).isdecimal():
-            raise InvalidRequestError(f"versionAsOf is a version, not {version!r}")
+            raise InvalidRequestError(f"invalid versionAsOf {version!r}; expected a version number")
         return table.snapshot(
             version=None if version is None else int(version),
             timestamp=None if moment is None else _milliseconds(moment, self._access.time_zone),
@@ -142,7 +142,9 @@ def _milliseconds(moment: Any, time_zone: str) -> int:
     try:
         found = moment if isinstance(moment, datetime.datetime) else datetime.datetime.fromisoformat(str(moment))
     except ValueError:
-        raise InvalidRequestError(f"timestampAsOf is a time such as '2024-05-01 12:00:00', not {moment!r}") from None
+        raise InvalidRequestError(
+            f"invalid timestampAsOf {moment!r}; expected a time such as '2024-05-01 12:00:00'"
+        ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=_zone(time_zone))
     return milliseconds(found)
@@ -155,7 +157,7 @@ def _zone(name: str) -> datetime.tzinfo:
         offset = _OFFSET.fullmatch(name)
     if offset is None:
         raise InvalidRequestError(
-            f"spark.sql.session.timeZone is {name}, which says no offset here; set a region such as Europe/Berlin or "
+            f"invalid spark.sql.session.timeZone {name}; set a region such as Europe/Berlin or "
             "an offset such as +01:00, or give timestampAsOf with its own offset"
         )
     distance = datetime.timedelta(hours=int(offset["hours"]), minutes=int(offset["minutes"] or 0))
@@ -180,7 +182,7 @@ def read_files(spark: SparkSession, location: Path, snapshot: Snapshot, files: S
 
 
 class _Folders:
-    """Whether a file's place tells Spark all that its action says."""
+    """Whether a file's path gives Spark all that its action says."""
 
     def __init__(self, schema: Struct, partition_columns: Sequence[str]) -> None:
         self._columns = [(name, schema[name].type) for name in partition_columns]

@@ -127,7 +127,7 @@ class PathTarget:
 
     def exists(self) -> DeltaError:
         return LocationError(
-            f"there is a table at {self.location} already; choose the mode append, overwrite or ignore",
+            f"{self.location} is a table already; choose the mode append, overwrite or ignore",
             location=str(self.location),
         )
 

@@ -106,9 +106,7 @@ class DeltaWriter:
         elif key.lower() in _BY_LOWER_CASE:
             self._options[_BY_LOWER_CASE[key.lower()]] = text
         else:
-            raise InvalidRequestError(
-                f"unknown option {key!r}; there are {', '.join(_OPTIONS)} and delta.*", option=key
-            )
+            raise InvalidRequestError(f"unknown option {key!r}; expected {', '.join(_OPTIONS)} or delta.*", option=key)
         return self
 
     def options(self, **options: Any) -> Self:
@@ -148,13 +146,13 @@ class DeltaWriter:
                 wanted["commit_mode"] = CommitMode(self._options["commitMode"])
         except (KeyError, ValueError) as error:
             raise InvalidRequestError(
-                f"{error} is none of the choices: feature {' or '.join(TABLE_FEATURES)}, "
+                f"invalid option {error}; expected feature {' or '.join(TABLE_FEATURES)}, "
                 f"commitMode {', '.join(commit_mode.value for commit_mode in CommitMode)}"
             ) from None
         return wanted
 
     def _save(self, target: Target) -> Written | None:
-        """Create or change. Who loses a race for the creation meets the winner's table, as its mode says."""
+        """Create or change. After a lost race for the creation, the mode decides about the winner's table."""
         self._check_options()
         for race in range(_CREATION_RACES):
             table = target.find()
@@ -176,9 +174,9 @@ class DeltaWriter:
         if "replaceWhere" in self._options and self._mode != "overwrite":
             raise InvalidRequestError(f"replaceWhere needs the mode overwrite, not {self._mode}")
         if ("txnAppId" in self._options) != ("txnVersion" in self._options):
-            raise InvalidRequestError("txnAppId and txnVersion are given together or not at all")
+            raise InvalidRequestError("txnAppId and txnVersion are required together")
         if not self._options.get("txnVersion", "0").isdecimal():
-            raise InvalidRequestError(f"txnVersion is a number, not {self._options['txnVersion']!r}")
+            raise InvalidRequestError(f"invalid txnVersion {self._options['txnVersion']!r}; expected a number")
 
     def _create(self, target: Target) -> Written | None:
         """Create the table with the rows in version 0. A batch of an application needs a version to be recorded
@@ -242,7 +240,7 @@ class DeltaWriter:
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):
-            raise InvalidRequestError(f"the option {given!r} is for a new table, and this one exists", option=given)
+            raise InvalidRequestError(f"the option {given!r} needs a new table, and this one exists", option=given)
 
     def _replaced(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest | None:
         """The condition of `replaceWhere`, which partition values alone must decide."""
@@ -255,15 +253,14 @@ class DeltaWriter:
         test = FileTest(text=text, condition=parse(text).condition(schema), partition_columns=tuple(partition_columns))
         if not test.partition_only:
             raise InvalidRequestError(
-                f"replaceWhere {text!r} is about more than the partition columns "
-                f"({', '.join(partition_columns) or 'there are none'}); replace whole partitions",
+                f"replaceWhere {text!r} tests other columns than the partition columns "
+                f"({', '.join(partition_columns) or 'the table has none'}); replace whole partitions",
                 condition=text,
             )
         zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
         if zoned and not self._access.in_utc:
             raise InvalidRequestError(
-                f"replaceWhere {text!r} is about a timestamp, which is meant in UTC here; set "
-                "spark.sql.session.timeZone to UTC",
+                f"replaceWhere {text!r} tests a timestamp, which is read in UTC; set spark.sql.session.timeZone to UTC",
                 condition=text,
             )
         return test

@@ -117,7 +117,7 @@ class OverHttp:
 
 
 def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: float, ready: Any, results: Any) -> None:
-    """Land as many as it can. Alone on a table nobody stands in a queue."""
+    """Land as many as it can. A single writer does not queue."""
     proposer = kind(place, name)
     version = proposer.latest() + 1
     proposer.propose(version)

@@ -1,4 +1,4 @@
-"""Processes that fail are heard of, processes that are killed are dead, and none is left behind."""
+"""Processes of the demonstration: failures are reported, killed ones are dead, and no process is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT = 60.0
 
 @pytest.fixture
 def task(tmp_path: Path) -> Watch:
-    """A reader that reads until it hears the word."""
+    """A reader that reads until the command comes."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
     return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
@@ -29,7 +29,7 @@ def _until(pool: WorkerPool, worker: Worker, what: str) -> dict[str, object]:
     return next(event.facts for sender, event in pool.events() if sender is worker and event.kind == what)
 
 
-def test_a_process_that_hears_the_word_ends_well(tmp_path: Path, task: Watch) -> None:
+def test_a_process_ends_on_its_command(tmp_path: Path, task: Watch) -> None:
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
         worker = pool.start("reader", task)
         _until(pool, worker, "ready")
@@ -38,7 +38,7 @@ def test_a_process_that_hears_the_word_ends_well(tmp_path: Path, task: Watch) ->
         assert _until(pool, worker, ENDED) == {"code": 0}
 
 
-def test_a_killed_process_is_dead_and_no_failure(tmp_path: Path, task: Watch) -> None:
+def test_a_killed_process_is_not_a_failure(tmp_path: Path, task: Watch) -> None:
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
         worker = pool.start("reader", task)
         _until(pool, worker, "ready")
@@ -46,7 +46,7 @@ def test_a_killed_process_is_dead_and_no_failure(tmp_path: Path, task: Watch) ->
         assert _until(pool, worker, ENDED) == {"code": -signal.SIGKILL}
 
 
-def test_a_process_that_fails_is_reported_with_its_own_words(tmp_path: Path, task: Watch) -> None:
+def test_a_failed_process_is_reported_with_its_error(tmp_path: Path, task: Watch) -> None:
     import msgspec
 
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
@@ -57,7 +57,7 @@ def test_a_process_that_fails_is_reported_with_its_own_words(tmp_path: Path, tas
     assert "TableNotFoundError" in str(failure.value)
 
 
-def test_a_process_that_breaks_down_is_reported_with_its_last_line(tmp_path: Path, task: Watch) -> None:
+def test_a_crashed_process_is_reported_with_its_last_line(tmp_path: Path, task: Watch) -> None:
     import msgspec
 
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
@@ -67,12 +67,12 @@ def test_a_process_that_breaks_down_is_reported_with_its_last_line(tmp_path: Pat
     assert "nothing" in str(failure.value)
 
 
-def test_silence_is_a_failure(tmp_path: Path, task: Watch) -> None:
+def test_no_event_before_the_timeout_is_a_failure(tmp_path: Path, task: Watch) -> None:
     with WorkerPool(tmp_path, timeout=0.01) as pool, pytest.raises(OwnerUnavailableError):
         next(pool.events())
 
 
-def test_no_process_is_left_when_the_story_is_broken_off(tmp_path: Path, task: Watch) -> None:
+def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, task: Watch) -> None:
     with pytest.raises(KeyboardInterrupt), WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
         worker = pool.start("reader", task)
         _until(pool, worker, "ready")
@@ -81,8 +81,8 @@ def test_no_process_is_left_when_the_story_is_broken_off(tmp_path: Path, task: W
         os.kill(worker.pid, 0)
 
 
-def test_a_process_leaves_when_nobody_is_there_any_more(tmp_path: Path, task: Watch) -> None:
-    """The end of its standard input: whoever started it is gone, however that happened."""
+def test_a_process_exits_when_its_starter_is_gone(tmp_path: Path, task: Watch) -> None:
+    """It sees the end of its standard input."""
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
         worker = pool.start("reader", task)
         _until(pool, worker, "ready")

@@ -1,4 +1,4 @@
-"""The queue of a table's writers: who came first goes first, and nobody waits for the dead."""
+"""The queue of a table's writers: first come, first served, and dead writers are skipped."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_turns_come_in_the_order_of_the_tickets_one_at_a_time(tmp_path: Path) ->
     assert handed_back(tmp_path / "turns") == 4
 
 
-def test_nobody_waits_for_a_writer_that_died_in_its_turn(tmp_path: Path) -> None:
+def test_a_writer_that_died_in_its_turn_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "turns"
     reading, writing = os.pipe()
     child = os.fork()
@@ -102,7 +102,7 @@ def test_a_turn_that_takes_too_long_is_no_longer_waited_for(tmp_path: Path, monk
     writers[0].join(20)
 
 
-def test_a_queue_that_cannot_be_kept_hinders_nobody(tmp_path: Path) -> None:
+def test_a_queue_file_that_cannot_be_made_stops_no_writer(tmp_path: Path) -> None:
     before = descriptors()
     with host_queue(tmp_path / "no-such-folder" / "turns")() as waited:
         assert waited is False
@@ -111,8 +111,8 @@ def test_a_queue_that_cannot_be_kept_hinders_nobody(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-def test_a_drawn_ticket_is_held_before_anybody_else_can_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the next one finds nobody in front."""
+def test_a_drawn_ticket_is_held_before_another_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next one takes the queue for empty."""
     path, unlock, held = tmp_path / "turns", module._unlock, []
     first_ticket = module._FIRST_TICKET_BYTE
 
@@ -130,8 +130,8 @@ def test_a_drawn_ticket_is_held_before_anybody_else_can_draw(tmp_path: Path, mon
     assert held == [[False, False], [False, False]]
 
 
-def test_who_cannot_draw_a_ticket_goes_ahead_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody was stopped in the middle of drawing one."""
+def test_without_a_ticket_a_writer_proceeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process was stopped while it drew one."""
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.02)
     path = tmp_path / "turns"
     stopped = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -302,7 +302,7 @@ def test_a_client_reaches_no_owner_through_others_either() -> None:
 
 
 def test_only_the_ledger_knows_sqlite_and_what_simulates_its_disk() -> None:
-    """The simulated disk stands below SQLite, whoever uses that: it is no second ledger."""
+    """The simulated disk is below SQLite: it is no second ledger."""
     found = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
     assert found == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
 
@@ -495,14 +495,14 @@ def test_a_file_is_for_one_reading() -> None:
     assert too_long == {}
 
 
-def test_nobody_calls_a_module_utils_or_a_class_a_manager() -> None:
+def test_no_module_is_called_utils_and_no_class_manager() -> None:
     """style: no `utils.py`, no managers."""
     assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
     named = [node.name for m in MODULES for node in ast.walk(tree_of(m)) if isinstance(node, ast.ClassDef)]
     assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 
 
-def test_nobody_branches_on_which_feature_it_is() -> None:
+def test_no_code_branches_on_which_feature_it_is() -> None:
     """Every difference is a field of `TableFeature`."""
     found = []
     for module in MODULES:

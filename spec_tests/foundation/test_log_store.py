@@ -52,7 +52,7 @@ def test_folders_are_durable_from_the_outside_in(tmp_path: Path, faults: Faults)
     assert [step for step in faults.seen if step.startswith("fsync")] == [f"fsync {p}/" for p in parents[2:5]]
 
 
-def test_a_staged_file_is_durable_before_its_name_is_told(log: LogStore, faults: Faults) -> None:
+def test_a_staged_file_is_durable_before_stage_returns(log: LogStore, faults: Faults) -> None:
     attempt = new_attempt()
     assert log.stage(FOLDER, 7, attempt, b"x") == log_path.staged_commit(7, attempt)
     assert faults.seen == ["create staged", "write staged", "fsync staged", f"fsync {FOLDER}/"]

@@ -47,12 +47,12 @@ class Host:
         return self.log.folder
 
     def write(self, path: Path, content: bytes = NEW) -> None:
-        """As somebody who syncs nothing."""
+        """A file of another writer, not synced."""
         with self.files.create(path) as file:
             file.write(content)
 
     def write_in_vain(self, path: Path) -> None:
-        """As somebody whose fsync failed: this file will never be durable, whoever syncs it."""
+        """A file of another writer whose fsync failed: no later fsync makes it durable."""
         self.disk.failing_sync = self.disk.syncs + 1
         with self.files.create(path) as file, pytest.raises(OSError, match="error"):
             file.write(NEW)
@@ -67,12 +67,12 @@ def host(disk: Disk | None = None, hook: Callable[[Effect], None] = lambda _: No
 
 
 def nothing(_: Host) -> None:
-    """Nobody was there before."""
+    """The folder is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`act` leaves `after` at `path`, for ever; while it goes on, one of `meanwhile` is there (None: nothing is)."""
+    """`act` leaves `after` at `path`, permanently; while it goes on, one of `meanwhile` is there (None: nothing is)."""
 
     act: Callable[[LogStore], object]
     path: str
@@ -114,7 +114,7 @@ CASES = {
         path=f"{STAGING}/{STAGED}",
     ),
     "put": Case(act=lambda log: log.put_if_absent(COMMIT, NEW), path=COMMIT, meanwhile=(None, NEW)),
-    "put, where somebody was first": Case(
+    "put, where another writer was first": Case(
         before=lambda at: at.write(at.folder / COMMIT, OLD),
         act=lambda log: log.put_if_absent(COMMIT, NEW),
         path=COMMIT,
@@ -146,7 +146,7 @@ CASES = {
         path="_last_checkpoint",
         meanwhile=(OLD, NEW),
     ),
-    "somebody else's file": Case(
+    "another writer's file": Case(
         before=lambda at: at.write(at.folder / COMMIT), act=lambda log: log.make_durable(COMMIT), path=COMMIT
     ),
     "delete": Case(
@@ -204,7 +204,7 @@ def test_folders_stay_and_those_above_them() -> None:
     assert at.disk.find(at.folder / STAGING) is None
 
 
-def test_folders_that_somebody_made_and_did_not_sync_are_made_durable() -> None:
+def test_unsynced_folders_of_others_are_made_durable() -> None:
     at = host()
     for folder in (*reversed(LOCATION.parents[:-1]), LOCATION, at.folder, at.folder / STAGING):
         at.files.make_directory(folder)
@@ -215,7 +215,7 @@ def test_folders_that_somebody_made_and_did_not_sync_are_made_durable() -> None:
     assert all(disk.find(at.folder / STAGING) is not None for disk in left(at.disk))
 
 
-def test_a_stranger_who_was_first_is_told_once_he_is_durable() -> None:
+def test_another_writers_file_is_durable_before_it_is_reported() -> None:
     at = host()
     at.log.create_folders(STAGING)
     at.disk.sync_everything()

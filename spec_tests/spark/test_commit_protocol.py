@@ -183,7 +183,7 @@ def test_files_with_an_absolute_path_or_outside_the_table_are_refused(path: str)
         gather(_message(Add(path=path, partition_values={}, size=1, modification_time=1, data_change=True)))
 
 
-def test_change_data_are_told_apart_from_added_files(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
+def test_change_data_are_separated_from_added_files(spark: SparkSession, frame: DataFrame, tmp_path: Path) -> None:
     """DelayedCommitProtocol, "Committing Job"."""
     marked = frame.selectExpr("id", "cast(id % 2 = 0 as string) __is_cdc", "month")
     schema = s.parse(marked.schema.json())

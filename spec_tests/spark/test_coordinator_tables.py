@@ -50,7 +50,7 @@ def test_a_table_that_was_asked_for_before_it_was_written_is_owned_once_it_is(
     assert warehouse.owner.resolve(table_id).state is TableState.ACTIVE
 
 
-def test_a_table_whose_log_names_nobody_is_not_owned(served: Served, warehouse: refimpl.Warehouse) -> None:
+def test_a_table_whose_log_names_no_owner_is_not_owned(served: Served, warehouse: refimpl.Warehouse) -> None:
     table_id, log = announced(warehouse)
     assert log.put_if_absent(log_path.commit(0), append(START))
     with pytest.raises(InvalidRequestError):
@@ -58,7 +58,7 @@ def test_a_table_whose_log_names_nobody_is_not_owned(served: Served, warehouse: 
     assert warehouse.owner.resolve(table_id).state is TableState.STAGING
 
 
-def test_a_copy_of_a_table_is_nobodys(served: Served, warehouse: refimpl.Warehouse) -> None:
+def test_a_copy_of_a_table_has_no_owner(served: Served, warehouse: refimpl.Warehouse) -> None:
     table_id, log = announced(warehouse)
     assert log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
     assert served.log_of(descriptor(log.location, table_id))[0] == table_id

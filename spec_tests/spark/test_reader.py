@@ -282,7 +282,7 @@ def test_a_place_may_hold_characters_that_are_patterns_to_spark(
 def test_hundreds_of_files_are_listed_without_a_job(
     delta: DeltaConnection, warehouse: Warehouse, spark: SparkSession
 ) -> None:
-    """DELTA_SPARK.md#listing-job: above 32 paths Spark starts a job only to list them, unless told otherwise."""
+    """DELTA_SPARK.md#listing-job: above 32 paths Spark starts a job only to list them, by default."""
     table = warehouse.create_table("t", _months().schema)
     snapshot = table.snapshot()
     adds = [add for i in range(200) for add in data_files.write(table.location, snapshot.schema, (), _months(i))]

@@ -60,9 +60,7 @@ def test_the_version_of_a_java_is_read_from_what_it_says(text: str, version: int
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16.0.1"])
-def test_an_older_java_is_not_used_whoever_named_it(
-    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_older_java_is_not_used(version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", version)))
     newer = _fake_java(tmp_path, "17.0.1")
     assert s.find_java() == newer

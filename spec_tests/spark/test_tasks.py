@@ -45,7 +45,7 @@ def test_every_file_of_every_task_is_gathered(tmp_path: Path) -> None:
     assert [add.path.rpartition("part-")[2][:5] for add in files.added] == ["00000"] * 3 + ["00001"] * 3
 
 
-def test_changes_are_told_apart(tmp_path: Path) -> None:
+def test_changes_are_separated(tmp_path: Path) -> None:
     marked = ROWS.append_column("__is_cdc", pa.array(["true", "false", "false"] * 3))
     files = gather(messages(run(tmp_path, marked, "__is_cdc")))
     assert (len(files.added), len(files.changes)) == (1, 1)

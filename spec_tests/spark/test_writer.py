@@ -566,7 +566,7 @@ def test_replacements_of_one_partition_conflict(
     assert _content(delta, flights) == _tuples(rows)
 
 
-def test_files_stay_when_nobody_knows_whether_the_commit_landed(
+def test_files_stay_when_the_outcome_is_unknown(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FB40: deleting after an unknown outcome deletes what is live."""

@@ -1,4 +1,4 @@
-"""An owner that does what it is told before or after it commits."""
+"""An owner that runs given actions before or after it commits."""
 
 from __future__ import annotations
 

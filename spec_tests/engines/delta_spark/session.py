@@ -22,12 +22,12 @@ TINY: Final = {
 
 
 def needed_jars() -> str:
-    """The class path of Delta Spark and of its client of catalogs. Skips the test where it cannot be had."""
+    """The class path of Delta Spark and of its client of catalogs. Skips the test where they are missing."""
     return os.pathsep.join([needed_classpath("spark"), needed_classpath("unity")])
 
 
 def delta_settings(classes: Path | None = None) -> dict[str, str]:
-    """None where Delta cannot be had: its own tests say why, and the others do without."""
+    """None where Delta is missing: its own tests say why."""
     try:
         path = needed_jars()
     except (JarsError, pytest.skip.Exception):

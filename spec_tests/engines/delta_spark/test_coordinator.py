@@ -43,7 +43,7 @@ def latest(engine: Engine, name: str) -> int | None:
 
 
 def appended(engine: Engine, name: str, row: tuple[int, str]) -> Callable[[], object]:
-    """What our client does when it is told to."""
+    """An action: our client appends one row."""
     rows = pa.table({"id": [row[0]], "name": [row[1]]})
     return lambda: engine.table(name).append(rows)
 
@@ -105,7 +105,7 @@ def test_inserts_that_race_all_land_once(engine: Engine) -> None:
     assert latest(engine, "orders") == 8
 
 
-def test_the_second_of_two_updates_of_one_file_is_told_of_the_first(engine: Engine, owner: ScriptedOwner) -> None:
+def test_the_second_of_two_updates_of_one_file_fails(engine: Engine, owner: ScriptedOwner) -> None:
     engine.create("orders")
     engine.insert("orders", (1, "one"), (2, "two"))
 
@@ -137,8 +137,8 @@ def test_what_the_owner_refuses_is_an_error_that_says_why(engine: Engine) -> Non
     with engine.warehouse.owner.context.lock(), engine.warehouse.owner.ledger.write() as writer:
         record = writer.table(found.table_id)
         assert record is not None
-        writer.halt(record, "somebody looks at it")
-    with pytest.raises(REFUSED, match="somebody looks at it"):
+        writer.halt(record, "an operator looks at it")
+    with pytest.raises(REFUSED, match="an operator looks at it"):
         engine.insert("orders", (1, "one"))
     assert engine.rows("orders") == []
     assert latest(engine, "orders") == 0
@@ -224,7 +224,7 @@ def test_a_new_session_with_a_new_registration_goes_on(engine: Engine) -> None:
         with refimpl.open(engine.warehouse.directory.parent / "other", create=True) as elsewhere:
             coordinator.register(session, elsewhere)
             with pytest.raises(REFUSED, match="no table"):
-                other.insert("orders", (3, "nobody's"))
+                other.insert("orders", (3, "lost"))
         coordinator.register(session, again)
         other.insert("orders", (4, "again"))
         assert [row[0] for row in other.rows("orders")] == [1, 2, 4]
@@ -244,7 +244,7 @@ def test_a_table_that_cannot_be_owned_is_not_made(engine: Engine, tmp_path: Path
     assert engine.rows("t") == []
 
 
-def test_a_coordinator_equals_what_stands_for_it_and_nothing_else() -> None:
+def test_a_coordinator_equals_only_its_proxies() -> None:
     served: Any = None
     client = CoordinatorClient("ours", served)
     assert client.semanticEquals(CoordinatorClient("ours", served))

@@ -154,7 +154,7 @@ def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lo
     assert table.snapshot().version == len(expected), "one commit each, and no other"
     assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed has these among the first requests"
     assert sum(each["refused"] for each in told) > 0, "they were in each other's way"
-    assert sum(each["landed"] for each in told) == 0, "who sends again is told in the end that it landed"
+    assert sum(each["landed"] for each in told) == 0, "the retry is answered in the end that it landed"
 
 
 def _duck(url: str, first: int) -> subprocess.Popen[str]:

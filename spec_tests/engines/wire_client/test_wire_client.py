@@ -1,4 +1,4 @@
-"""Delta's own client of the Delta API on our server: what it is told, and how it reads refusals."""
+"""Delta's own client of the Delta API on our server: the answers it gets, and how it reads rejections."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_table_is_created_and_found_again(client: WireClient, table: Table, wa
     assert (snapshot.version, snapshot.in_commit_timestamp) == (0, BASE_TIME)
 
 
-def test_commits_land_one_after_the_other_and_are_told(table: Table, warehouse: Path) -> None:
+def test_commits_land_in_order_and_are_listed(table: Table, warehouse: Path) -> None:
     for version in (1, 2, 3):
         table.land(version)
     assert table.commits() == ([1, 2, 3], 3)
@@ -98,7 +98,7 @@ def test_a_replay_is_success_also_when_others_committed_and_all_is_published(tab
     assert table.commits() == ([3], 3)
 
 
-def test_a_lost_race_is_told_as_one_that_can_be_tried_again(table: Table) -> None:
+def test_a_lost_race_is_retryable(table: Table) -> None:
     winner = table.land(1)
     kind, exception = refusal(table, 1)
     assert (kind, exception.getRetryable(), exception.getConflict()) == ("CommitFailedException", True, True)
@@ -129,7 +129,7 @@ def test_a_staged_file_of_another_version_is_refused(table: Table) -> None:
     assert table.commits() == ([], 0)
 
 
-def test_a_full_backlog_is_told_and_goes_away_with_a_publication(table: Table) -> None:
+def test_a_full_backlog_is_reported_until_a_publication(table: Table) -> None:
     """FB46: Delta 4.4 has an exception for this, `CommitLimitReachedException`, and this client does not
     raise it: a full backlog looks to it like a server that is down."""
     staged = [table.land(version) for version in range(1, LIMIT + 1)]
@@ -173,5 +173,5 @@ def test_a_table_that_is_not_there_is_not_found(client: WireClient) -> None:
     from py4j.protocol import Py4JJavaError
 
     with pytest.raises(Py4JJavaError) as raised:
-        client.load("nobody_made_this")
+        client.load("unknown")
     assert raised.value.java_exception.getClass().getSimpleName() == "NoSuchTableException"

@@ -1,0 +1,155 @@
+"""Plain English: words that have a usual term instead do not occur in what users read.
+
+That is: pages, strings (messages, help, ids), first lines of docstrings (titles of checks, mutants and freedoms), and
+public names, those of tests too. GLOSSARY.md lists the usual terms.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("refimpl", "conformance", "spec_tests")
+
+IDIOM = re.compile(
+    r"\b(?:(?i:told|whoever|nobody|somebody|strangers?|for ever|teeth|tooth|who is|what stands|changed its mind|"
+    r"hired?|bury|buried|cannot be had)|is none|are none)\b"
+)
+QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
+"""They quote the words."""
+
+NOT_YET_PLAIN = {
+    "conformance",
+    "conformance/adapters",
+    "conformance/checkers",
+    "conformance/checks",
+    "conformance/examples",
+    "conformance/findings",
+    "conformance/generated",
+    "conformance/history",
+    "conformance/interface",
+    "conformance/models",
+    "conformance/mutants",
+    "conformance/proxy",
+    "conformance/reports",
+    "conformance/requirements",
+    "conformance/running",
+    "conformance/scenario",
+    "conformance/simulation",
+    "refimpl",
+    "refimpl/client",
+    "refimpl/owner",
+    "refimpl/server",
+    "spec_tests",
+    "spec_tests/cli",
+    "spec_tests/client",
+    "spec_tests/conformance",
+    "spec_tests/foundation",
+    "spec_tests/mutation",
+    "spec_tests/owner",
+    "spec_tests/processes",
+    "spec_tests/server",
+    "spec_tests/support",
+}
+"""Packages whose text is still to be rewritten. Shrinks to nothing."""
+
+
+def words_of(name: str) -> str:
+    """`test_isTold-now` as `test is told now`."""
+    return re.sub(r"[_./\-]+", " ", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)).lower()
+
+
+def docstrings_of(tree: ast.Module) -> dict[ast.Constant, str]:
+    """The docstrings of a module with their first lines, and other strings that stand alone with none."""
+    found: dict[ast.Constant, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            found[node.value] = ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            public = isinstance(node, ast.Module) or not node.name.startswith("_")
+            if text is not None and public:
+                statement = node.body[0]
+                assert isinstance(statement, ast.Expr)
+                assert isinstance(statement.value, ast.Constant)
+                found[statement.value] = text.partition("\n\n")[0]
+    return found
+
+
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a Python file that a user may read, by line."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docstrings = docstrings_of(tree)
+    yield 1, words_of(path.stem)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)):
+                text = docstrings.get(node, text)
+                yield node.lineno, text if " " in text else words_of(text)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) if not name.startswith("_"):
+                yield node.lineno, words_of(name)
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_"):
+                yield node.lineno, words_of(name)
+
+
+@cache
+def package_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).parent.parts
+    return "/".join(parts[:2])
+
+
+def faults(path: Path) -> list[str]:
+    if path.suffix == ".md":
+        texts: Iterator[tuple[int, str]] = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    else:
+        texts = texts_of(path)
+    name = path.relative_to(ROOT)
+    return [f"{name}:{line}: {match[0]!r} in {text!r}" for line, text in texts for match in IDIOM.finditer(text)]
+
+
+def files() -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for package in PACKAGES:
+        for path in sorted([*(ROOT / package).rglob("*.py"), *(ROOT / package).rglob("*.md")]):
+            if path not in QUOTED:
+                found.setdefault(package_of(path), []).append(path)
+    return found
+
+
+FILES = files()
+
+
+def test_no_entry_is_left_over() -> None:
+    assert set(FILES) >= NOT_YET_PLAIN
+
+
+def test_the_readme_is_plain_english() -> None:
+    assert faults(ROOT / "README.md") == []
+
+
+@pytest.mark.parametrize("package", sorted(FILES))
+def test_a_package_is_plain_english(package: str) -> None:
+    found = [fault for path in FILES[package] for fault in faults(path)]
+    if package in NOT_YET_PLAIN:
+        assert found, f"{package} is plain now: remove it from NOT_YET_PLAIN"
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("it is none", False), ("the value is None", True), ("Nobody knows", False), ("retold by a strange host", True)],
+)
+def test_the_words_are_found_whole(text: str, plain: bool) -> None:
+    assert (IDIOM.search(text) is None) is plain
+
+
+def test_names_are_split_into_words() -> None:
+    assert words_of("is-told_whatHappened.now") == "is told what happened now"
