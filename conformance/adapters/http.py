@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, NoConnectionError
-from conformance.adapters.subject import TIMEOUT, AdapterError, gone
 from conformance.interface.answers import name_of
 from conformance.interface.messages import Answer, Call, Crash, Done, Hello, Identity, Request, Restart, Unknown
+from conformance.interface.subject import TIMEOUT, AdapterError, gone
 from conformance.proxy.lossy import LossyConnections
 
 BUSY: Final = (408, 425, 429)

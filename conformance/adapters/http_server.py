@@ -17,8 +17,8 @@ from typing import Any, Self
 import msgspec
 
 from conformance.adapters import wire
-from conformance.adapters.subject import AdapterError
 from conformance.interface.messages import Answer, Call, Reply, Request
+from conformance.interface.subject import AdapterError
 
 
 class HttpServer:

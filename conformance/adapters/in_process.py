@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from conformance.adapters.subject import AdapterError, Died, gone
 from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported
+from conformance.interface.subject import AdapterError, Died, gone
 
 RAISED: Final = "raised"
 """What the reason of `Unknown` begins with when a method raised."""

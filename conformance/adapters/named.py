@@ -21,8 +21,8 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.subject import TIMEOUT, Subject
 from conformance.interface.messages import Answer, Request
+from conformance.interface.subject import TIMEOUT, Subject
 
 FORMS: Final = """\
   "stdio:COMMAND WITH ARGUMENTS"   a process that reads calls and writes replies, a line of JSON each

@@ -22,8 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import IO, Final
 
 from conformance.adapters import wire
-from conformance.adapters.subject import AdapterError, gone
 from conformance.interface.messages import Answer, Call, Request, Unknown
+from conformance.interface.subject import AdapterError, gone
 
 CHUNK: Final = 2**16
 KEPT: Final = 2**18

@@ -28,8 +28,8 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import Ask, Handler, UsageError, handler_of
-from conformance.adapters.subject import TIMEOUT, AdapterError
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
+from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.models.hands import Hands
 from conformance.models.storage import FolderStorage
 

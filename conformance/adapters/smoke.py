@@ -23,10 +23,10 @@ from conformance.adapters.smoke_client import ReadableTable
 from conformance.adapters.smoke_identity import contradictions
 from conformance.adapters.smoke_log import Log
 from conformance.adapters.smoke_report import PAGE, Outcome, SmokeReport, Step
-from conformance.adapters.subject import AdapterError, Subject
 from conformance.interface import messages as m
 from conformance.interface.answers import name_of
-from conformance.scenario import proposals
+from conformance.interface.subject import AdapterError, Subject
+from conformance.models import proposals
 from conformance.scenario.adversary import ClientHost
 
 CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.owner import COMMIT_MODES, ModelOwner
 from conformance.models.storage import FolderStorage
-from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary, ClientHost
 
 FILE = "part-00000-smoke.snappy.parquet"

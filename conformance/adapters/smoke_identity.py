@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from conformance.adapters import wire
-from conformance.checks.registry import COMMIT_MODE_OF, COMMIT_MODES, FEATURES
 from conformance.history.events import Promise
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.check import COMMIT_MODE_OF, COMMIT_MODES, FEATURES
 
 SIDES: Final = ("owner", "client")
 FEATURE_COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": COMMIT_MODES}

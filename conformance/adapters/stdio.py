@@ -21,8 +21,8 @@ from typing import Final, Self
 
 from conformance.adapters import wire
 from conformance.adapters.process import Process
-from conformance.adapters.subject import GONE, TIMEOUT, AdapterError, gone
 from conformance.interface.messages import Answer, Crash, Done, Hello, Identity, Rejected, Request, Restart, Unknown
+from conformance.interface.subject import GONE, TIMEOUT, AdapterError, gone
 
 PROCESSES: Final = 3
 """Of a subject with shared state, where nothing happens at the same time: enough to see what one of them does not know

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from conformance.adapters.subject import AdapterError
 from conformance.interface.answers import answers_to, belongs, name_of
 from conformance.interface.messages import Answer, Call, Identity, Reply, Request
+from conformance.interface.subject import AdapterError
 
 DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
 """The environment variable that names a folder of the subject's own. It is empty at first, and survives restarts."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import (
     BackfillToVersion,
@@ -22,8 +22,10 @@ from conformance.interface.messages import (
     Ratified,
     Rejected,
 )
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, proposals, reads
+from conformance.scenario import hands, reads
+from conformance.scenario.check import Family
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 from conformance.scenario.words import difference
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import CommitEntry, Conflict, Done, Gap, Ratified, Rejected, Unknown
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import hands, reads
+from conformance.scenario.check import Family
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")

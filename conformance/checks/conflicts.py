@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile, Isolation, Transact
-from conformance.scenario import proposals
+from conformance.models import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import TableHandle, Told
 from conformance.scenario.words import in_words

@@ -11,11 +11,13 @@ import re
 from typing import Final
 
 from conformance.checks.backfill import CONTENT, same_content
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, proposals, reads
+from conformance.scenario import hands, reads
+from conformance.scenario.check import Family
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 from conformance.scenario.words import difference
 

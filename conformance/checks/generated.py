@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.generated import steps
 from conformance.generated.generation import Generation
 from conformance.generated.rounds import CREATORS, Rounds
 from conformance.requirements.catalogue import Profile
 from conformance.results import Layer
+from conformance.scenario.check import Family
 
 COMMITTING: Final = (
     "MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-02", "CM-COMMIT-08", "MC-API-03", "CM-CATALOG-03", "MC-FEATURE-02",

@@ -6,7 +6,7 @@ What PROFILES.md#every-subject asks of every subject before anything that it say
 from __future__ import annotations
 
 from conformance.adapters.smoke_identity import contradictions
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface.messages import (
     AttemptOutcome,
     BackfillToVersion,
@@ -30,8 +30,10 @@ from conformance.interface.messages import (
     Table,
     Unsupported,
 )
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, proposals, reads
+from conformance.scenario import hands, reads
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 

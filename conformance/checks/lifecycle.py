@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import create_again, drop, restart
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 

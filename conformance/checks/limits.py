@@ -9,11 +9,12 @@ never wait.
 from __future__ import annotations
 
 from conformance.checks.backfill import UNPUBLISHED
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full, land
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 

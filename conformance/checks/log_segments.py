@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.checks.log_tail import FRESH
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
 from conformance.scenario.snapshots import must_read, must_refuse, must_report

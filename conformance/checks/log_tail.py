@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.models.storage import LOG
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario, file_name
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Inconclusive

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.log_files import actions_in
 from conformance.models.owner import STAGING
+from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.ownership import restart
-from conformance.scenario.proposals import line
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 from conformance.scenario.words import in_words
 

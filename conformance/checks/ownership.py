@@ -8,10 +8,11 @@ put-if-absent, and whoever lost forgets.
 
 from __future__ import annotations
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import (
     crash,
     file_of,

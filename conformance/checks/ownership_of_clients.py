@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile, Transact
+from conformance.models import proposals
 from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder
 from conformance.scenario.scenario import TableHandle, Told

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from conformance.checks.log_tail import FRESH, table_with
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop

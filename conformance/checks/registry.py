@@ -1,4 +1,4 @@
-"""What a check is, and where all of them are found.
+"""Where checks are registered and found.
 
     @check(Family.CONCURRENT_WRITERS, "MC-COMMIT-01", "CM-COMMIT-07")
     def the_owner_commits_only_the_version_after_the_last(s: Scenario) -> None:
@@ -16,99 +16,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
-from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import Layer
-
-FEATURES: Final = ("managedCommit", "catalogManaged")
-COMMIT_MODES: Final = ("staged", "inline", "direct")
-OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
-"""Requirements with this prefix say nothing of the table feature."""
-COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
-"""Profiles that speak of one commit mode."""
-
-
-class Family(StrEnum):
-    """What a check is about. The first four are the core."""
-
-    CONCURRENT_WRITERS = "concurrent-writers"
-    VERSION_0 = "version-0"
-    BACKFILL = "backfill-ordering"
-    STALE_READS = "stale-reads"
-    OWNERSHIP = "ownership-change"
-    MAINTENANCE = "maintenance"
-    REPLAYS = "unknown-outcomes-and-replays"
-    LIMITS = "limits"
-    LIFECYCLE = "create-drop-discover"
-    TIMESTAMPS = "in-commit-timestamps"
-    RESTARTS = "restarts"
-    CONTENT = "content-of-commits"
-    INTERFACE = "interface"
-    READING = "reading"
-    WRITING = "writing"
-    CONFLICTS = "conflicts"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A table feature and a commit mode."""
-
-    feature: str
-    commit_mode: str
-
-    def __str__(self) -> str:
-        return f"{self.feature}/{self.commit_mode}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that is tried on a subject."""
-
-    name: str
-    title: str
-    family: Family
-    side: str
-    """`owner` or `client`: whose subject it is for."""
-    layer: Layer
-    requirements: tuple[str, ...]
-    """Ids in the catalogue, of all table features and profiles."""
-    needs: frozenset[Profile]
-    """Profiles without which it cannot be run."""
-    features: tuple[str, ...]
-    commit_modes: tuple[str, ...]
-    function: Callable[[Any], None] = field(compare=False)
-
-    def variants(self, identity: Identity) -> list[Variant]:
-        """Where it applies, of what the subject offers."""
-        if not {profile.value for profile in self.needs} <= set(identity.profiles):
-            return []
-        return [
-            Variant(feature=feature, commit_mode=commit_mode)
-            for feature in self.features
-            for commit_mode in self.commit_modes
-            if feature in identity.features and commit_mode in identity.commit_modes.get(feature, ())
-        ]
-
-    def case(self, variant: Variant) -> str:
-        """The stable name of the check on that variant."""
-        return f"{self.family}/{self.name}[{variant}]"
-
-
-def applies(requirement: str, identity: Identity, variant: Variant) -> bool:
-    """Whether the subject is held to the requirement on that variant. Raises `KeyError` for an unknown id."""
-    found = load().requirement(requirement)
-    if requirement.startswith(OTHER_FEATURE[variant.feature]):
-        return False
-    commit_mode = COMMIT_MODE_OF.get(found.profile)
-    if commit_mode is not None and commit_mode != variant.commit_mode:
-        return False
-    return found.profile is Profile.CORE or found.profile.value in identity.profiles
-
+from conformance.scenario.check import COMMIT_MODES, FEATURES, Check, Family
 
 _checks: dict[str, Check] = {}
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import msgspec
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.scenario import TRIES, Delayed, Inconclusive, Scenario, TableHandle, Told
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)

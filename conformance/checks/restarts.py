@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from conformance.checks.ownership import attempt_at, dies_at
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.history import digests
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import crash, restart
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 

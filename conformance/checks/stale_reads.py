@@ -9,12 +9,13 @@ managed-commit tables"; catalog-managed, "Getting Ratified Commits from the Cata
 from __future__ import annotations
 
 from conformance.checks.backfill import UNPUBLISHED
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history import translation
 from conformance.history.events import Promise
 from conformance.interface.messages import Commit, Conflict, Gap, Rejected
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
+from conformance.scenario.check import Family
 from conformance.scenario.scenario import Scenario, TableHandle, Told
 from conformance.scenario.words import range_in_words
 

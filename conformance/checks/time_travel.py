@@ -6,13 +6,14 @@ from typing import Any
 
 from conformance.checks.log_tail import FRESH
 from conformance.checks.reading import APPLIED
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.models import proposals
+from conformance.models.proposals import BASE_TIME
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file, gone
-from conformance.scenario.proposals import BASE_TIME
 from conformance.scenario.snapshots import ask, is_snapshot, must_read
 
 ENABLED = "delta.enableInCommitTimestamps"

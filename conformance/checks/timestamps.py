@@ -7,11 +7,12 @@ import json
 from functools import partial
 from typing import Any
 
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile, Transact
-from conformance.scenario import proposals
+from conformance.models import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import Scenario, TableHandle, Told
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from conformance.checks.registry import COMMIT_MODES, Family, check
+from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import (
     Conflict,
@@ -26,8 +26,10 @@ from conformance.interface.messages import (
     Unknown,
     Unsupported,
 )
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, proposals, reads
+from conformance.scenario import hands, reads
+from conformance.scenario.check import COMMIT_MODES, Family
 from conformance.scenario.ownership import write_file
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 

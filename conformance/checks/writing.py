@@ -7,15 +7,16 @@ from functools import partial
 from typing import Any
 
 from conformance.checks.conflicts import prepare, removed, win
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile, Transact
+from conformance.models import proposals
+from conformance.models.proposals import BASE_TIME
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
 from conformance.scenario.audit import Proposed
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
-from conformance.scenario.proposals import BASE_TIME
 from conformance.scenario.scenario import TableHandle, Told
 from conformance.scenario.words import in_words
 

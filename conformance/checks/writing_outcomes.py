@@ -10,12 +10,13 @@ from functools import partial
 import msgspec
 
 from conformance.checks.conflicts import added, prepare, removed
-from conformance.checks.registry import Family, check
+from conformance.checks.registry import check
 from conformance.checks.writing import UNKNOWN, append, landed
 from conformance.interface import messages as m
 from conformance.interface.messages import Isolation, Transact
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import TableHandle
 from conformance.scenario.words import in_words

@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from conformance.adapters.named import UsageError
-from conformance.adapters.subject import AdapterError
 from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, smoking
 from conformance.command.output import say
+from conformance.interface.subject import AdapterError
 from conformance.reports.errors import ReportError
 from conformance.reports.replaying import COMMAND
 from conformance.running.errors import ExitCode, UnusableError

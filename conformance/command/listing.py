@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from conformance.adapters.named import FORMS
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.command.options import JsonOption
 from conformance.command.output import say, show, show_json, show_rows
 from conformance.mutants.registry import all_mutants
@@ -17,6 +17,7 @@ from conformance.results import Layer
 from conformance.running.errors import UnusableError
 from conformance.running.profiles import PROFILES
 from conformance.running.selection import requirements_named
+from conformance.scenario.check import Family
 
 _EPILOG: Final = """Examples:
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from conformance.adapters.subject import TIMEOUT
+from conformance.interface.subject import TIMEOUT
 
 SubjectArgument = Annotated[
     str | None,

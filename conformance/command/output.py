@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.reports.visible import visible
+from conformance.safe_text import visible
 
 
 def show(text: str = "") -> None:

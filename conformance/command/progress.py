@@ -11,10 +11,10 @@ from typing import Any, Final
 from conformance.command.output import counted, say
 from conformance.interface.messages import Identity
 from conformance.reports.ordering import direct_first
-from conformance.reports.visible import one_line
 from conformance.results import CaseResult, Verdict
 from conformance.running.execution import Watcher
 from conformance.running.plan import Plan
+from conformance.safe_text import one_line
 
 LINE_SECONDS: Final = 5.0
 """Between two plain lines that only say how far the run is."""

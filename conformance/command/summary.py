@@ -12,9 +12,9 @@ from conformance.reports.bundle import bundle_name
 from conformance.reports.ordering import Evidence, evidence, twins_in_words
 from conformance.reports.replaying import finding_of, replay_command, run_command
 from conformance.reports.summary import Standing, reason_for, standing, summarise
-from conformance.reports.visible import one_line
 from conformance.requirements.catalogue import Profile, citation, load
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
+from conformance.safe_text import one_line
 
 MOST_REQUIREMENTS: Final = 20
 """That are explained. The reports explain all."""

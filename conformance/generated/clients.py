@@ -15,7 +15,8 @@ from typing import Final
 
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
-from conformance.scenario import ownership, proposals
+from conformance.models import proposals
+from conformance.scenario import ownership
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 
 COMMITS: Final = 6

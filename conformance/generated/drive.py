@@ -11,8 +11,8 @@ from conformance.generated import model, steps
 from conformance.generated.model import Terms, Worlds, Wrong
 from conformance.generated.steps import CLIENTS, Fate
 from conformance.interface import messages as m
+from conformance.models.proposals import attempt_of
 from conformance.scenario import ownership
-from conformance.scenario.proposals import attempt_of
 from conformance.scenario.scenario import Delayed, Inconclusive, Scenario, TableHandle, Told
 from conformance.scenario.words import in_words
 

@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from conformance.adapters.subject import AdapterError, Subject
-from conformance.checks.registry import Check, Variant, applies
 from conformance.generated import steps
 from conformance.generated.drive import Drive
 from conformance.generated.steps import Program, Step
+from conformance.interface.subject import AdapterError, Subject
 from conformance.results import CaseResult, Verdict
+from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.running import finish
 from conformance.scenario.scenario import Scenario, Stopped
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from conformance.history.translation import attempt_of
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 
 NONE: Final = (None, -1)
 """How owners tell that there is no latest version."""

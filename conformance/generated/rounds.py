@@ -18,13 +18,13 @@ import msgspec
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.named import Here
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.subject import AdapterError, Subject
 from conformance.adapters.uc.subject import UcSubject
-from conformance.checks.registry import Check, Variant, applies
 from conformance.generated import shrinking
 from conformance.generated.clients import Client, Creator, Operator, Publisher, Reader, Shared, Writer
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError, Subject
 from conformance.results import CaseResult, Verdict
+from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.running import finish
 from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, TableHandle
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from conformance.adapters.subject import Subject
-from conformance.checks.registry import Check, Variant
 from conformance.generated import steps
 from conformance.generated.generation import Generation
 from conformance.generated.rounds import REPEATS, Reproduction, Rounds
+from conformance.interface.subject import Subject
 from conformance.results import CaseResult, Layer
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import run_case as run_example
 
 

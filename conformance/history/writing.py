@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from conformance import json_text
+from conformance import safe_text
 from conformance.history import events
 from conformance.history.events import (
     Answer,
@@ -154,4 +154,4 @@ class HistoryWriter:
             raise ValueError(f"the history is complete; no `{kind}` can follow its footer")
 
     def _write(self, event: Event) -> None:
-        self._stream.write(json_text.encode(event) + b"\n")
+        self._stream.write(safe_text.to_json(event) + b"\n")

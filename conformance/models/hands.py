@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from conformance.adapters.subject import Died
 from conformance.interface import messages as m
+from conformance.interface.subject import Died
 from conformance.models.state import STAGING, OwnedTable
 from conformance.models.storage import LOG, MemoryStorage, Storage
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface import messages as m
+from conformance.models import checkpoint_files
 from conformance.models.log_files import HINT, Listing, actions_in
 from conformance.models.owner import STAGING
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
-from conformance.scenario import checkpoint_files
 
 METADATA_CLEANUP: Final = "metadata-cleanup"
 

@@ -10,10 +10,10 @@ import uuid
 from typing import Any, Final
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.log_files import Listing
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import ModelReader, Refused, State, Unsure
-from conformance.scenario import proposals
 
 TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"

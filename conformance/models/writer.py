@@ -14,10 +14,10 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.owner import OWNER_PROPERTY, STAGING
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure, file_of
 from conformance.models.storage import FolderStorage
-from conformance.scenario import proposals
 
 SUPPORTED: Final = frozenset({"managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata"})
 """Features of the protocol that this writer knows."""

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, listing_of
 from conformance.models.owner import STAGING
@@ -19,7 +20,6 @@ from conformance.models.reader import Actions, Owner, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import good
-from conformance.scenario import proposals
 
 
 @good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14", side="client")

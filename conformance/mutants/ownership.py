@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
@@ -17,7 +18,6 @@ from conformance.models.reader import Resolved, State
 from conformance.models.storage import LOG
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
-from conformance.scenario import proposals
 
 
 @mutant("PROFILE-TRANSFER-01")

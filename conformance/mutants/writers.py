@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import OWNER_PROPERTY, STAGING
 from conformance.models.reader import Refused, Resolved, State
@@ -17,7 +18,6 @@ from conformance.models.storage import LOG, FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants.good_clients import PublishesBeforeItGivesBack
 from conformance.mutants.registry import mutant
-from conformance.scenario import proposals
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
 

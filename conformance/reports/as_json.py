@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from conformance.reports.errors import ReportError
-from conformance.reports.visible import writable
 from conformance.results import RESULT_SCHEMA_VERSION, RunResult
+from conformance.safe_text import writable
 
 SCHEMA_FILE: Final = Path(__file__).with_name("result.schema.json")
 

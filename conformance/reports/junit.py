@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 from conformance.reports.ordering import direct_first
 from conformance.reports.replaying import COMMAND, run_command
 from conformance.reports.summary import Standing, Tone, reason_for, standing, summarise
-from conformance.reports.visible import one_line, visible
 from conformance.results import CaseResult, RunResult, Violation
+from conformance.safe_text import one_line, visible
 
 
 def to_junit(result: RunResult) -> str:

@@ -9,7 +9,7 @@ from conformance.history import events
 from conformance.history.events import FileLook
 from conformance.history.operations import Operation
 from conformance.reports.recorded import Step
-from conformance.reports.visible import one_line
+from conformance.safe_text import one_line
 
 LONGEST_ATTEMPT: Final = 12
 LONGEST_LABEL: Final = 28

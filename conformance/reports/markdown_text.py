@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from conformance.reports.visible import one_line, visible
+from conformance.safe_text import one_line, visible
 
 _CODE: Final = r"(?<!`)`(?P<code>[^`]*[^`\s][^`]*)`(?!`)"
 _LIVE: Final = r"[\w.+-]*@[\w./-]+|(?<!\w)[#!]\d+|\w+://\S+|www\.\S+"

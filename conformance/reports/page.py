@@ -19,9 +19,9 @@ from markupsafe import Markup, escape
 from conformance.reports.explaining import Accused, accuse
 from conformance.reports.replaying import run_command
 from conformance.reports.summary import Standing, plural, side_of, standing, summarise
-from conformance.reports.visible import visible
 from conformance.requirements.catalogue import Level, Side, citation, load
 from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult
+from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent
 SIGNS: Final = {

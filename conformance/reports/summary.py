@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from conformance.reports.visible import one_line
 from conformance.requirements.catalogue import Level, load
 from conformance.results import (
     CaseResult,
@@ -26,6 +25,7 @@ from conformance.results import (
     Verdict,
     Violation,
 )
+from conformance.safe_text import one_line
 
 
 class Standing(StrEnum):

@@ -12,15 +12,16 @@ import msgspec
 
 from conformance.adapters.named import Here, UsageError, open_subject
 from conformance.adapters.smoke import smoke
-from conformance.adapters.subject import AdapterError, Subject
-from conformance.checks.registry import Check, Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
+from conformance.history.times import Times, times_of
 from conformance.interface.messages import Answer, Identity, Request
-from conformance.reports.times import with_readable_times
-from conformance.results import CaseResult, Verdict
+from conformance.interface.subject import AdapterError, Subject
+from conformance.results import CaseResult, Verdict, Violation
 from conformance.running.errors import UnusableError
 from conformance.running.tasks import Open, RunCase, Smoked
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant
 
 
 class Driven:
@@ -159,3 +160,20 @@ def is_remote(subject: str) -> bool:
 def check_named(name: str) -> Check:
     """Raises `KeyError`."""
     return {check.name: check for check in all_checks()}[name]
+
+
+def with_readable_times(case: CaseResult) -> CaseResult:
+    """The case, with the times in its explanations as people read them. Its history stays as it is."""
+    times = times_of(case.history)
+    if not times.real:
+        return case
+    return msgspec.structs.replace(case, violations=tuple(_readable(each, times) for each in case.violations))
+
+
+def _readable(violation: Violation, times: Times) -> Violation:
+    return msgspec.structs.replace(
+        violation,
+        message=times.in_words(violation.message),
+        expected=times.in_words(violation.expected),
+        observed=times.in_words(violation.observed),
+    )

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from conformance.adapters.smoke_report import first_hello
-from conformance.adapters.subject import TIMEOUT, AdapterError
 from conformance.interface.messages import INTERFACE_VERSION, Identity
+from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
 from conformance.running import known_failures, verdicts
 from conformance.running.crew import SILENCE_SECONDS, Crew, Died, WorkerProcess

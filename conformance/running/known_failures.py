@@ -16,12 +16,12 @@ from typing import Final
 
 import msgspec
 
-from conformance.reports.visible import visible
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running.errors import UnusableError
 from conformance.running.selection import matches
 from conformance.running.verdicts import JUDGED, fails
+from conformance.safe_text import visible
 
 _HEADING: Final = """\
 # Known failures of {subject}.

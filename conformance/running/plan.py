@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.checks.registry import Check, Variant, all_checks, applies
+from conformance.checks.registry import all_checks
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.profiles import RunProfile
 from conformance.running.selection import EVERYTHING, Selection
+from conformance.scenario.check import Check, Variant, applies
 
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
 """Cheapest first."""

@@ -10,10 +10,11 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Final, TypeVar
 
-from conformance.checks.registry import Check, Family, Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.requirements.catalogue import load
 from conformance.results import Layer
 from conformance.running.errors import UnusableError
+from conformance.scenario.check import Check, Family, Variant
 
 _Member = TypeVar("_Member", Family, Layer)
 

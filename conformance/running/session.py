@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from conformance.adapters.smoke_report import SmokeReport
-from conformance.adapters.subject import AdapterError
 from conformance.interface.messages import Identity
+from conformance.interface.subject import AdapterError
 from conformance.results import CaseResult, Verdict
 from conformance.running.crew import SILENCE_SECONDS, Crew, Died, WorkerProcess
 from conformance.running.driving import is_remote

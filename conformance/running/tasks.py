@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from conformance import json_text
+from conformance import safe_text
 from conformance.adapters.smoke_report import SmokeReport
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult
@@ -82,4 +82,4 @@ Report = Opened | Smoked | Ran | Unusable | Defect | Alive
 
 def encode(message: Task | Report) -> bytes:
     """A line."""
-    return json_text.encode(message) + b"\n"
+    return safe_text.to_json(message) + b"\n"

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from conformance.adapters.subject import GONE
-from conformance.checks.registry import OTHER_FEATURE
 from conformance.interface.messages import Identity
+from conformance.interface.subject import GONE
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
+from conformance.scenario.check import OTHER_FEATURE
 from conformance.scenario.words import NO_SUCH_JOB
 
 JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)

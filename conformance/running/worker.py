@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from conformance.adapters.subject import AdapterError
+from conformance.interface.subject import AdapterError
 from conformance.running import driving
 from conformance.running.errors import UnusableError
 from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable, encode

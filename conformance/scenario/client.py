@@ -22,17 +22,17 @@ from urllib.parse import unquote
 import msgspec
 
 from conformance.adapters.in_process import operation
-from conformance.adapters.subject import Subject
-from conformance.checks.registry import Variant, applies
 from conformance.history import events
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
+from conformance.models import proposals
 from conformance.models.owner import STAGING, ModelOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import LOG, FolderStorage
 from conformance.results import Violation
-from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary, ClientHost, Heard
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
+from conformance.scenario.check import Variant, applies
 from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
 from conformance.scenario.words import NO_SUCH_JOB, operation_of

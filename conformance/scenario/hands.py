@@ -7,7 +7,7 @@ nobody heard, and whatever no owner could have written has to be removed again b
 from __future__ import annotations
 
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.scenario.scenario import Scenario, TableHandle, Told
 
 STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}

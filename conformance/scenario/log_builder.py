@@ -23,8 +23,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
+from conformance.models import checkpoint_files, proposals
 from conformance.models.storage import LOG
-from conformance.scenario import checkpoint_files, proposals
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import TableHandle, Told

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
 
 

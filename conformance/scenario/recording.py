@@ -14,7 +14,7 @@ from conformance.history import digests, events, translation
 from conformance.history.reading import read_events
 from conformance.history.writing import HistoryWriter
 from conformance.interface import messages as m
-from conformance.scenario.proposals import attempt_of
+from conformance.models.proposals import attempt_of
 
 NOWHERE = "-"
 """The table of requests that are about none."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from conformance.adapters.subject import Subject
 from conformance.checkers.explanation import Violation as Found
 from conformance.checkers.rules import Rule
-from conformance.checks.registry import Check, Variant, applies
 from conformance.history.errors import InvalidHistoryError
+from conformance.interface.subject import Subject
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, Verdict, Violation
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.rules import OF_CLIENTS, OF_RESTARTS, REQUIREMENTS
 from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Violated

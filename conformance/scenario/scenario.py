@@ -17,13 +17,13 @@ from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
 from conformance.adapters.in_process import RAISED, operation
-from conformance.adapters.subject import Subject
-from conformance.checks.registry import Variant, applies
 from conformance.history import events
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
+from conformance.models import proposals
 from conformance.results import Violation
-from conformance.scenario import proposals
+from conformance.scenario.check import Variant, applies
 from conformance.scenario.recording import NOWHERE, Recording, witnesses
 from conformance.scenario.words import in_words
 

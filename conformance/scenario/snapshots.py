@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from conformance.checks.registry import applies
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import OWNED, Expected, LogBuilder
 from conformance.scenario.scenario import Inconclusive, Told

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.simulation.power_run import Ask
 from conformance.simulation.power_scopes import TABLE, Scope, append, attempt
 

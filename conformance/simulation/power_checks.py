@@ -16,7 +16,7 @@ from typing import Final
 
 from conformance.history import events
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.simulation.effects import unobserved
 from conformance.simulation.power_run import Ask, Asked, Host, Recorder, in_order_of_answers

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.simulation.power_run import Ask, Unfit
 
 TABLE: Final = "orders"

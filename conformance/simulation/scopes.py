@@ -22,7 +22,7 @@ from conformance.checkers.check import check_events
 from conformance.history import events
 from conformance.history.reading import read_events
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.scenario.rules import REQUIREMENTS
 from conformance.scenario.words import in_words

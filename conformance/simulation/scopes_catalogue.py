@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 from conformance.simulation.scopes import (
     TABLE,
     Place,

@@ -9,15 +9,16 @@ from functools import cache
 
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import open_subject
-from conformance.adapters.subject import AdapterError, Subject
-from conformance.checks.registry import Check, Variant, all_checks, applies
+from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface.messages import Identity
+from conformance.interface.subject import AdapterError, Subject
 from conformance.mutants.registry import Mutant, all_mutants
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.plan import case_seed
 from conformance.running.profiles import PROFILES
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.scenario import Scenario, Stopped
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.checks.registry import Check, all_checks
+from conformance.checks.registry import all_checks
 from conformance.requirements.catalogue import Level, Requirement, load
 from conformance.results import Layer
+from conformance.scenario.check import Check
 from spec_tests.conformance import kills
 
 FIELD_BUGS_PAGE = Path(str(resources.files("conformance.requirements") / "FIELD_BUGS.md")).read_text("utf-8")

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import Mutant
 from conformance.results import Layer, Verdict
+from conformance.scenario.check import Family
 from spec_tests.conformance import kills, teeth
 from spec_tests.conformance.kills import Fate
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, Verdict
+from conformance.scenario.check import Variant
 
 CHECKS = {check.name: check for check in all_checks()}
 VARIANT = Variant(feature="catalogManaged", commit_mode="staged")

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.adapters.subject import AdapterError
+from conformance.interface.subject import AdapterError
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=OFF")
 """It starts in half the time so, and there are several of them on a machine."""

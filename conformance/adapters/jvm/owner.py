@@ -23,8 +23,8 @@ from conformance.adapters.jvm.faults import FAILING, Fault, unreadable
 from conformance.adapters.jvm.files import Log, OutsideError
 from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
-from conformance.adapters.subject import AdapterError, Died
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError, Died
 
 FEATURE: Final = "managedCommit"
 COMMIT_MODE: Final = "staged"

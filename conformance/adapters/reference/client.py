@@ -15,9 +15,9 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
 from conformance.adapters.reference.transactions import described, landed, snapshot_read
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
+from conformance.interface.subject import AdapterError
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo
 from refimpl.client import ownership

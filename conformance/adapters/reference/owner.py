@@ -18,10 +18,10 @@ from typing import Final
 import refimpl
 from conformance.adapters.reference import log_files, tables, translation
 from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
-from conformance.adapters.subject import Died
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
+from conformance.interface.subject import Died
 from refimpl.commits import (
     MAX_WINNERS,
     DirectProposal,

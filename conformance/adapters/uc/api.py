@@ -15,8 +15,8 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, NoConnectionError
-from conformance.adapters.subject import AdapterError
 from conformance.adapters.uc.address import TOKEN_VARIABLE, Address
+from conformance.interface.subject import AdapterError
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from conformance.adapters.connections import NoConnectionError
-from conformance.adapters.subject import gone
 from conformance.adapters.uc import documents
 from conformance.adapters.uc.address import Address
 from conformance.adapters.uc.api import ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
 from conformance.adapters.uc.storage import STAGING, LocalLog, OutsideError, folder_of, published
 from conformance.interface import messages as m
+from conformance.interface.subject import gone
 
 FEATURE: Final = "catalogManaged"
 PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")

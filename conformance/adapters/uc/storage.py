@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 
 LOG: Final = "_delta_log"
 STAGING: Final = "_staged_commits"

@@ -14,12 +14,13 @@ import pytest
 
 from conformance.adapters.named import open_subject
 from conformance.adapters.smoke import smoke
-from conformance.adapters.subject import Subject
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.examples.__main__ import FILES, main
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
+from conformance.models import proposals
 from conformance.results import Layer, Verdict
-from conformance.scenario import proposals
+from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
 
 pytestmark = pytest.mark.processes

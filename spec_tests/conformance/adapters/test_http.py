@@ -17,8 +17,8 @@ import pytest
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer, is_loopback
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 
 LONG = 60.0

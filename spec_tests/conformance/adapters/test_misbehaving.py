@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.subject import GONE, AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import GONE, AdapterError
 from spec_tests.conformance.adapters.test_stdio import LONG, command, pids
 
 pytestmark = pytest.mark.processes

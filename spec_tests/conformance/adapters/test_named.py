@@ -14,8 +14,8 @@ from conformance.adapters import named
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import FORMS, UsageError, handler_of, open_subject
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 from spec_tests.conformance.adapters.test_stdio import SCRIPT
 

@@ -16,7 +16,6 @@ from conformance.adapters import smoke, smoke_identity
 from conformance.adapters.named import FORMS
 from conformance.adapters.smoke_report import PAGE
 from conformance.adapters.wire import DIRECTORY_VARIABLE
-from conformance.checks.registry import COMMIT_MODES
 from conformance.command.application import application
 from conformance.examples.__main__ import FILES
 from conformance.history.events import Promise
@@ -24,6 +23,7 @@ from conformance.interface import messages as m
 from conformance.interface.answers import ANSWERS, REFUSALS, name_of
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
+from conformance.scenario.check import COMMIT_MODES
 
 TEXT: Final = FILES["TEST_YOUR_OWNER.md"].read_text(encoding="utf-8")
 ANCHORS: Final = {

@@ -16,12 +16,12 @@ from conformance.adapters import wire
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.named import UsageError, handler_of, open_subject
 from conformance.adapters.serve import Served, main, make_durable, serve_http, serve_stdio
-from conformance.adapters.subject import AdapterError
 from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
+from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.results import Verdict
-from conformance.scenario import proposals
 from conformance.scenario.running import run_case
 
 LONG = 60.0

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from conformance.adapters.stdio import PROCESSES, StdioSubject
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 
 pytestmark = pytest.mark.processes
 

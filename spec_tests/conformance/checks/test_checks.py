@@ -11,13 +11,14 @@ import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import Check, Family, all_checks, applies
+from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import Mutant
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Family, applies
 from conformance.scenario.running import run_case
 from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills

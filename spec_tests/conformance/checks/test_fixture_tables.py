@@ -9,10 +9,10 @@ import deltalake
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import Variant
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.scenario import Inconclusive, Violated

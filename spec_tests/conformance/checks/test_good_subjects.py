@@ -16,16 +16,17 @@ from conformance.adapters.in_process import InProcess
 from conformance.checks import maintenance as cleanup
 from conformance.checks.conflicts import added, prepare, win
 from conformance.checks.maintenance import log_of, names
-from conformance.checks.registry import Variant
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants import good_clients as good
 from conformance.mutants.good_owners import NoServer, PlainModel, StateInFiles
 from conformance.mutants.registry import Mutant
 from conformance.results import Layer, Verdict
-from conformance.scenario import ownership, proposals
+from conformance.scenario import ownership
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario, file_name
 from conformance.scenario.scenario import Scenario, Stopped, TableHandle
 from spec_tests.conformance import kills

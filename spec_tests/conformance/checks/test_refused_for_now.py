@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import Variant
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
+from conformance.scenario.check import Variant
 from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Violated
 
 

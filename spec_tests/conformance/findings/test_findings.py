@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.adapters.named import open_subject
-from conformance.checks.registry import Variant
 from conformance.command.application import application
 from conformance.findings import __main__ as command
 from conformance.findings import clients, markdown, stored
@@ -24,6 +23,7 @@ from conformance.results import CaseResult, Environment, Layer, RunResult, Subje
 from conformance.running.driving import check_named
 from conformance.running.plan import case_seed
 from conformance.running.profiles import profile_named
+from conformance.scenario.check import Variant
 from spec_tests.engines.jars import needed_classpath
 
 ROOT = Path(__file__).parents[3]

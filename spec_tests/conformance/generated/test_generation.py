@@ -13,14 +13,15 @@ import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.subject import AdapterError
-from conformance.checks.registry import Check, Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.generated import steps
 from conformance.generated.generation import Generation, named, simpler
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.results import CaseResult, Layer, Verdict
+from conformance.scenario.check import Check, Variant
 
 GENERATED = [check for check in all_checks() if check.layer is Layer.MODEL]
 REQUESTS = next(check for check in GENERATED if check.name == "any-sequence-of-requests")

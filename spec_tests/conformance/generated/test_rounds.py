@@ -12,14 +12,15 @@ import pytest
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import Here, open_subject
-from conformance.adapters.subject import Subject
 from conformance.checkers.check import check_events
-from conformance.checks.registry import Check, Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.history.reading import read_events
 from conformance.interface.messages import GetCommits, Unknown
+from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, Layer, Verdict
+from conformance.scenario.check import Check, Variant
 from spec_tests.conformance.generated import shared_files
 
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]

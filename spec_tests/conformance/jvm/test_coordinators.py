@@ -21,12 +21,12 @@ from conformance.adapters.jvm.machine import java
 from conformance.adapters.named import Here, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.smoke_report import Outcome
-from conformance.adapters.subject import AdapterError, Subject
 from conformance.command.running import subject_of
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError, Subject
 from conformance.jars import VARIABLE
+from conformance.models import proposals
 from conformance.running.errors import UnusableError
-from conformance.scenario import proposals
 from spec_tests.engines.jars import needed_classpath
 
 py4j_protocol = pytest.importorskip("py4j.protocol")

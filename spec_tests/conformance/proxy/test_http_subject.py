@@ -10,13 +10,14 @@ import pytest
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.subject import Subject
-from conformance.checks.registry import Variant, all_checks
+from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner
 from conformance.results import Verdict
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Variant
 
 LONG = 60.0
 LOSING = {check.name: check for check in all_checks()}

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.owner import ReferenceOwner
 from conformance.interface import messages as m
-from conformance.scenario import proposals
+from conformance.models import proposals
 
 STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
 FEATURES = tuple(STAGING)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.models.storage import FolderStorage
-from conformance.scenario import proposals
 from conformance.scenario.adversary import Adversary
 from spec_tests.conformance.reference.asking import attempt, published_name
 

@@ -11,10 +11,10 @@ import pytest
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
-from conformance.adapters.subject import AdapterError
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
+from conformance.models import proposals
 from conformance.models.owner import OWNER_PROPERTY
-from conformance.scenario import proposals
 from spec_tests.conformance.reference.asking import COMMIT_MODES, attempt, published_name
 from spec_tests.conformance.reference.serving import TABLE, Serving
 

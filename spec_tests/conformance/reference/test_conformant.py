@@ -10,9 +10,10 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.owner import ReferenceOwner
-from conformance.checks.registry import Check, Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Family
 from conformance.scenario.running import run_case
 
 REFUSED = {

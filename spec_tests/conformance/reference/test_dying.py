@@ -10,8 +10,8 @@ import pytest
 
 from conformance.adapters.reference import dying
 from conformance.adapters.reference.dying import CRASH_POINTS
-from conformance.adapters.subject import GONE
 from conformance.interface import messages as m
+from conformance.interface.subject import GONE
 from spec_tests.conformance.reference.asking import COMMIT_MODES, STAGING, Asking, Table, content, published_name
 
 

@@ -11,8 +11,8 @@ import pytest
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import proposals
 from spec_tests.conformance.reference.asking import (
     COMMIT_MODES,
     FEATURES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from conformance.reports.markdown_text import code, escaped
-from conformance.reports.visible import one_line
+from conformance.safe_text import one_line
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 PIECES = (

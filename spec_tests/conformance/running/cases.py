@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Layer, Verdict, Violation
+from conformance.scenario.check import Family
 
 MUST: Final = "PROFILE-RETRY-01"
 OTHER_MUST: Final = "MC-COMMIT-02"

@@ -9,8 +9,8 @@ import pytest
 
 from conformance.adapters.named import open_subject
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.subject import AdapterError
 from conformance.interface.messages import Hello
+from conformance.interface.subject import AdapterError
 from conformance.results import Verdict
 from conformance.running.driving import Driven, Places, Pulse, demand_same, is_remote
 from conformance.running.errors import UnusableError

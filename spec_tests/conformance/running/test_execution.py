@@ -12,7 +12,7 @@ import pytest
 from conformance import reports
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.interface.messages import Hello, Identity
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerdict, RunResult, Verdict
@@ -21,6 +21,7 @@ from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Plan
 from conformance.running.selection import Selection
+from conformance.scenario.check import Family
 from spec_tests.conformance.running.cases import ONE
 
 OURS = "python:spec_tests.conformance.running.subjects"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.checks.registry import Family, all_checks
+from conformance.checks.registry import all_checks
 from conformance.results import Layer, Verdict
 from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
 from conformance.running.plan import LAYERS, case_seed, plan
 from conformance.running.profiles import PROFILES, profile_named
 from conformance.running.selection import Selection, matches, select
+from conformance.scenario.check import Family
 from spec_tests.conformance.running.cases import ONE, identity
 
 QUICK = PROFILES["quick"]

@@ -16,9 +16,9 @@ import pytest
 
 import refimpl
 from conformance.adapters.named import open_subject
-from conformance.adapters.subject import Subject
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.results import Layer, Verdict
 from conformance.running.plan import plan

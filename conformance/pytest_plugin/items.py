@@ -14,13 +14,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from conformance.adapters.subject import AdapterError
 from conformance.history.errors import InvalidHistoryError
 from conformance.interface.messages import Identity
+from conformance.interface.subject import AdapterError
 from conformance.reports.explaining import tabulate
 from conformance.reports.recorded import read_history
 from conformance.reports.replaying import COMMAND
-from conformance.reports.visible import one_line, visible
 from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running import known_failures, verdicts
 from conformance.running.durations import seconds
@@ -28,6 +27,7 @@ from conformance.running.errors import UnusableError
 from conformance.running.plan import PlannedCase, plan
 from conformance.running.profiles import profile_named
 from conformance.running.session import Session
+from conformance.safe_text import one_line, visible
 
 RESULT: Final = "commit_owner_case"
 """The attribute of a report that carries the result of its case, as JSON, from process to process."""

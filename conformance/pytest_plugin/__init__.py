@@ -26,6 +26,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("commit_owner_subject") is not None:
-        from conformance.running.pytest_items import Kit
+        from conformance.pytest_plugin.items import Kit
 
         config.pluginmanager.register(Kit(config), "commit-owner-kit")
