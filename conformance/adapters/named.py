@@ -79,7 +79,9 @@ def open_subject(
     if kind == "uc":
         return _catalog(rest, timeout)
     if kind not in ("stdio", "http", "https"):
-        return Here(handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
+        return InProcessSubject(
+            handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout
+        )
     made = contextlib.ExitStack()
     try:
         if owner_url is None and owner is not None:
@@ -296,7 +298,7 @@ def _class(name: str, rest: str) -> Any:
     return found
 
 
-class Here(InProcess):
+class InProcessSubject(InProcess):
     """With what was made for it."""
 
     def __init__(

@@ -30,7 +30,7 @@ from conformance.adapters.in_process import InProcess
 from conformance.adapters.named import Ask, Handler, UsageError, handler_of
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
 from conformance.interface.subject import TIMEOUT, AdapterError
-from conformance.models.hands import Hands
+from conformance.models.fault_control import FaultControl
 from conformance.models.storage import FolderStorage
 
 PORT: Final = 0
@@ -77,7 +77,7 @@ class Served:
 
     def _made(self, owner: Ask | None) -> Any:
         made = self._handler.made(owner=owner, directory=self._directory)
-        if isinstance(made, Hands):
+        if isinstance(made, FaultControl):
             make_durable(made, self._directory)
         return made
 
@@ -107,7 +107,7 @@ class Served:
 # The models keep their state in memory; as processes they can be killed.
 
 
-def make_durable(model: Hands, directory: Path) -> None:
+def make_durable(model: FaultControl, directory: Path) -> None:
     """Let a model find its state in the folder when it is started again."""
     files, saved = directory / "files", directory / "saved"
     for folder in (files, saved):

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from conformance.checkers import content
+from conformance.checkers.breaches import Breach, Breaches
 from conformance.checkers.columns import HistoryColumns
-from conformance.checkers.explanation import Violation, explain
-from conformance.checkers.findings import Finding, Findings
+from conformance.checkers.explanation import HistoryViolation, explain
 from conformance.checkers.log import LogChecker
 from conformance.checkers.watermark import WatermarkChecker
 from conformance.history.events import Event, Header
@@ -18,7 +18,7 @@ from conformance.history.operations import Item, operations
 from conformance.history.reading import read
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a complete history shows. One that cannot be judged has no verdict: it raises."""
 
     header: Header
@@ -26,7 +26,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Requests and looks at files."""
     tables: dict[str, int]
     """By table: the versions of its final log."""
-    violations: tuple[Violation, ...]
+    violations: tuple[HistoryViolation, ...]
     left_out: int = 0
     """Further violations of the same rules, which are not told."""
 
@@ -35,35 +35,35 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         return not self.violations
 
 
-def judge(columns: HistoryColumns) -> tuple[list[Finding], int]:
-    """What is wrong, and how many findings were left out. Linear in operations and versions."""
-    found: list[Finding] = []
+def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
+    """What is wrong, and how many breaches were left out. Linear in operations and versions."""
+    found: list[Breach] = []
     left_out = 0
     for table in columns.tables.values():
-        findings = Findings(table.name)
-        content.check(table, findings)
-        log = LogChecker(table, columns.header, findings)
+        breaches = Breaches(table.name)
+        content.check(table, breaches)
+        log = LogChecker(table, columns.header, breaches)
         if log.check():
-            WatermarkChecker(log, findings).check()
-        found += findings.found
-        left_out += findings.left_out
+            WatermarkChecker(log, breaches).check()
+        found += breaches.found
+        left_out += breaches.left_out
     return found, left_out
 
 
-def check_file(path: Path) -> Verdict:
+def check_file(path: Path) -> HistoryVerdict:
     """Judge a history in a file, in memory linear in its operations. Raises `InvalidHistoryError`."""
     return _check(lambda: operations(read(path)))
 
 
-def check_events(source: Sequence[Event]) -> Verdict:
+def check_events(source: Sequence[Event]) -> HistoryVerdict:
     """Judge a history in memory. Raises `InvalidHistoryError`."""
     return _check(lambda: operations(source))
 
 
-def _check(items: Callable[[], Iterable[Item]]) -> Verdict:
+def _check(items: Callable[[], Iterable[Item]]) -> HistoryVerdict:
     columns = HistoryColumns(items())
     found, left_out = judge(columns)
-    return Verdict(
+    return HistoryVerdict(
         header=columns.header,
         operations=columns.operations,
         tables={table.name: len(table.log) for table in columns.tables.values()},

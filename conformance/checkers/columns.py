@@ -73,7 +73,7 @@ class Misplaced(NamedTuple):
     told: int
 
 
-class Told(NamedTuple):
+class Sighting(NamedTuple):
     value: str
     id: int
 
@@ -120,7 +120,7 @@ class TableColumns:
         """A version that is missing in the final log, although later ones are there."""
         # What versions are said to be and to say.
         self.identities: dict[int, tuple[int, int]] = {}
-        self.contents: dict[tuple[int, str], Told] = {}
+        self.contents: dict[tuple[int, str], Sighting] = {}
         self.log_contents: dict[int, Content] = {}
         self.proposed: dict[int, list[tuple[Content, int]]] = {}
         self.clashes: list[Clash] = []
@@ -362,7 +362,7 @@ def _say(table: TableColumns, version: int, content: Content, number: int) -> No
     for field, value in (("bytes", content.bytes), ("actions", content.actions)):
         if value is None:
             continue
-        first = table.contents.setdefault((version, field), Told(value, number))
+        first = table.contents.setdefault((version, field), Sighting(value, number))
         if first.value != value:
             table.clash(Clash(version, field, first.id, first.value, number, value))
 

@@ -6,15 +6,15 @@ ones, which their catalog may store and publish in another format (catalog-manag
 
 from __future__ import annotations
 
-from conformance.checkers.columns import NO_ATTEMPT, TableColumns, Told
-from conformance.checkers.findings import Findings
+from conformance.checkers.breaches import Breaches
+from conformance.checkers.columns import NO_ATTEMPT, Sighting, TableColumns
 from conformance.checkers.rules import Rule
 from conformance.history.events import Content
 
 _FIELDS = ("bytes", "actions")
 
 
-def check(table: TableColumns, findings: Findings) -> None:
+def check(table: TableColumns, breaches: Breaches) -> None:
     """Every two observations of one version agree, and agree with the proposal of its attempt. Where bytes and actions
     differ between the same two, the bytes are told."""
     told_before: set[tuple[int, int, int]] = set()
@@ -28,31 +28,31 @@ def check(table: TableColumns, findings: Findings) -> None:
             f"Version {clash.version} was two things: {{first}} was told of {clash.field} {_short(clash.first_value)}, "
             f"{{second}} of {_short(clash.second_value)}."
         )
-        findings.add(rule, clash.version, problem, clash.first, clash.second)
+        breaches.add(rule, clash.version, problem, clash.first, clash.second)
     for version in sorted({version for version, _ in table.contents}):
         kept = table.log_contents.get(version)
         for field in _FIELDS:
             told = table.contents.get((version, field))
-            if told is not None and _differs(findings, version, field, told, _of(kept, field), None):
+            if told is not None and _differs(breaches, version, field, told, _of(kept, field), None):
                 break
     for index, attempt in enumerate(table.log if table.missing is None else ()):
         if attempt != NO_ATTEMPT and attempt in table.proposed:
-            _check_proposal(table, findings, table.base + index, table.proposed[attempt])
+            _check_proposal(table, breaches, table.base + index, table.proposed[attempt])
 
 
 def _check_proposal(
-    table: TableColumns, findings: Findings, version: int, proposals: list[tuple[Content, int]]
+    table: TableColumns, breaches: Breaches, version: int, proposals: list[tuple[Content, int]]
 ) -> None:
     kept = table.log_contents.get(version)
     for field in _FIELDS:
-        proposed = [Told(value, number) for content, number in proposals if (value := _of(content, field))]
+        proposed = [Sighting(value, number) for content, number in proposals if (value := _of(content, field))]
         if not proposed:
             continue
         values = {each.value for each in proposed}
         stands, told = _of(kept, field), table.contents.get((version, field))
-        wrong = stands not in values and _differs(findings, version, field, proposed[0], stands, None)
+        wrong = stands not in values and _differs(breaches, version, field, proposed[0], stands, None)
         if told is not None and told.value not in values:
-            wrong |= _differs(findings, version, field, proposed[0], told.value, told.id)
+            wrong |= _differs(breaches, version, field, proposed[0], told.value, told.id)
         if wrong:
             break
 
@@ -61,13 +61,15 @@ def _of(content: Content | None, field: str) -> str | None:
     return None if content is None else content.bytes if field == "bytes" else content.actions
 
 
-def _differs(findings: Findings, version: int, field: str, told: Told, other: str | None, second: int | None) -> bool:
+def _differs(
+    breaches: Breaches, version: int, field: str, told: Sighting, other: str | None, second: int | None
+) -> bool:
     """Report it if it does. `second`: the operation that told of the other value; None: the final log."""
     if other is None or other == told.value:
         return False
     where = "the final log" if second is None else "{second}"
     problem = f"The {field} of version {version} are {_short(told.value)} in {{first}}, and {_short(other)} in {where}."
-    findings.add(Rule.CONTENT_CHANGED, version, problem, told.id, second)
+    breaches.add(Rule.CONTENT_CHANGED, version, problem, told.id, second)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Findings in words: which operations they are about, and what those asked and were told."""
+"""Breaches in words: which operations they are about, and what those asked and were told."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from conformance.checkers.findings import FIRST, SECOND, Finding
+from conformance.checkers.breaches import FIRST, SECOND, Breach
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Entry, FileLook
 from conformance.history.operations import Item, Operation
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
     """One requirement that the history shows to be violated."""
 
     rule: Rule
@@ -30,10 +30,10 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the operations contradict each other; with less than two, the final log is the other side."""
 
 
-def explain(findings: Sequence[Finding], items: Iterable[Item]) -> tuple[Violation, ...]:
+def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
     """`items` is the history once more: nothing of it was kept but numbers."""
-    numbers = {number for finding in findings for number in (finding.first, finding.second) if number is not None}
-    attempts = {(finding.table, finding.attempt) for finding in findings if finding.attempt is not None}
+    numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
+    attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
     operations: dict[int, Operation | FileLook] = {}
     requests: dict[tuple[str, str], list[Operation]] = {}
     for item in items:
@@ -44,14 +44,14 @@ def explain(findings: Sequence[Finding], items: Iterable[Item]) -> tuple[Violati
                 attempt = getattr(item.request, "attempt", None)
                 if attempt is not None and (item.table, attempt) in attempts:
                     requests.setdefault((item.table, attempt), []).append(item)
-    return tuple(_explain(finding, operations, requests) for finding in findings)
+    return tuple(_explain(finding, operations, requests) for finding in breaches)
 
 
 def _explain(
-    finding: Finding,
+    finding: Breach,
     operations: dict[int, Operation | FileLook],
     requests: dict[tuple[str, str], list[Operation]],
-) -> Violation:
+) -> HistoryViolation:
     named = [operations[number] for number in (finding.first, finding.second) if number is not None]
     words = [describe(operation) for operation in named]
     first = words[0] if finding.first is not None else ""
@@ -63,7 +63,7 @@ def _explain(
     message = finding.problem.replace(FIRST, first).replace(SECOND, second)
     if others:
         message += f" All other requests of attempt {finding.attempt}: {'; '.join(describe(send) for send in others)}."
-    return Violation(
+    return HistoryViolation(
         rule=finding.rule,
         requirement=finding.rule.meaning,
         table=finding.table,

@@ -34,8 +34,8 @@ from typing import Final
 
 from conformance.checkers import bounds
 from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
+from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE, Breaches
 from conformance.checkers.columns import ANY_VERSION, NO_ATTEMPT, Rows, TableColumns
-from conformance.checkers.findings import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE, Findings
 from conformance.checkers.rules import Rule
 from conformance.history.events import Header, Promise
 
@@ -43,13 +43,13 @@ IDEMPOTENT_RETRY: Final = "idempotent-retry"
 
 
 class LogChecker:
-    """One table's log against everything that was observed of it. `check` fills `findings`; after it `lower` and
+    """One table's log against everything that was observed of it. `check` fills `breaches`; after it `lower` and
     `upper` hold, per version of the log, the times before and after which it cannot have been ratified."""
 
-    def __init__(self, table: TableColumns, header: Header, findings: Findings) -> None:
+    def __init__(self, table: TableColumns, header: Header, breaches: Breaches) -> None:
         self.table = table
         self.header = header
-        self.findings = findings
+        self.breaches = breaches
         self.skew = header.clock.skew
         self.log: list[int] = table.log.tolist()
         self.window = Window(table.base, len(self.log), self._lag())
@@ -94,7 +94,7 @@ class LogChecker:
         rows = self.table.ratified
         ratified = next((rows.id[row] for row, version in enumerate(rows.version) if version == missing), None)
         if ratified is not None:
-            self.findings.add(
+            self.breaches.add(
                 Rule.COMMIT_FORGOTTEN,
                 missing,
                 f"Version {missing} was ratified: {{first}}. But the final log, that is what is published and what the "
@@ -107,7 +107,7 @@ class LogChecker:
             (f" {{first}} was told of it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
         )
         problem = f"The final log has versions after {missing}, but no version {missing}."
-        self.findings.add(Rule.LOG_HAS_GAP, missing, problem + (told[0] if told else ""), told[1] if told else None)
+        self.breaches.add(Rule.LOG_HAS_GAP, missing, problem + (told[0] if told else ""), told[1] if told else None)
 
     def _place_sends(self) -> None:
         """Which requests can have landed the versions of the log; and those that say so and are not in it."""
@@ -143,7 +143,7 @@ class LogChecker:
         if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # from before, and now we know whose
             self.log[index] = attempt
             return
-        if not self.findings.has_room(Rule.RATIFIED_BUT_LOST):
+        if not self.breaches.has_room(Rule.RATIFIED_BUT_LOST):
             return
         name = table.attempt_names[attempt]
         instead = self._name_at(version)
@@ -151,7 +151,7 @@ class LogChecker:
         other = self._ratified_at(version) if instead != "nothing" else None
         if other is not None:
             problem += " {second} was told so of the other."
-        self.findings.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
+        self.breaches.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
 
     def _ratified_at(self, version: int) -> int | None:
         """An operation that was told that what the log has at a version is there."""
@@ -180,7 +180,7 @@ class LogChecker:
         name = self.table.attempt_names[attempt]
         versions = [self.table.base + index for index, found in enumerate(self.log) if found == attempt]
         problem = f"Attempt {name} is version {' and version '.join(map(str, versions))} of the final log."
-        self.findings.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
+        self.breaches.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
 
     def _proposals(self) -> dict[int, set[int]]:
         """For every attempt that was sent: the versions that it was proposed for."""
@@ -197,16 +197,16 @@ class LogChecker:
         stands = f"Attempt {name} is version {version} of the final log"
         if proposed is not None and proposed & {version, ANY_VERSION}:
             problem = f"{stands}, but every request that proposed it for that version was refused."
-            self.findings.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
+            self.breaches.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
         elif proposed is not None:
             problem = f"{stands}, but it was proposed for version {', '.join(map(str, sorted(proposed)))} only."
-            self.findings.add(Rule.NOBODY_PROPOSED, version, problem, attempt=name)
+            self.breaches.add(Rule.NOBODY_PROPOSED, version, problem, attempt=name)
         elif not self.header.open_world:
-            self.findings.add(Rule.NOBODY_PROPOSED, version, f"{stands}, and nobody sent it.")
+            self.breaches.add(Rule.NOBODY_PROPOSED, version, f"{stands}, and nobody sent it.")
 
     def _check_answers(self) -> None:
         """What answers say of the log, whatever happened when."""
-        table, add = self.table, self.findings.add
+        table, add = self.table, self.breaches.add
         for number, proposed, told in table.elsewhere[:MOST_OF_ONE_RULE]:
             problem = f"{{first}} proposed version {proposed} and was told that it is version {told}."
             add(Rule.RATIFIED_ELSEWHERE, told, problem, number)
@@ -216,7 +216,7 @@ class LogChecker:
         self._check_refusals()
         for version, (attempt, number) in table.identities.items():
             known = self._attempt_at(version)
-            if known not in (attempt, NO_ATTEMPT) and self.findings.has_room(Rule.VERSION_CHANGED):
+            if known not in (attempt, NO_ATTEMPT) and self.breaches.has_room(Rule.VERSION_CHANGED):
                 name = table.attempt_names[attempt]
                 problem = (
                     f"{{first}} was told that version {version} is attempt {name}; it is {self._name_at(version)}."
@@ -234,7 +234,7 @@ class LogChecker:
             if -2 < latest < version:
                 self._self_contradiction(conflicts, row, f"a conflict at version {version} with {latest} as the latest")
             mine = idempotent and 0 <= version - base < length and log[version - base] == attempt
-            if mine and self.findings.has_room(Rule.REPLAY_REFUSED):
+            if mine and self.breaches.has_room(Rule.REPLAY_REFUSED):
                 self._replay_refused(conflicts.id[row], version)
         for row, (version, latest) in enumerate(zip(gaps.version, gaps.latest, strict=True)):
             if latest >= version - 1 or version == 0:
@@ -243,12 +243,12 @@ class LogChecker:
 
     def _self_contradiction(self, rows: Rows, row: int, told: str) -> None:
         problem = f"{{first}} was told of {told}."
-        self.findings.add(Rule.REFUSAL_CONTRADICTS_ITSELF, rows.version[row], problem, rows.id[row])
+        self.breaches.add(Rule.REFUSAL_CONTRADICTS_ITSELF, rows.version[row], problem, rows.id[row])
 
     def _replay_refused(self, number: int, version: int) -> None:
         name = self.table.attempt_names[self._attempt_at(version)]
         problem = f"{{first}} was told of a conflict for attempt {name}, which is version {version} itself."
-        self.findings.add(Rule.REPLAY_REFUSED, version, problem, number, self._ratified_at(version), name)
+        self.breaches.add(Rule.REPLAY_REFUSED, version, problem, number, self._ratified_at(version), name)
 
     def _check_outcomes(self) -> None:
         table = self.table
@@ -263,15 +263,15 @@ class LogChecker:
                 continue
             name = table.attempt_names[attempt]
             problem = f"{{first}} was told that attempt {name} is version {version}; it is {self._name_at(version)}."
-            self.findings.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
+            self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
         in_log = {attempt: table.base + index for index, attempt in enumerate(self.log)} if resolved else {}
         for number, attempt in zip(resolved.id, resolved.attempt, strict=True):
-            if attempt in in_log and self.findings.has_room(Rule.OUTCOME_WRONG):
+            if attempt in in_log and self.breaches.has_room(Rule.OUTCOME_WRONG):
                 version, name = in_log[attempt], table.attempt_names[attempt]
                 problem = (
                     f"{{first}} was told that attempt {name} has not landed and never will; it is version {version}."
                 )
-                self.findings.add(Rule.OUTCOME_WRONG, version, problem, number, self._ratified_at(version), name)
+                self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, self._ratified_at(version), name)
 
     def _gather(self) -> None:
         table = self.table
@@ -326,7 +326,7 @@ class LogChecker:
                 if attempt not in deadline:
                     continue
                 late = rows is not table.told and rows.invoked[row] - self.skew > deadline[attempt]
-                if late and self.findings.has_room(Rule.TOMBSTONE_IGNORED):
+                if late and self.breaches.has_room(Rule.TOMBSTONE_IGNORED):
                     self._after_its_tombstone(rows, row)
                 end = min(deadline[attempt], rows.answered[row])
                 buried.add(rows.id[row], rows.version[row], rows.invoked[row], end, attempt, rows.latest[row])
@@ -339,12 +339,12 @@ class LogChecker:
         end, number = min((answered, number) for found, answered, number in answers if found == attempt)
         name = self.table.attempt_names[attempt]
         problem = f"{{first}} was answered anew although {{second}} was told by {end} that attempt {name} never lands."
-        self.findings.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
+        self.breaches.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
 
     def _from_before(self, group: Observations[Early]) -> None:
         for bound in bounds.outside(group, self.window):
             if bound.version >= 0:  # a gap before version 0 contradicts itself already
-                self.findings.contradiction(bound, Bound(Late.BEFORE, bound.version, 0, None), None)
+                self.breaches.contradiction(bound, Bound(Late.BEFORE, bound.version, 0, None), None)
 
     def _never_ratified(self, group: Observations[Late]) -> None:
         for bound in bounds.outside(group, self.window):
@@ -353,7 +353,7 @@ class LogChecker:
             rule = Rule.FALSE_CONFLICT if bound.kind is Late.CONFLICT else Rule.NEVER_RATIFIED
             what = "is taken" if bound.kind is Late.CONFLICT else "exists"
             problem = f"{{first}} was told that version {bound.version} {what}; {ends}."
-            self.findings.add(rule, bound.version, problem, bound.id)
+            self.breaches.add(rule, bound.version, problem, bound.id)
 
     def _sweep(self) -> None:
         reached = -INFINITY
@@ -368,12 +368,12 @@ class LogChecker:
     def _contradiction(self, index: int) -> None:
         self.contradictions += 1
         if self.contradictions > MOST_CONTRADICTIONS:
-            self.findings.unexplained += 1
+            self.breaches.unexplained += 1
             return
         late = self.late_bound(index)
         early = self.early_bound(index)
         assert late is not None and early is not None
-        self.findings.contradiction(early, late, self.attempt_name(early.version))
+        self.breaches.contradiction(early, late, self.attempt_name(early.version))
 
     def attempt_name(self, version: int) -> str | None:
         attempt = self._attempt_at(version)

@@ -26,8 +26,8 @@ from itertools import accumulate
 
 from conformance.checkers import bounds
 from conformance.checkers.bounds import INFINITY, Bound, Early, Late, Observations, Window
+from conformance.checkers.breaches import MOST_CONTRADICTIONS, Breaches
 from conformance.checkers.columns import Rows, TableColumns
-from conformance.checkers.findings import MOST_CONTRADICTIONS, Findings
 from conformance.checkers.log import LogChecker
 from conformance.checkers.rules import Rule
 
@@ -35,10 +35,10 @@ from conformance.checkers.rules import Rule
 class WatermarkChecker:
     """What was published when, after the log checker has bounded what was ratified when."""
 
-    def __init__(self, log: LogChecker, findings: Findings) -> None:
+    def __init__(self, log: LogChecker, breaches: Breaches) -> None:
         self.log = log
         self.table: TableColumns = log.table
-        self.findings = findings
+        self.breaches = breaches
         self.skew = log.skew
         self.window = Window(log.window.base, log.window.length)
         length = self.window.length
@@ -56,7 +56,7 @@ class WatermarkChecker:
         ]
 
     def check(self) -> None:
-        """Fill `findings`."""
+        """Fill `breaches`."""
         bounds.lower(self.lower, self.window, self.absent)
         for group in self.late_groups:
             if bounds.upper(self.upper, self.window, group):
@@ -83,7 +83,7 @@ class WatermarkChecker:
                 continue
             last = self.table.end - 1
             problem = f"{{first}} shows that version {bound.version} is published; the final log ends with {last}."
-            self.findings.add(Rule.NEVER_RATIFIED, bound.version, problem, bound.id)
+            self.breaches.add(Rule.NEVER_RATIFIED, bound.version, problem, bound.id)
 
     def _backfilled(self) -> Observations[Late]:
         """Per answered backfill, the last version that it must have published: a bound for all before it too."""
@@ -127,7 +127,7 @@ class WatermarkChecker:
         version whose publication it had to wait for."""
         self.contradictions += 1
         if self.contradictions > MOST_CONTRADICTIONS:
-            self.findings.unexplained += 1
+            self.breaches.unexplained += 1
             return
         late = late_of()
         ratified = self.log.early_bound(index)
@@ -135,4 +135,4 @@ class WatermarkChecker:
         candidates = [bound for bound in (absent, ratified) if bound is not None]
         early = max(candidates, key=lambda bound: bound.time)
         assert late is not None
-        self.findings.contradiction(early, late, self.log.attempt_name(early.version))
+        self.breaches.contradiction(early, late, self.log.attempt_name(early.version))

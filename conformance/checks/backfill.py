@@ -24,10 +24,10 @@ from conformance.interface.messages import (
 )
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, reads
+from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import difference
+from conformance.scenario.formatting import difference
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
 DONE = ("MC-BACKFILL-05", "CM-PUBLISH-06")
@@ -38,52 +38,53 @@ UNPUBLISHED = ("staged", "inline")
 """Commit modes that leave something to publish."""
 
 
-def prefix(s: Scenario, table: TableHandle, *because: Told) -> dict[int, str]:
+def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str]:
     """What is published, which is a prefix. A listing is not one moment, so a hole is looked at twice: whoever saw a
     version must see the one before it after that."""
     seen = s.published(table)
     for version in range(max(seen, default=-1)):
         if version not in seen:
             again = s.published(table)
-            s.require(version in again, *ORDER, told=because, table=table, version=version,
+            s.require(version in again, *ORDER, evidence=because, table=table, version=version,
                       expected=f"version {version} is published before version {version + 1}",
                       observed=f"one listing shows versions {sorted(seen)}, the next one {sorted(again)}")  # fmt: skip
             return again
     return seen
 
 
-def complete(s: Scenario, table: TableHandle, done: Told) -> dict[int, str]:
+def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     """What is published after a backfill that was answered as done."""
     assert isinstance(done.request, BackfillToVersion)
     asked = done.request.version
     seen = prefix(s, table, done)
     missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
-    s.require(not missing, *DONE, told=(done,), table=table, expected=f"commits up to version {asked} are published",
+    s.require(not missing, *DONE, evidence=(done,), table=table,
+              expected=f"commits up to version {asked} are published",
               observed=f"versions {missing} are not; a listing shows {sorted(seen)}")  # fmt: skip
     return seen
 
 
-def tracked(s: Scenario, table: TableHandle, *because: Told) -> reads.Listed:
+def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed:
     """Everybody can find every ratified commit: the owner lists it, or it is published."""
     listed = reads.ask(s, table)
     seen = s.published(table)
     lost = [version for version in range(table.versions) if version not in listed.commits and version not in seen]
-    s.require(not lost, *TRACKED, told=(listed.told, *because), table=table, version=lost[0] if lost else None,
+    s.require(not lost, *TRACKED, evidence=(listed.told, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
               observed=f"{lost} are neither: listed are {list(listed.order)}, published {sorted(seen)}")  # fmt: skip
     return listed
 
 
-def same_content(s: Scenario, table: TableHandle, landed: Told, published: str, staged: str | None = None) -> None:
+def same_content(s: Scenario, table: TableHandle, landed: Exchange, published: str, staged: str | None = None) -> None:
     """A published commit says what was ratified: the bytes of its staged file, or the actions of the proposal."""
     proposal = landed.request
     assert isinstance(proposal, Commit)
     if staged is not None:
-        s.require(published == staged, *CONTENT, told=(landed,), table=table, version=proposal.version,
+        s.require(published == staged, *CONTENT, evidence=(landed,), table=table, version=proposal.version,
                   expected=f"version {proposal.version} is published with exactly the bytes of its staged file",
                   observed=difference("staged", staged, "published", published))  # fmt: skip
     same = digests.of_actions(proposal.actions or ()) == _actions(published)
-    s.require(same, *CONTENT, told=(landed,), table=table, version=proposal.version,
+    s.require(same, *CONTENT, evidence=(landed,), table=table, version=proposal.version,
               expected=f"version {proposal.version} is published with the actions that were ratified",
               observed=f"published is {published[:300]!r}")  # fmt: skip
 
@@ -136,11 +137,11 @@ def only_what_is_ratified_is_published(s: Scenario) -> None:
             s.backfill(table, 1)
         seen = s.published(table)
         beyond = [version for version in seen if version > 1]
-        s.require(not beyond, *RATIFIED_ONLY, told=(early,), table=table, version=3,
+        s.require(not beyond, *RATIFIED_ONLY, evidence=(early,), table=table, version=3,
                   expected="version 1 is the latest that was ratified: no file of a later one appears",
                   observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
         loser = lost.request.attempt  # type: ignore[union-attr]
-        s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, told=(won, lost), table=table, version=1,
+        s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, evidence=(won, lost), table=table, version=1,
                   expected="the published file of version 1 is the commit that was ratified",
                   observed="it is the commit of the writer that lost the version")  # fmt: skip
 
@@ -168,7 +169,7 @@ def a_backfill_can_be_asked_for_again(s: Scenario) -> None:
     for version in (2, 1, 0):
         again = s.backfill(table, version)
         after = s.published(table)
-        s.require(before == after, *CONTENT, told=(again,), table=table, version=version,
+        s.require(before == after, *CONTENT, evidence=(again,), table=table, version=version,
                   expected="what was published stays as it is",
                   observed=f"it was {before}, and is {after}")  # fmt: skip
     s.land(table)
@@ -184,7 +185,7 @@ def a_backfill_beyond_the_latest_version_invents_nothing(s: Scenario) -> None:
     early = s.commit(table, 4, client="hasty")
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
     seen = complete(s, table, told) if isinstance(told.answer, Done) else prefix(s, table, told)
-    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, told=(told, early), table=table,
+    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(told, early), table=table,
               expected="versions 0 to 2 are ratified: no other is published",
               observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
     s.land(table)
@@ -218,11 +219,11 @@ def what_is_published_is_what_was_ratified(s: Scenario) -> None:
     landed = [s.land(table, client="first")]
     s.contend(table, 1, client="second")
     landed.append(s.land(table, client="second"))
-    files = hands.staged(s, table)
+    files = storage_access.staged(s, table)
     seen = complete(s, table, s.backfill(table, 2))
     for told in landed:
         assert isinstance(told.request, Commit)
-        name = hands.staged_name(told.request.version, told.request.attempt)
+        name = storage_access.staged_name(told.request.version, told.request.attempt)
         same_content(s, table, told, seen[told.request.version], files.get(name))
 
 
@@ -293,14 +294,14 @@ def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
 def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
     """With a file of somebody else where an unpublished version has to be published. Its content."""
     foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
-    told = hands.plant(s, table, hands.published_name(version), foreign, if_absent=True)
+    told = storage_access.plant(s, table, storage_access.published_name(version), foreign, if_absent=True)
     if isinstance(told.answer, Conflict):
         raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
     try:
         yield foreign
     finally:
-        if glance(s, table).get(hands.published_name(version)) == foreign:
-            hands.remove(s, table, hands.published_name(version))
+        if glance(s, table).get(storage_access.published_name(version)) == foreign:
+            storage_access.remove(s, table, storage_access.published_name(version))
 
 
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
@@ -312,13 +313,14 @@ def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
     with blocked(s, table, 1) as foreign:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
-    stands = files.get(hands.published_name(1)) == foreign
-    s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, told=(landed[0], told), table=table, version=1,
+    stands = files.get(storage_access.published_name(1)) == foreign
+    s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, evidence=(landed[0], told), table=table,
+              version=1,
               expected="version 1 is ratified with other actions than the file has that stands in its place: it is not "
               "published, and the backfill is not done",
               observed="the backfill was answered as done, and the other file still stands there")  # fmt: skip
-    later = [version for version in (2, 3) if hands.published_name(version) in files]
-    s.require(not (stands and later), *ORDER, told=(told,), table=table, version=2,
+    later = [version for version in (2, 3) if storage_access.published_name(version) in files]
+    s.require(not (stands and later), *ORDER, evidence=(told,), table=table, version=2,
               expected="version 1 could not be published: no later version is", observed=f"{later} are")  # fmt: skip
     s.backfill(table, 3)
     seen = s.published(table)
@@ -337,12 +339,12 @@ def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) 
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
         listed = reads.ask(s, table)
-    if files.get(hands.published_name(2)) == foreign:
-        later = [version for version in (3, 4) if hands.published_name(version) in files]
-        s.require(not later, *ORDER, told=(told, landed[1]), table=table, version=3,
+    if files.get(storage_access.published_name(2)) == foreign:
+        later = [version for version in (3, 4) if storage_access.published_name(version) in files]
+        s.require(not later, *ORDER, evidence=(told, landed[1]), table=table, version=3,
                   expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
-        s.require(not lost, *TRACKED, told=(listed.told, told), table=table, version=lost[0] if lost else None,
+        s.require(not lost, *TRACKED, evidence=(listed.told, told), table=table, version=lost[0] if lost else None,
                   expected="versions 2 to 4 are ratified and not published: they are listed",
                   observed=f"listed are {list(listed.order)}")  # fmt: skip
     done = s.backfill(table, 4)
@@ -357,9 +359,11 @@ def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     first = landed[0].request
     assert isinstance(first, Commit)
-    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(1, first.attempt)}")
+    staged = glance(s, table).get(f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(1, first.attempt)}")
     content = proposals.content(first.actions or ()) if staged is None else staged
-    hands.plant(s, table, hands.published_name(1), content, if_absent=True, client="helpful publisher")
+    storage_access.plant(
+        s, table, storage_access.published_name(1), content, if_absent=True, client="helpful publisher"
+    )
     tracked(s, table)
     seen = complete(s, table, s.backfill(table, 3))
     same_content(s, table, landed[0], seen.get(1, ""))
@@ -374,19 +378,21 @@ def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     third = landed[2].request
     assert isinstance(third, Commit)
-    staged = glance(s, table).get(f"{hands.STAGING[s.feature]}/{hands.staged_name(3, third.attempt)}")
+    staged = glance(s, table).get(f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(3, third.attempt)}")
     content = proposals.content(third.actions or ()) if staged is None else staged
-    hands.plant(s, table, hands.published_name(3), content, if_absent=True, client="careless publisher")
+    storage_access.plant(
+        s, table, storage_access.published_name(3), content, if_absent=True, client="careless publisher"
+    )
     listed = reads.ask(s, table)
     files = glance(s, table)
     for version in (1, 2):
-        found = version in listed.commits or hands.published_name(version) in files
-        s.require(found, *TRACKED, told=(listed.told, landed[version - 1]), table=table, version=version,
+        found = version in listed.commits or storage_access.published_name(version) in files
+        s.require(found, *TRACKED, evidence=(listed.told, landed[version - 1]), table=table, version=version,
                   expected=f"version {version} is ratified and not published: it is listed, although version 3 is "
                   f"published", observed=f"listed are {list(listed.order)}")  # fmt: skip
     done = s.backfill(table, 3)
     seen = s.published(table)
-    s.require({1, 2, 3} <= set(seen), *DONE, told=(done,), table=table,
+    s.require({1, 2, 3} <= set(seen), *DONE, evidence=(done,), table=table,
               expected="versions 1 to 3 are published", observed=f"a listing shows {sorted(seen)}")  # fmt: skip
 
 
@@ -396,10 +402,10 @@ def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
     in the middle. The owner ratified one of them, and publishes that one."""
     table = s.create()
     orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
-    folder = hands.STAGING[s.feature]
-    hands.plant(s, table, f"{folder}/{hands.staged_name(1, FIRST_UUID)}", orphan)
+    folder = storage_access.STAGING[s.feature]
+    storage_access.plant(s, table, f"{folder}/{storage_access.staged_name(1, FIRST_UUID)}", orphan)
     landed = s.land(table)
-    hands.plant(s, table, f"{folder}/{hands.staged_name(1, LAST_UUID)}", orphan[: len(orphan) // 2])
+    storage_access.plant(s, table, f"{folder}/{storage_access.staged_name(1, LAST_UUID)}", orphan[: len(orphan) // 2])
     reads.ask(s, table)
     s.backfill(table, 1)
     same_content(s, table, landed, s.published(table).get(1, ""))
@@ -411,10 +417,10 @@ def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
     not publish it; version 2 is free for others."""
     table = s.create()
     s.land(table)
-    hands.stage(s, table, 2, client="dead writer")
+    storage_access.stage(s, table, 2, client="dead writer")
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
     seen = s.published(table)
-    s.require(2 not in seen, *RATIFIED_ONLY, told=(told,), table=table, version=2,
+    s.require(2 not in seen, *RATIFIED_ONLY, evidence=(told,), table=table, version=2,
               expected="nobody proposed version 2: it is not published",
               observed=f"published are {sorted(seen)}")  # fmt: skip
     s.land(table)
@@ -429,19 +435,19 @@ def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) 
     table = s.create()
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
-    name = f"{hands.STAGING[s.feature]}/{hands.staged_name(1, landed.request.attempt)}"
+    name = f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(1, landed.request.attempt)}"
     files = glance(s, table)
-    if name not in files or hands.published_name(1) in files:
+    if name not in files or storage_access.published_name(1) in files:
         raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
-    hands.remove(s, table, name)
+    storage_access.remove(s, table, name)
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=1))
-    published = glance(s, table).get(hands.published_name(1))
+    published = glance(s, table).get(storage_access.published_name(1))
     if published is not None:
         same_content(s, table, landed, published, files[name])
-    s.require(published is not None or not isinstance(told.answer, Done), *DONE, told=(landed, told), table=table,
+    s.require(published is not None or not isinstance(told.answer, Done), *DONE, evidence=(landed, told), table=table,
               version=1, expected="version 1 is not published: the backfill is not done",
               observed="it was answered as done")  # fmt: skip
-    hands.plant(s, table, name, files[name])
+    storage_access.plant(s, table, name, files[name])
     s.backfill(table, 1)
     same_content(s, table, landed, s.published(table).get(1, ""), files[name])
 
@@ -452,7 +458,7 @@ def a_publication_that_fails_fails_no_commit(s: Scenario) -> None:
     land meanwhile are answered as ratified; what is answered as refused has not landed."""
     table = s.create(backfill="subject")
     s.land(table)
-    refused: Told | None = None
+    refused: Exchange | None = None
     with blocked(s, table, 1):
         for client in ("first", "second", "third", "fourth"):
             told = s.commit(table, client=client)
@@ -465,7 +471,7 @@ def a_publication_that_fails_fails_no_commit(s: Scenario) -> None:
         seen = reads.ask(s, table)
     latest = table.versions - 1
     s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
-              told=[told for told in (refused, seen.told) if told is not None], table=table, version=table.versions,
+              evidence=[told for told in (refused, seen.told) if told is not None], table=table, version=table.versions,
               expected=f"version {table.versions} was refused: version {latest} is the latest",
               observed=f"version {seen.latest} is the latest: the commit landed")  # fmt: skip
     s.backfill(table, latest)

@@ -13,24 +13,24 @@ from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import CommitEntry, Conflict, Done, Gap, Ratified, Rejected, Unknown
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, reads
+from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
 """What a race for one version is evidence for."""
 
 
-def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Told]) -> Told:
+def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exchange]) -> Exchange:
     """Of those who proposed the version at the same time. Some may have been refused for other reasons, not all."""
     won = [told for told in race if isinstance(told.answer, Ratified)]
     if not won:
         if any(isinstance(told.answer, Rejected | Unknown) for told in race):
             raise Inconclusive(f"nobody got version {version}; some were refused, which its owner may do")
-        s.fail("PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", told=race[:2], table=table, version=version,
+        s.fail("PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", evidence=race[:2], table=table, version=version,
                expected=f"version {version} was free: one of its {len(race)} proposals is ratified",
                observed="none was")  # fmt: skip
-    s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", told=won[:2], table=table, version=version,
+    s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=version,
               expected=f"of {len(race)} proposals of version {version} one is ratified",
               observed=f"{len(won)} were told that they are version {version}")  # fmt: skip
     for told in race:
@@ -41,7 +41,9 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Tol
     return won[0]
 
 
-def burst(s: Scenario, table: TableHandle, clients: Sequence[str], order: Sequence[int] | None = None) -> list[Told]:
+def burst(
+    s: Scenario, table: TableHandle, clients: Sequence[str], order: Sequence[int] | None = None
+) -> list[Exchange]:
     """All propose the next version before any request arrives; `order`: in which they do, else as they were sent."""
     sent = [s.delay(client, s.proposal(table)) for client in clients]
     return [s.deliver(sent[place]) for place in (range(len(sent)) if order is None else order)]
@@ -183,7 +185,7 @@ def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
     after = s.get_commits(table, client="other reader")
     was, now = _told(before.commits, 1), _told(after.commits, 1)
     s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
-              told=(won, lost), table=table, version=1,
+              evidence=(won, lost), table=table, version=1,
               expected="version 1 is the winner's commit, as it was before the other lost",
               observed=f"before the lost race it was listed as {was}, after it as {now}")  # fmt: skip
     s.backfill(table, 1)
@@ -217,11 +219,11 @@ def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
     again = s.deliver(twice[1])
     s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06",
              expected="`ratified` as version 1, or a conflict; in any case nothing is applied again")  # fmt: skip
-    s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", told=(again,),
+    s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", evidence=(again,),
               table=table, expected="the attempt is version 1, and no other version",
               observed=f"it was told to be {again.answer}")  # fmt: skip
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", told=(again, seen.told), table=table,
+    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.told), table=table,
               version=3, expected="nothing was applied twice: version 2 is the latest",
               observed=f"version {seen.latest} is the latest")  # fmt: skip
     s.land(table, client="other")
@@ -268,19 +270,19 @@ def a_direct_commit_is_there_whole_when_it_is_answered(s: Scenario) -> None:
     for version in (1, 2):
         won = s.land(table)
         seen = s.published(table)
-        s.require(version in seen, "PROFILE-DIRECT-01", told=(won,), table=table, version=version,
+        s.require(version in seen, "PROFILE-DIRECT-01", evidence=(won,), table=table, version=version,
                   expected=f"version {version} was ratified by publishing it: it is in the log",
                   observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
         actions = tuple(won.request.actions)  # type: ignore[union-attr,arg-type]
         same = digests.of_actions(actions) == digests.of_actions(seen[version].splitlines())
-        s.require(same, *WHOLE, told=(won,), table=table, version=version,
+        s.require(same, *WHOLE, evidence=(won,), table=table, version=version,
                   expected=f"the file of version {version} has the {len(actions)} actions that were proposed",
                   observed=f"it has {len(seen[version].splitlines())}, or others: {seen[version][:300]}")  # fmt: skip
 
 
-def published_by_a_stranger(s: Scenario, table: TableHandle) -> Told:
+def published_by_a_stranger(s: Scenario, table: TableHandle) -> Exchange:
     """A commit by put-if-absent of which the owner is not told."""
-    made = hands.publish(s, table, s.proposal(table), client="silent")
+    made = storage_access.publish(s, table, s.proposal(table), client="silent")
     if not isinstance(made.answer, Done):
         raise Inconclusive(f"version {table.versions} could not be published by a client: {made.answer}")
     table.versions += 1
@@ -297,7 +299,7 @@ def a_direct_commit_does_not_replace_one_that_is_there(s: Scenario) -> None:
     before = s.published(table)
     lost = s.commit(table, 1, client="late")
     after = s.published(table)
-    s.require(before.get(1) == after.get(1), *WHOLE, told=(made, lost), table=table, version=1,
+    s.require(before.get(1) == after.get(1), *WHOLE, evidence=(made, lost), table=table, version=1,
               expected="the file of version 1 that was there first stays as it is",
               observed=f"it was {before.get(1, '')[:150]}, and is {after.get(1, 'gone')[:150]}")  # fmt: skip
     s.expect(lost, (Conflict, Rejected), *WHOLE, because=(made,),
@@ -350,7 +352,7 @@ EARLY = ("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
 REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 
 
-def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hasty") -> Told:
+def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hasty") -> Exchange:
     """Propose a version whose predecessor is missing: any refusal will do."""
     told = s.commit(table, version, client=client)
     s.expect(told, (Gap, Rejected, Conflict), *EARLY,
@@ -366,7 +368,7 @@ def a_version_is_ratified_only_after_the_one_before(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     early = too_early(s, table, 3)
-    s.require(3 not in s.published(table), *EARLY, told=(early,), table=table, version=3,
+    s.require(3 not in s.published(table), *EARLY, evidence=(early,), table=table, version=3,
               expected="version 3 is refused, and not published", observed="its file is there")  # fmt: skip
     s.land(table)
     s.land(table, client="hasty")
@@ -403,7 +405,7 @@ def a_proposal_that_came_too_early_does_not_land_later(s: Scenario) -> None:
     early = too_early(s, table, 3)
     s.land(table, client="other")
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, *REFUSED, told=(early, seen.told), table=table, version=3,
+    s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.told), table=table, version=3,
               expected="version 3 was refused: version 2 is the latest",
               observed=f"the latest version is {seen.latest}")  # fmt: skip
     s.land(table, client="other")
@@ -436,7 +438,7 @@ def whoever_is_refused_is_not_in_the_log(s: Scenario) -> None:
     refused = {lost.request.attempt, early.request.attempt}  # type: ignore[union-attr]
     seen = reads.ask(s, table)
     for version, commit in seen.commits.items():
-        s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED, told=(lost, seen.told),
+        s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED, evidence=(lost, seen.told),
                   table=table, version=version, expected="an attempt that was refused is not in the log",
                   observed=f"version {version} is listed as {commit.file_name}")  # fmt: skip
     s.backfill(table, 3)

@@ -16,8 +16,8 @@ from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.scenario import TableHandle, Told
-from conformance.scenario.words import in_words
+from conformance.scenario.formatting import in_words
+from conformance.scenario.scenario import Exchange, TableHandle
 
 COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
 """All of these scenarios are evidence that a transaction that lost is checked, and commits nothing if it fails."""
@@ -29,19 +29,19 @@ class Race:
 
     s: ClientScenario
     table: TableHandle
-    winner: Told
-    told: Told
+    winner: Exchange
+    told: Exchange
 
     def conflicts(self, *requirements: str, why: str) -> None:
         """The transaction ended with an error, and nothing of it is in the log."""
         expected = f"{why}: the transaction ends with a conflict, and commits nothing"
         self.s.require(
             isinstance(self.told.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
-            told=(self.told, self.winner), expected=expected, observed=in_words(self.told.answer),
+            evidence=(self.told, self.winner), expected=expected, observed=in_words(self.told.answer),
         )  # fmt: skip
         latest = latest_of(self.s, self.table)
         self.s.require(
-            latest == 2, "CONFLICT-CHECK-02", told=(self.told,), expected=expected,
+            latest == 2, "CONFLICT-CHECK-02", evidence=(self.told,), expected=expected,
             observed=f"the table's latest version is {latest}, not 2",
         )  # fmt: skip
 
@@ -50,7 +50,7 @@ class Race:
         done = self.told.answer
         self.s.require(
             isinstance(done, m.Committed) and done.version == 3, *requirements, "CONFLICT-RETRY-05",
-            told=(self.told, self.winner), expected=f"{why}: the transaction is committed as version 3",
+            evidence=(self.told, self.winner), expected=f"{why}: the transaction is committed as version 3",
             observed=in_words(done),
         )  # fmt: skip
         self.table.versions = 4
@@ -85,7 +85,7 @@ def prepare(
     return table
 
 
-def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind: bool = False) -> Told:
+def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind: bool = False) -> Exchange:
     """Another writer commits the next version."""
     attempt = s.attempt()
     info = proposals.commit_info(attempt, s.timestamp(table.versions), isBlindAppend=blind)
@@ -313,13 +313,13 @@ def a_batch_that_the_table_has_is_not_written_again(s: ClientScenario) -> None:
     told = s.act("writer", again)
     latest = latest_of(s, table)
     s.require(
-        latest == 2, "CONFLICT-REPEAT-01", told=(told,),
+        latest == 2, "CONFLICT-REPEAT-01", evidence=(told,),
         expected="the table recorded batch 5 of `stream` at version 2: nothing is committed",
         observed=f"the latest version is {latest}",
     )  # fmt: skip
     following = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
     done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
-    s.require(done.version == 3, "CONFLICT-REPEAT-01", told=(told,), expected="batch 6 is new: version 3",
+    s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(told,), expected="batch 6 is new: version 3",
               observed=f"{done}")  # fmt: skip
     table.versions = 4
 
@@ -334,7 +334,7 @@ def every_winner_is_looked_at(s: ClientScenario) -> None:
     mine = Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, removes=("a",), adds=())
     told = s.act("writer", mine)
     s.require(
-        isinstance(told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", told=(told, first),
+        isinstance(told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(told, first),
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
         observed=in_words(told.answer),
     )  # fmt: skip
@@ -356,7 +356,7 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
     """The transaction of the client under test, which removes `a`, loses version 2 in the moment it is proposed."""
     attempt = s.attempt()
     winner = s.proposal(table, attempt=attempt, actions=(proposals.commit_info(attempt, s.timestamp(2)), theirs))
-    won: list[Told] = []
+    won: list[Exchange] = []
     s.owner.on(m.Commit, before=lambda: won.append(s.ask("winner", winner)))
     mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
     told = s.act("writer", mine)
@@ -404,7 +404,7 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     found = race(s, table, [added(s, "theirs")], blind=True, isolation=Isolation.SNAPSHOT, **mine)
     s.require(
         isinstance(found.told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
-        told=(found.told, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
+        evidence=(found.told, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
         observed=in_words(found.told.answer),
     )  # fmt: skip
 
@@ -456,11 +456,11 @@ def a_transaction_with_nothing_in_it_is_one_commit_or_none(s: ClientScenario) ->
     _is(s, table, done, after)
 
 
-def _is(s: ClientScenario, table: TableHandle, done: m.Committed, told: Told) -> None:
+def _is(s: ClientScenario, table: TableHandle, done: m.Committed, told: Exchange) -> None:
     """What the client told is so."""
     latest = latest_of(s, table)
     newest = table.versions - 1
     s.require(
-        done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", told=(told,),
+        done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", evidence=(told,),
         expected=f"the table's latest version is {newest} after `{done}`", observed=f"it is {latest}",
     )  # fmt: skip

@@ -16,10 +16,10 @@ from conformance.history import digests
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, reads
+from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import difference
+from conformance.scenario.formatting import difference
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
 COMMITTED = ("MC-API-03", "CM-CATALOG-03")
@@ -30,7 +30,7 @@ COMMIT_NAME = re.compile(r"(?:.*/)?\d+\.json")
 """What looks like a published commit, wherever it is."""
 
 
-def content_of(s: Scenario, table: TableHandle, landed: Told) -> list[str] | None:
+def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] | None:
     """The actions of a commit as readers can get them now: published, listed, or staged. None: nowhere."""
     assert isinstance(landed.request, Commit)
     version = landed.request.version
@@ -38,30 +38,31 @@ def content_of(s: Scenario, table: TableHandle, landed: Told) -> list[str] | Non
     files = {file.name: file.content or "" for file in s.observe(table)}
     if listed is not None and listed.actions is not None:
         return list(listed.actions)
-    name = hands.published_name(version)
+    name = storage_access.published_name(version)
     if listed is not None and listed.file_name is not None and name not in files:
-        name = f"{hands.STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
+        name = f"{storage_access.STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
     return files[name].splitlines() if name in files else None
 
 
-def whole(s: Scenario, table: TableHandle, landed: Told) -> None:
+def whole(s: Scenario, table: TableHandle, landed: Exchange) -> None:
     """Every action of the commit, and no other, can be read."""
     assert isinstance(landed.request, Commit)
     proposed = [_normal(action) for action in landed.request.actions or ()]
     found = content_of(s, table, landed) or []
     part = [line for line in proposed if line in map(_normal, found)]
     version = landed.request.version
-    s.require(len(part) == len(proposed) or not part, *WHOLE, told=(landed,), table=table, version=version,
+    s.require(len(part) == len(proposed) or not part, *WHOLE, evidence=(landed,), table=table, version=version,
               expected=f"all {len(proposed)} actions of version {version} are visible together, or none is",
               observed=f"{len(part)} of them are")  # fmt: skip
     as_proposed(s, table, landed, found)
 
 
-def as_proposed(s: Scenario, table: TableHandle, landed: Told, found: list[str]) -> None:
+def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, found: list[str]) -> None:
     """What was found of the commit is what was proposed."""
     assert isinstance(landed.request, Commit)
     actions, version = landed.request.actions or (), landed.request.version
-    s.require([_normal(line) for line in found] == [_normal(action) for action in actions], *COMMITTED, told=(landed,),
+    s.require([_normal(line) for line in found] == [_normal(action) for action in actions], *COMMITTED,
+              evidence=(landed,),
               table=table, version=version,
               expected=f"version {version} is the {len(actions)} actions that were proposed",
               observed=f"it is {found}"[:400])  # fmt: skip
@@ -100,7 +101,7 @@ def a_published_commit_has_one_action_on_each_line(s: Scenario) -> None:
         landed = s.land(table)
         s.backfill(table, version)
         for line in s.published(table).get(version, "").splitlines():
-            s.require(is_an_action(line), *LINES, told=(landed,), table=table, version=version,
+            s.require(is_an_action(line), *LINES, evidence=(landed,), table=table, version=version,
                       expected="every line of a commit file is a JSON object that holds one action",
                       observed=f"a line is {line[:200]!r}")  # fmt: skip
 
@@ -122,12 +123,12 @@ def a_published_commit_is_called_by_its_version(s: Scenario) -> None:
     landed = s.land(table)
     done = s.backfill(table, 1)
     assert isinstance(landed.request, Commit)
-    staging = tuple(f"{folder}/" for folder in hands.STAGING.values())
+    staging = tuple(f"{folder}/" for folder in storage_access.STAGING.values())
     names = [file.name for file in s.observe(table)
              if landed.request.attempt in (file.content or "") and not file.name.startswith(staging)
              and COMMIT_NAME.fullmatch(file.name)]  # fmt: skip
-    s.require(names == [hands.published_name(1)], *NAMED, told=(landed, done), table=table, version=1,
-              expected=f"version 1 is published as {hands.published_name(1)}",
+    s.require(names == [storage_access.published_name(1)], *NAMED, evidence=(landed, done), table=table, version=1,
+              expected=f"version 1 is published as {storage_access.published_name(1)}",
               observed=f"its content is in {names or 'no file'}")  # fmt: skip
 
 
@@ -163,7 +164,7 @@ def a_ratified_commit_never_changes(s: Scenario) -> None:
             s.backfill(table, 3)
         now = content_of(s, table, landed)
         same = [_normal(line) for line in first or ()] == [_normal(line) for line in now or ()]
-        s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", told=(landed,), table=table, version=1,
+        s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", evidence=(landed,), table=table, version=1,
                   expected="version 1 says what it said when it was ratified",
                   observed=f"it said {first}, and says {now}"[:500])  # fmt: skip
 
@@ -191,8 +192,10 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
     attempt = landed.request.attempt
-    holding = [name for name, content in hands.staged(s, table).items() if attempt in name or attempt in content]
-    s.require(not holding, "CM-INLINE-01", told=(landed,), table=table, version=1,
+    holding = [
+        name for name, content in storage_access.staged(s, table).items() if attempt in name or attempt in content
+    ]
+    s.require(not holding, "CM-INLINE-01", evidence=(landed,), table=table, version=1,
               expected="an inline commit is kept by its catalog: no staged file is written for it",
               observed=f"the staging folder holds {holding}")  # fmt: skip
     whole(s, table, landed)
@@ -212,7 +215,8 @@ def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
         if version not in published:
             served = listed.commits[version].actions if version in listed.commits else None
             same = served is not None and digests.of_actions(served) == digests.of_actions(told.request.actions or ())
-            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", told=(told, listed.told), table=table, version=version,
+            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.told), table=table,
+                      version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
                       observed=f"it serves {served}"[:400])  # fmt: skip
 
@@ -266,7 +270,7 @@ def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Li
     if commit is None or (commit.file_name is None and commit.actions is None):
         raise Inconclusive(f"version {version} is published already: nobody says which staged file it was")
     if commit.file_name is None:
-        s.fail(*WHERE, told=(listed.told,), table=table, version=version,
+        s.fail(*WHERE, evidence=(listed.told,), table=table, version=version,
                expected=f"version {version} is a staged commit: its owner says which file it is",
                observed="it says what is in it, and no file")  # fmt: skip
     return listed, commit.file_name.rpartition("/")[2]
@@ -275,7 +279,7 @@ def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Li
 def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> str | None:
     """What the staged file of a version says. None: there is no such file. Raises `Inconclusive` where the version is
     published, and its staged file need not be kept."""
-    files = hands.staged(s, table)
+    files = storage_access.staged(s, table)
     if name not in files and version in s.published(table):
         raise Inconclusive(f"version {version} was published meanwhile: its staged file need not be there")
     return files.get(name)
@@ -289,13 +293,13 @@ def staged_files_stand_in_the_folder_of_the_feature(s: Scenario) -> None:
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
     names = [file.name for file in s.observe(table)]
-    folder = hands.STAGING[s.feature]
-    others = [f"{each}/" for feature, each in hands.STAGING.items() if feature != s.feature]
+    folder = storage_access.STAGING[s.feature]
+    others = [f"{each}/" for feature, each in storage_access.STAGING.items() if feature != s.feature]
     wrong = [each for each in names if each.startswith(tuple(others))]
-    s.require(not wrong, *PLACE, told=(landed,), table=table, version=1,
+    s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
               expected=f"staged files of the feature `{s.feature}` stand in `_delta_log/{folder}`",
               observed=f"there are {wrong}")  # fmt: skip
-    s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], told=(landed,), table=table, version=1,
+    s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], evidence=(landed,), table=table, version=1,
               expected=f"version 1 is `{name}`: that file stands in `_delta_log/{folder}`",
               observed=f"the log has {names}"[:400])  # fmt: skip
 
@@ -308,11 +312,11 @@ def staged_files_are_called_by_version_and_uuid(s: Scenario) -> None:
         landed = s.land(table)
         _, name = listed_file(s, table, version)
         parts = name.split(".")
-        s.require(parts[0] == f"{version:020}", "MC-FILES-04", "CM-FILES-02", told=(landed,), table=table,
+        s.require(parts[0] == f"{version:020}", "MC-FILES-04", "CM-FILES-02", evidence=(landed,), table=table,
                   version=version, expected=f"the name begins with {version:020}",
                   observed=f"it is {name}")  # fmt: skip
         right = len(parts) == 3 and UUID.fullmatch(parts[1]) is not None and parts[2] == "json"
-        s.require(right, "MC-FILES-02", "CM-FILES-02", told=(landed,), table=table, version=version,
+        s.require(right, "MC-FILES-02", "CM-FILES-02", evidence=(landed,), table=table, version=version,
                   expected="the name is `<version>.<uuid>.json`", observed=f"it is {name}")  # fmt: skip
 
 
@@ -326,11 +330,11 @@ def every_attempt_has_a_staged_file_of_its_own(s: Scenario) -> None:
     before = staged_content(s, table, 1, name)
     lost = s.contend(table, 1, client="second")
     after = staged_content(s, table, 1, name)
-    s.require(before == after, *OWN, told=(won, lost), table=table, version=1,
+    s.require(before == after, *OWN, evidence=(won, lost), table=table, version=1,
               expected=f"no other attempt writes to `{name}`, the file of the winner",
               observed=f"it was {before}, and is {after}"[:500])  # fmt: skip
     assert isinstance(won.request, Commit)
-    s.require(after is None or won.request.attempt in after, *OWN, told=(won, lost), table=table, version=1,
+    s.require(after is None or won.request.attempt in after, *OWN, evidence=(won, lost), table=table, version=1,
               expected=f"`{name}` says what attempt {won.request.attempt} proposed",
               observed=f"it says {after}"[:300])  # fmt: skip
 
@@ -344,7 +348,7 @@ def a_staged_file_is_written_like_a_published_commit(s: Scenario) -> None:
     _, name = listed_file(s, table, 1)
     content = staged_content(s, table, 1, name) or ""
     wrong = [line for line in content.splitlines() if not is_an_action(line)]
-    s.require(not wrong, "CM-FILES-01", "MC-LOG-05", told=(landed,), table=table, version=1,
+    s.require(not wrong, "CM-FILES-01", "MC-LOG-05", evidence=(landed,), table=table, version=1,
               expected="every line of a staged file is a JSON object that holds one action",
               observed=f"a line is {wrong[:1]}"[:300])  # fmt: skip
     same_content(s, table, landed, content)
@@ -357,14 +361,15 @@ def the_owner_says_where_a_staged_commit_is_and_not_what(s: Scenario) -> None:
     table = s.create()
     landed = s.land(table)
     listed, name = listed_file(s, table, 1)
-    s.require(listed.commits[1].actions is None, *WHERE, told=(landed, listed.told), table=table, version=1,
+    s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.told), table=table, version=1,
               expected=f"version 1 is `{name}`: its content is what that file says",
               observed="its owner tells a content of its own beside it")  # fmt: skip
-    s.require(staged_content(s, table, 1, name) is not None, *WHERE, told=(landed, listed.told), table=table, version=1,
+    s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.told), table=table,
+              version=1,
               expected=f"the file `{name}` that its owner names is there", observed="there is none")  # fmt: skip
 
 
-def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Told:
+def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exchange:
     """Propose a file that the kit staged; a policy may refuse it, and then nothing is known."""
     told = s.ask(client, proposal)
     if isinstance(told.answer, Rejected):
@@ -381,13 +386,13 @@ def a_file_that_its_writer_staged_is_published_byte_for_byte(s: Scenario) -> Non
     content = proposals.content(
         action.replace(":", " :  ").replace(",", " ,") for action in proposals.append(attempt, s.timestamp(1))
     )
-    proposal = hands.stage(s, table, content=content, attempt=attempt)
+    proposal = storage_access.stage(s, table, content=content, attempt=attempt)
     told = propose_staged(s, proposal)
     s.expect(told, Ratified, "PROFILE-CORE-05", expected="version 1 is free: ratified")  # fmt: skip
     table.versions += 1
     s.backfill(table, 1)
     seen = s.published(table).get(1, "")
-    s.require(seen == content, *CONTENT, told=(told,), table=table, version=1,
+    s.require(seen == content, *CONTENT, evidence=(told,), table=table, version=1,
               expected="version 1 is published with exactly the bytes of its staged file",
               observed=difference("staged", content, "published", seen))  # fmt: skip
 
@@ -397,12 +402,12 @@ def a_staged_file_is_ratified_as_the_version_of_its_name_only(s: Scenario) -> No
     """A writer that staged a file for version 2 finds version 1 free, and proposes that file as version 1. It is not
     ratified; a file that was staged for version 1 is."""
     table = s.create()
-    staged = hands.stage(s, table, 2)
+    staged = storage_access.stage(s, table, 2)
     reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
     told = s.ask("writer", reused)
     s.expect(told, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
              expected=f"`{staged.staged_file}` is a proposal of version 2: not ratified as version 1")  # fmt: skip
-    told = propose_staged(s, hands.stage(s, table, 1))
+    told = propose_staged(s, storage_access.stage(s, table, 1))
     s.expect(told, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file is one for it: ratified")
     table.versions += 1
     s.land(table)

@@ -32,10 +32,10 @@ from conformance.interface.messages import (
 )
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, reads
+from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import drop
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 NOBODYS = "no-such-table"
 OUTCOMES = "PROFILE-CORE-03"
@@ -52,9 +52,10 @@ def a_subject_stays_who_it_says_it_is(s: Scenario) -> None:
         told = s.ask(client, Hello())
         identity = s.expect(told, Identity, "PROFILE-CORE-01", expected="who the subject is")
         wrong = contradictions(identity)
-        s.require(not wrong, "PROFILE-CORE-01", told=(told,), expected="what a subject says of itself fits together",
+        s.require(not wrong, "PROFILE-CORE-01", evidence=(told,),
+                  expected="what a subject says of itself fits together",
                   observed="; ".join(wrong))  # fmt: skip
-        s.require(identity == s.identity, "PROFILE-CORE-01", told=(told,),
+        s.require(identity == s.identity, "PROFILE-CORE-01", evidence=(told,),
                   expected="a subject says the same of itself whenever it is asked",
                   observed=f"first it was {s.identity}, and now it is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
@@ -101,7 +102,7 @@ def requests_about_no_table_are_answered(s: Scenario) -> None:
         asked += [LoadTable(name=s.physical(NOBODYS)), DropTable(table=NOBODYS)]
     for request in asked:
         told = s.ask("lost", request)
-        s.require(not isinstance(told.answer, Ratified | Table | Landed), OUTCOMES, told=(told,),
+        s.require(not isinstance(told.answer, Ratified | Table | Landed), OUTCOMES, evidence=(told,),
                   expected="there is no such table: `not_found`, or another refusal",
                   observed=str(told.answer)[:300])  # fmt: skip
     s.land(table)
@@ -118,11 +119,12 @@ def unusual_requests_are_answered(s: Scenario) -> None:
         told = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
         beyond = [] if isinstance(told.answer, Rejected | NotFound) else [
             commit.version for commit in getattr(told.answer, "commits", ()) if commit.version > 1]  # fmt: skip
-        s.require(not beyond, OUTCOMES, told=(told,), table=table, expected="there is no version above 1",
+        s.require(not beyond, OUTCOMES, evidence=(told,), table=table, expected="there is no version above 1",
                   observed=f"{beyond} are listed")  # fmt: skip
     s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
     far = s.commit(table, 2**40, client="hasty")
-    s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", told=(far,), table=table,
+    s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
+              table=table,
               expected="version 1 is the latest: such a version is refused", observed="it is ratified")  # fmt: skip
     s.land(table)
     reads.ask(s, table)
@@ -160,25 +162,25 @@ def what_the_kit_plants_is_there(s: Scenario) -> None:
     put-if-absent, and is gone when the kit removes it. The table does not mind."""
     table = s.create()
     own = s.attempt()
-    file = f"{hands.STAGING[s.feature]}/{hands.staged_name(9, own)}"
+    file = f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(9, own)}"
     first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
-    steps: list[tuple[Told, str | None]] = []
+    steps: list[tuple[Exchange, str | None]] = []
 
-    def stands(told: Told, content: str | None) -> None:
+    def stands(told: Exchange, content: str | None) -> None:
         steps.append((told, content))
         found = seen(s, table, file)
-        s.require(found == content, TOUCHED, told=[each for each, _ in steps[-2:]], table=table,
+        s.require(found == content, TOUCHED, evidence=[each for each, _ in steps[-2:]], table=table,
                   expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
                   observed="there is no such file" if found is None else f"it says {found[:200]!r}")  # fmt: skip
 
-    stands(hands.plant(s, table, file, first), first)
-    stands(hands.plant(s, table, file, second), second)
-    told = hands.plant(s, table, file, first, if_absent=True)
+    stands(storage_access.plant(s, table, file, first), first)
+    stands(storage_access.plant(s, table, file, second), second)
+    told = storage_access.plant(s, table, file, first, if_absent=True)
     stands(told, second)
-    s.require(isinstance(told.answer, Conflict), TOUCHED, told=(told,), table=table,
+    s.require(isinstance(told.answer, Conflict), TOUCHED, evidence=(told,), table=table,
               expected="the file is there: a put-if-absent is answered as a conflict", observed="`done`")  # fmt: skip
-    stands(hands.remove(s, table, file), None)
-    stands(hands.plant(s, table, file, first, if_absent=True), first)
+    stands(storage_access.remove(s, table, file), None)
+    stands(storage_access.plant(s, table, file, first, if_absent=True), first)
     s.land(table)
 
 
@@ -187,15 +189,17 @@ def what_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     """A staged file that the kit writes is a proposal like any other once its name is sent to the owner; and the log
     that the owner publishes to is the one in which the kit wrote it."""
     table = s.create()
-    proposal = hands.stage(s, table)
+    proposal = storage_access.stage(s, table)
     told = s.ask("writer", proposal)
-    if isinstance(told.answer, Rejected) and hands.staged_name(1, proposal.attempt) not in hands.staged(s, table):
-        s.fail(TOUCHED, told=(told,), expected="the staged file is there", observed="it is not")
+    if isinstance(told.answer, Rejected) and storage_access.staged_name(
+        1, proposal.attempt
+    ) not in storage_access.staged(s, table):
+        s.fail(TOUCHED, evidence=(told,), expected="the staged file is there", observed="it is not")
     if isinstance(told.answer, Rejected | Unsupported):
         raise Inconclusive(f"operation {told.number}: the subject does not take files that its writers staged")
     s.expect(told, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
     table.versions += 1
     s.backfill(table, 1)
     published = s.published(table).get(1, "")
-    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, told=(told,), table=table, version=1,
+    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, evidence=(told,), table=table, version=1,
               expected="the kit's file is published", observed=repr(published)[:300])  # fmt: skip

@@ -18,34 +18,34 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import create_again, drop, restart
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 FOUND = (Profile.DISCOVERY,)
 CATALOG = ("catalogManaged",)
 NOWHERE = (m.NotFound, m.Rejected)
 
 
-def load(s: Scenario, table: TableHandle, client: str = "reader", name: str | None = None) -> Told:
+def load(s: Scenario, table: TableHandle, client: str = "reader", name: str | None = None) -> Exchange:
     """Resolve a table, by its name unless another is given."""
     return s.ask(client, m.LoadTable(name=name or s.physical(table.name)), table)
 
 
-def found(s: Scenario, table: TableHandle, told: Told) -> m.Table:
+def found(s: Scenario, table: TableHandle, told: Exchange) -> m.Table:
     """A table that exists was resolved."""
     return s.expect(told, m.Table, "PROFILE-DISCOVERY-01", expected=f"the table {table.name} exists: it is found")
 
 
-def not_found(s: Scenario, told: Told, why: str, because: tuple[Told, ...] = ()) -> None:
+def not_found(s: Scenario, told: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
     """A table that does not exist was resolved."""
     s.expect(told, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
 
 
-def refused(s: Scenario, table: TableHandle, told: Told, dropped: Told) -> None:
+def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange) -> None:
     """A commit of a table that was dropped before the owner heard of it."""
     s.require(
         not isinstance(told.answer, m.Ratified),
         "PROFILE-DISCOVERY-02",
-        told=(told, dropped),
+        evidence=(told, dropped),
         table=table,
         version=getattr(told.request, "version", None),
         expected=f"{table.name} is dropped: it accepts no commit any more",
@@ -113,7 +113,7 @@ def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
             answer.latest == last or not fresh,
             "CM-GET-05",
             "CM-GET-04",
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=last,
             expected=f"the resolution tells that version {last} is the latest",
@@ -124,7 +124,7 @@ def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
         s.require(
             answer.commits is not None and not missing,
             "CM-GET-05",
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=missing[0] if missing else last,
             expected="the resolution tells the ratified commits, at least those that are not published",
@@ -142,7 +142,7 @@ def a_resolution_tells_which_feature_the_table_has(s: Scenario) -> None:
     s.require(
         answer.feature == s.feature and answer.commit_mode == s.commit_mode,
         "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01",
-        told=(told,),
+        evidence=(told,),
         table=table,
         expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
         observed=f"{answer.feature}, with {answer.commit_mode} commits",
@@ -170,7 +170,7 @@ def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
     s.require(
         "catalogManaged" in features,
         "CM-CATALOG-05",
-        told=(told,),
+        evidence=(told,),
         table=table,
         version=0,
         expected="the protocol of version 0, with the feature `catalogManaged`",
@@ -190,7 +190,7 @@ def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
     s.require(
         properties.get("kit.changed") == "yes",
         "CM-CATALOG-05",
-        told=(after, change),
+        evidence=(after, change),
         table=table,
         version=1,
         expected="version 1 set a property: the metadata that the resolution tells has it",

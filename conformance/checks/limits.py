@@ -16,7 +16,7 @@ from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import restart
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 BACKLOG = (Profile.BACKLOG_LIMIT,)
 WAITING = ("staged", "inline")
@@ -38,7 +38,7 @@ def full(s: Scenario, limit: int) -> TableHandle:
     return table
 
 
-def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Told:
+def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Exchange:
     """A proposal that finds the backlog full."""
     told = s.commit(table)
     if isinstance(told.answer, m.Ratified):
@@ -48,7 +48,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Told:
             raise Inconclusive(f"the owner made room: {kept} of at most {limit} commits are not published")
         s.fail(
             "PROFILE-BACKLOG-01",
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=table.versions - 1,
             expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
@@ -64,7 +64,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Told:
     return told
 
 
-def goes_on(s: Scenario, table: TableHandle, refused: Told, backfilled: int) -> None:
+def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
     """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
     for _ in range(TRIES):
         told = s.commit(table, client="other")

@@ -12,11 +12,11 @@ from typing import Any
 from conformance.checks.log_tail import FRESH
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.scenario.answer_overrides import override_commits
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
 from conformance.scenario.snapshots import must_read, must_refuse, must_report
-from conformance.scenario.telling import retell
 
 
 def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuilder:
@@ -57,7 +57,7 @@ def a_checkpoint_stands_for_commits_that_the_owner_lists_too(s: ClientScenario) 
     log.backfill(4)
     must_read(log, 3, "LOG-18", version=3, expected="all commits are there, and no checkpoint")
     log.checkpoint(3)
-    retell(s, lambda _, latest: (listed[:1], latest))
+    override_commits(s, lambda _, latest: (listed[:1], latest))
     must_read(
         log, 3, "LOG-18", "LOG-08", version=3,
         expected="the checkpoint of version 3; that the owner lists version 1, too, makes no difference",

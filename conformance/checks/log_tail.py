@@ -12,12 +12,12 @@ from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.models.storage import LOG
 from conformance.requirements.catalogue import Profile
+from conformance.scenario.answer_overrides import QUESTIONS, after_commits_are_read, drop_requests
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario, file_name
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Inconclusive
 from conformance.scenario.snapshots import ask, does_without_its_owner, is_snapshot, must_read
-from conformance.scenario.telling import QUESTIONS, after_an_answer, silence
 
 FRESH = ("MC-READ-07", "CM-READ-05")
 MOST_MOMENTS = 6
@@ -63,7 +63,7 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
     log = table_with(s, 1)
     for moment in range(MOST_MOMENTS):
         log.land(file(f"moment-{moment}"))
-        heard = len(s.owner.heard)
+        heard = len(s.owner.exchanges)
         s.owner.rules.clear()
         interfere(log, moment)
         must_read(
@@ -71,7 +71,7 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
             expected=f"version {log.latest} was ratified before the read began, and was published during it, at its "
             f"request number {moment + 1}: a snapshot of version {log.latest}",
         )  # fmt: skip
-        if len(s.owner.heard) - heard <= moment:
+        if len(s.owner.exchanges) - heard <= moment:
             break
 
 
@@ -96,7 +96,7 @@ def a_staged_file_that_is_gone_was_published(s: ClientScenario) -> None:
         log.backfill(2)
         log.hide(*log.staged())
 
-    after_an_answer(s, published_and_removed)
+    after_commits_are_read(s, published_and_removed)
     must_read(
         log, 2, "LOG-13", *FRESH,
         expected="a staged file is removed only after its commit is published: a reader that finds it gone reads "
@@ -148,13 +148,13 @@ def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
     log.backfill(1)
     log.land(file("unpublished"))
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
-    silence(s, m.GetCommits)
+    drop_requests(s, m.GetCommits)
     told, _ = ask(log)
     read = told.answer
     if isinstance(read, m.SnapshotRead) and read.version < 2:
         honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
         s.require(
-            honest, "CM-READ-09", *FRESH, told=(told, log.told[2]), table=log.table, version=2,
+            honest, "CM-READ-09", *FRESH, evidence=(told, log.told[2]), table=log.table, version=2,
             expected="the owner did not answer: an error, for nobody but the owner knows the newest version",
             observed=f"a snapshot of version {read.version}, told as if it were the newest",
         )  # fmt: skip
@@ -170,7 +170,7 @@ def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
     log = table_with(s, 3)
     log.backfill(3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
-    after_an_answer(s, lambda: log.hide(log.commit_name(3)))
+    after_commits_are_read(s, lambda: log.hide(log.commit_name(3)))
     told, _ = ask(log)
     log.restore()
     if not isinstance(told.answer, m.SnapshotRead):
@@ -178,7 +178,7 @@ def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
     if does_without_its_owner(s) or (told.answer.stale and s.feature == "managedCommit"):
         raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
     s.require(
-        told.answer.version == 3, "LOG-27", *FRESH, told=(told, log.told[3]), table=log.table, version=3,
+        told.answer.version == 3, "LOG-27", *FRESH, evidence=(told, log.told[3]), table=log.table, version=3,
         expected="the owner told that version 3 is the latest, and the listing lacked it: version 3, found in another "
         "way, or an error",
         observed=f"a snapshot of version {told.answer.version}",
@@ -196,7 +196,7 @@ def a_latest_version_that_grows_between_two_answers_is_one_snapshot(s: ClientSce
     read = s.expect(told, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
     if not does_without_its_owner(s) and not read.stale:
         s.require(
-            read.version >= 2, *FRESH, told=(told, log.told[2]), table=log.table, version=2,
+            read.version >= 2, *FRESH, evidence=(told, log.told[2]), table=log.table, version=2,
             expected="version 2 was ratified before the read began", observed=f"a snapshot of version {read.version}",
         )  # fmt: skip
     is_snapshot(log, told, read, *FRESH)
@@ -235,7 +235,7 @@ def what_is_published_is_not_published_again(s: ClientScenario) -> None:
     table.versions = 4
     written = [each.name for each in files if each.exists() and each.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
     s.require(
-        not written, "MC-RELEASE-09", told=(told,),
+        not written, "MC-RELEASE-09", evidence=(told,),
         expected="versions 1 and 2 are published already: whoever puts a commit there if it is absent changes nothing",
         observed=f"{', '.join(written)} were written again",
     )  # fmt: skip

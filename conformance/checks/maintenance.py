@@ -14,10 +14,10 @@ from conformance.models.reader import ModelReader
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.ownership import restart
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import in_words
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 CHECKPOINT = ("MC-CHECKPOINT-03", "CM-MAINT-01")
 COMPACTION = ("MC-COMPACTION-01", "CM-MAINT-02")
@@ -35,7 +35,7 @@ def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder
     return log
 
 
-def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Told:
+def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
     """The job, which has to succeed; a client that cannot do it leaves the scenario inconclusive."""
     told = s.act("maintenance", request, log.table)
     s.expect(told, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="nothing stands in the way of the job")
@@ -62,13 +62,13 @@ def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario
     name = s.name_of(log.table) if log.table else ""
     told = done(s, log, m.Checkpoint(table=name, version=2))
     s.require(
-        bool(checkpoints(log, 2)), "LOG-02", told=(told,), observed=f"the log folder holds {names(log)}",
+        bool(checkpoints(log, 2)), "LOG-02", evidence=(told,), observed=f"the log folder holds {names(log)}",
         expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
     )  # fmt: skip
     log.hide(*(log.commit_name(version) for version in range(3)))
     found = s.kit_reads(log.table, 2)
     s.require(
-        found == set(log.at(2).files), "LOG-34", told=(told,),
+        found == set(log.at(2).files), "LOG-34", evidence=(told,),
         expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
         observed=f"it gives {sorted(found)}",
     )  # fmt: skip
@@ -84,12 +84,12 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     told = s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=5), log.table)
     there = checkpoints(log, 5)
     s.require(
-        not there or log.published >= 5, *CHECKPOINT, told=(told,),
+        not there or log.published >= 5, *CHECKPOINT, evidence=(told,),
         expected="version 5 is ratified and not published: no checkpoint of it, or it is published first",
         observed=f"{there} is there, and the newest published commit is {log.published}",
     )  # fmt: skip
     s.require(
-        not early, *CHECKPOINT, told=(told,), expected="version 5 is published before its checkpoint is begun",
+        not early, *CHECKPOINT, evidence=(told,), expected="version 5 is published before its checkpoint is begun",
         observed=f"{early} was there when the owner was asked to publish version 5",
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def the_hint_names_a_checkpoint_and_never_goes_back(s: ClientScenario) -> None:
         return
     named = actions_in(hint)[0].get("version")
     s.require(
-        named == 3, "FIELD-01", told=(older, newer), observed=f"it names version {named}",
+        named == 3, "FIELD-01", evidence=(older, newer), observed=f"it names version {named}",
         expected="the hint names version 3, the newest checkpoint, after one of version 1 was written",
     )  # fmt: skip
 
@@ -119,7 +119,7 @@ def checkpoints_of_one_version_leave_each_other_alone(s: ClientScenario) -> None
     told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     after = [(log.folder / name).read_bytes() if (log.folder / name).exists() else None for name in parts]
     s.require(
-        after == before, "FIELD-02", told=(told,), expected=f"{parts} are another writer's: they stay as they are",
+        after == before, "FIELD-02", evidence=(told,), expected=f"{parts} are another writer's: they stay as they are",
         observed=f"{[name for name, a, b in zip(parts, before, after, strict=True) if a != b]} changed",
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
     found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
         read, m.SnapshotRead) else None  # fmt: skip
     s.require(
-        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", told=(told,),
+        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", evidence=(told,),
         expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
         f"the property `kit.kept`", observed=f"it gives {read if found is None else found}",
     )  # fmt: skip
@@ -156,13 +156,13 @@ def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
     told = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
     name = f"{1:020}.{3:020}.compacted.json"
     s.require(
-        name in names(log), "LOG-02", told=(told,), expected=f"the compaction of 1 to 3 is called {name}",
+        name in names(log), "LOG-02", evidence=(told,), expected=f"the compaction of 1 to 3 is called {name}",
         observed=f"the log folder holds {names(log)}",
     )  # fmt: skip
     log.hide(*(log.commit_name(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", told=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
         expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
     log.hide(*(log.commit_name(version) for version in (2,)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", told=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
         expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
         f"3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
@@ -188,7 +188,7 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     told = s.act("maintenance", m.Compact(table=s.name_of(log.table), start=2, end=5), log.table)
     there = [name for name in names(log) if name.endswith(".compacted.json")]
     s.require(
-        not there or log.published >= 5, *COMPACTION, told=(told,),
+        not there or log.published >= 5, *COMPACTION, evidence=(told,),
         expected="version 5 is ratified and not published: no compaction up to it, or it is published first",
         observed=f"{there} is there, and the newest published commit is {log.published}",
     )  # fmt: skip
@@ -200,7 +200,7 @@ def a_checksum_has_its_name(s: ClientScenario) -> None:
     log = log_of(s)
     told = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
     s.require(
-        f"{3:020}.crc" in names(log), "LOG-02", told=(told,), expected=f"the checksum of version 3 is {3:020}.crc",
+        f"{3:020}.crc" in names(log), "LOG-02", evidence=(told,), expected=f"the checksum of version 3 is {3:020}.crc",
         observed=f"the log folder holds {names(log)}",
     )  # fmt: skip
 
@@ -219,7 +219,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
         told = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         s.require(
             not isinstance(told.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            told=(told,), expected=f"the owner does not allow {job}: it is refused", observed=in_words(told.answer),
+            evidence=(told,), expected=f"the owner does not allow {job}: it is refused", observed=in_words(told.answer),
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
@@ -229,7 +229,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
             continue
         s.require(
             isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > asked, "CM-MAINT-05",
-            told=(run,), expected=f"the owner's policy is asked for before every {job}",
+            evidence=(run,), expected=f"the owner's policy is asked for before every {job}",
             observed="nobody asked for it",
         )  # fmt: skip
 
@@ -247,7 +247,7 @@ def a_cleanup_that_the_owner_forbids_deletes_nothing(s: ClientScenario) -> None:
     told = s.act("maintenance", m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(3)), log.table)
     missing = sorted(set(before) - set(names(log)))
     s.require(
-        not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", told=(told,),
+        not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(told,),
         expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} are gone",
     )  # fmt: skip
 
@@ -266,20 +266,20 @@ class Cleaned:
     """A cleanup, and what is left."""
 
     s: ClientScenario
-    told: Told
+    told: Exchange
     before: set[str]
     after: set[str]
 
     def keeps(self, name: str, *requirements: str, why: str) -> None:
         self.s.require(
-            name in self.after, *requirements, told=(self.told,), expected=f"{why}: {name} stays",
+            name in self.after, *requirements, evidence=(self.told,), expected=f"{why}: {name} stays",
             observed="it is gone",
         )  # fmt: skip
 
     def deletes(self, name: str, *requirements: str, why: str) -> None:
         """Advice. A cleanup that deletes nothing at all may do so."""
         self.s.require(
-            name not in self.after or self.after == self.before, *requirements, told=(self.told,),
+            name not in self.after or self.after == self.before, *requirements, evidence=(self.told,),
             expected=f"{why}: {name} is deleted", observed="it is still there",
         )  # fmt: skip
 
@@ -334,7 +334,7 @@ def cleanup_keeps_the_cut_off_checkpoint_and_what_comes_after(s: ClientScenario)
         checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
     )
     s.require(
-        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, told=(cleaned.told,),
+        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, evidence=(cleaned.told,),
         expected="the table can still be read", observed="it cannot",
     )  # fmt: skip
 
@@ -348,7 +348,7 @@ def sidecars_of_checkpoints_that_stay_are_kept(s: ClientScenario) -> None:
     cleaned = clean(s, log)
     gone = [name for name in (*kept, *newer) if not (log.folder / name).exists()]
     s.require(
-        not gone, *KEEPS, told=(cleaned.told,), observed=f"{', '.join(gone)} are gone",
+        not gone, *KEEPS, evidence=(cleaned.told,), observed=f"{', '.join(gone)} are gone",
         expected="the checkpoint of version 4 is the cut-off checkpoint, or there is none: it and the newer one stay, "
         "with the sidecars that they name",
     )  # fmt: skip
@@ -491,7 +491,7 @@ def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tupl
     s.require(
         not missing,
         "PROFILE-POLICY-01",
-        told=(told,),
+        evidence=(told,),
         table=table,
         expected=f"{', '.join(ALWAYS)} are always allowed",
         observed=f"{', '.join(missing)} not among {', '.join(allowed) or 'nothing'}",

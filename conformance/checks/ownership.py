@@ -26,14 +26,14 @@ from conformance.scenario.ownership import (
     taking_over,
     write_file,
 )
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 MANAGED = ("managedCommit",)
 """The documents tell of ownership changes in this table feature only."""
 
 
-def ratifies(s: Scenario, table: TableHandle, change: Told, client: str = "writer") -> None:
+def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
     """The owner that took the table over commits to it; refusals by a policy end some time."""
     told = change
     for _ in range(TRIES):
@@ -51,7 +51,7 @@ def ratifies(s: Scenario, table: TableHandle, change: Told, client: str = "write
     table.versions += 1
 
 
-def stands(s: Scenario, table: TableHandle, told: Told, attempt: str, *requirements: str) -> None:
+def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requirements: str) -> None:
     """A version that is visible is this attempt's."""
     version = getattr(told.request, "version", 0)
     content = s.published(table).get(version)
@@ -59,7 +59,7 @@ def stands(s: Scenario, table: TableHandle, told: Told, attempt: str, *requireme
     s.require(
         found == attempt,
         *requirements,
-        told=(told,),
+        evidence=(told,),
         table=table,
         version=version,
         expected=f"{file_of(version)} is attempt {attempt}, and is there",
@@ -105,7 +105,7 @@ def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
     s.require(
         not won,
         "MC-CONVERT-05",
-        told=(change,),
+        evidence=(change,),
         table=table,
         version=2,
         expected="a filesystem writer of version 2 finds that there is a file",
@@ -132,7 +132,7 @@ def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
             sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
             "MC-CONVERT-01",
             "MC-CONVERT-02",
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=version,
             expected="the take-over was refused, so the log is versions 0 to 2 as they were",
@@ -163,7 +163,7 @@ def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
     s.require(
         s.published(table).get(2) == first,
         "MC-CONVERT-05",
-        told=(told,),
+        evidence=(told,),
         table=table,
         version=2,
         expected="the filesystem writer's version 2 is as it was",
@@ -232,7 +232,7 @@ def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None
     )  # fmt: skip
     after = s.published(first)
     s.require(
-        after == before, "MC-CONVERT-09", told=(told,), table=first, version=2,
+        after == before, "MC-CONVERT-09", evidence=(told,), table=first, version=2,
         expected=f"the table that was not taken over has versions {sorted(before)}, as before",
         observed=f"it has versions {sorted(after)}",
     )  # fmt: skip
@@ -250,7 +250,7 @@ def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
     s.require(
         not isinstance(told.answer, m.Ratified) and s.published(table) == before,
         "MC-CONVERT-01",
-        told=(told,),
+        evidence=(told,),
         table=table,
         version=2,
         expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
@@ -280,7 +280,7 @@ def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
     late = s.ask("migrator", sent.request, table)
     last = s.expect(late, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
     s.require(
-        last == ratified, "PROFILE-CORE-06", told=(late, again), table=table, version=1,
+        last == ratified, "PROFILE-CORE-06", evidence=(late, again), table=table, version=1,
         expected="every replay is told the same version of the same table", observed=f"{last} after {ratified}",
     )  # fmt: skip
     s.land(table, client="other")
@@ -298,7 +298,7 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
         not isinstance(second.answer, m.Ratified) or same,
         "MC-CONVERT-02",
         "MC-FEATURE-02",
-        told=(second, first),
+        evidence=(second, first),
         table=table,
         expected=f"the table is {table.reference} already: it does not become another one too",
         observed=f"it is {getattr(second.answer, 'table', None)} as well",
@@ -331,11 +331,12 @@ def a_restart_does_not_end_the_ownership(s: Scenario) -> None:
 GIVEN = (Profile.OWNERSHIP_TRANSFER,)
 
 
-def refused(s: Scenario, table: TableHandle, told: Told, because: Told) -> None:
+def refused(s: Scenario, table: TableHandle, told: Exchange, because: Exchange) -> None:
     """A commit that came after the table was given back."""
     version = getattr(told.request, "version", 0)
     s.require(
-        not isinstance(told.answer, m.Ratified), "MC-RELEASE-04", told=(told, because), table=table, version=version,
+        not isinstance(told.answer, m.Ratified), "MC-RELEASE-04", evidence=(told, because), table=table,
+        version=version,
         expected="the owner gave the table back, so it ratifies nothing more for it",
         observed=f"it ratified version {version}",
     )  # fmt: skip
@@ -354,7 +355,7 @@ def a_table_is_given_back(s: Scenario) -> None:
     ratified = s.expect(
         told, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
     )
-    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", told=(told,), expected="given back with version 2",
+    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(told,), expected="given back with version 2",
               observed=f"with version {ratified.version}")  # fmt: skip
     given_back(s, table, told)
 
@@ -370,7 +371,7 @@ def whatever_was_not_backfilled_is_before_the_table_is_given_back(s: Scenario) -
     log = s.published(table)
     missing = [version for version in range(4) if version not in log]
     s.require(
-        not missing, "MC-RELEASE-03", told=(told,), table=table, version=missing[0] if missing else None,
+        not missing, "MC-RELEASE-03", evidence=(told,), table=table, version=missing[0] if missing else None,
         expected="versions 0 to 3 are published before the table is given back with version 4",
         observed=f"{', '.join(map(file_of, missing))} missing",
     )  # fmt: skip
@@ -404,7 +405,7 @@ def filesystem_writers_go_on_where_the_owner_stopped(s: Scenario) -> None:
     refused(s, table, s.commit(table, 6, client="other"), told)
     refused(s, table, s.commit(table, 4, client="other"), told)
     s.require(
-        s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", told=(told,),
+        s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(told,),
         table=table, expected="versions 4 and 5 are the filesystem writers', and stay so",
         observed=f"versions {sorted(before)}, or another content",
     )  # fmt: skip
@@ -506,7 +507,7 @@ def attempt_at(s: Scenario, table: TableHandle, version: int) -> str | None:
     return None if content is None else proposals.attempt_of(content)
 
 
-def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
+def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
     """Ask a subject that dies when it reaches the point. If it died it is started again; otherwise the next point that
     it is told takes the place of this one."""
     crash(s, point)
@@ -536,7 +537,7 @@ def a_take_over_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None
             _is_no_owner(s, table, told, point)
 
 
-def _is_owner(s: Scenario, table: TableHandle, interrupted: Told, point: str) -> None:
+def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
     again = s.ask("migrator", interrupted.request, table)
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-08", "MC-CONVERT-07", because=(interrupted,),
@@ -547,7 +548,7 @@ def _is_owner(s: Scenario, table: TableHandle, interrupted: Told, point: str) ->
     ratifies(s, table, again)
 
 
-def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Told, point: str) -> None:
+def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
     for _ in range(TRIES):
         again = s.ask("migrator", taking_over(s, table, 2), table)
         if not isinstance(again.answer, m.Rejected):
@@ -580,7 +581,7 @@ def a_hand_back_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None
             s.expect(told, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
                      expected=f"the owner died at {point} and version 2 is not there: it is ratified now")  # fmt: skip
         given_back(s, table, told)
-        s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", told=(told,), table=table,
+        s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(told,), table=table,
                   expected="the table is given back with version 2: versions 0 to 2 are published",
                   observed="some are not")  # fmt: skip
         refused(s, table, s.commit(table, 3, client="other"), told)

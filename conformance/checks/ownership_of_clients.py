@@ -12,9 +12,9 @@ from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSIO
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder
-from conformance.scenario.scenario import TableHandle, Told
-from conformance.scenario.words import in_words
+from conformance.scenario.scenario import Exchange, TableHandle
 
 NEEDS = (Profile.OWNERSHIP_TRANSFER,)
 LATE = 4_000_000_000_000
@@ -40,7 +40,7 @@ def unstamped(s: ClientScenario, *, modified: int = proposals.BASE_TIME) -> Tabl
     return log.table
 
 
-def convert(s: ClientScenario, table: TableHandle) -> Told:
+def convert(s: ClientScenario, table: TableHandle) -> Exchange:
     """Ask the client under test to have the owner take the table over."""
     request = m.TakeOver(
         path=table.path or "", name=s.physical(table.name), feature=s.feature, commit_mode=s.commit_mode,
@@ -54,24 +54,24 @@ def convert(s: ClientScenario, table: TableHandle) -> Told:
     return told
 
 
-def enablement(s: ClientScenario, table: TableHandle, version: int, told: Told, *first: str) -> None:
+def enablement(s: ClientScenario, table: TableHandle, version: int, told: Exchange, *first: str) -> None:
     """The enabling commit says from which version and time on the timestamps count: its own."""
     [metadata] = s.actions_of(table, version, "metaData")
     [info] = s.actions_of(table, version, "commitInfo")
     properties = metadata["configuration"]
     s.require(
         properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
-        told=(told,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
+        evidence=(told,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
         observed=f"{properties}",
     )  # fmt: skip
     s.require(
-        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", told=(told,),
+        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(told,),
         expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
         observed=f"{properties.get(ENABLEMENT_TIMESTAMP)}",
     )  # fmt: skip
 
 
-def lost_to_nobody(s: ClientScenario, told: Told) -> m.Ratified:
+def lost_to_nobody(s: ClientScenario, told: Exchange) -> m.Ratified:
     return s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
 
 
@@ -84,7 +84,7 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     lost_to_nobody(s, told)
     [info] = s.actions_of(table, 2, "commitInfo")
     s.require(
-        info["inCommitTimestamp"] > LATE, "ICT-12", told=(told,),
+        info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(told,),
         expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
         observed=f"its time is {info['inCommitTimestamp']}",
     )  # fmt: skip
@@ -100,7 +100,7 @@ def a_take_over_that_lost_its_version_is_stamped_anew(s: ClientScenario) -> None
     told = convert(s, table)
     ratified = lost_to_nobody(s, told)
     s.require(
-        ratified.version == 3, "ICT-15", told=(told,),
+        ratified.version == 3, "ICT-15", evidence=(told,),
         expected="version 2 was a filesystem writer's: the ownership change is version 3",
         observed=f"ratified as version {ratified.version}",
     )  # fmt: skip
@@ -116,7 +116,8 @@ def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
     s.expect(told, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
         any(each.operation == told.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
-        "CM-WRITE-04", told=(told,), expected="the table has an owner since version 1: the commit is proposed to it",
+        "CM-WRITE-04", evidence=(told,),
+        expected="the table has an owner since version 1: the commit is proposed to it",
         observed=f"`{told.answer}` without asking the owner",
     )  # fmt: skip
     table.versions += 1
@@ -135,7 +136,8 @@ def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: Clie
         table.versions += 1
     heard = any(each.operation == told.number for each in s.proposed)
     s.require(
-        heard or not isinstance(told.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", told=(told,),
+        heard or not isinstance(told.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
+        evidence=(told,),
         expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
         observed=f"`{told.answer}` without asking the owner",
     )  # fmt: skip
@@ -148,14 +150,14 @@ def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> N
     s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
     told = convert(s, table)
     s.require(
-        not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", told=(told,),
+        not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", evidence=(told,),
         expected="the owner refused: no ownership change", observed=in_words(told.answer),
     )  # fmt: skip
     after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     done = s.expect(
         after, m.Committed, "MC-CONVERT-04", expected="nobody owns the table: the writer creates the file of version 1"
     )
-    s.require(done.version == 1, "MC-CONVERT-04", told=(after, told), expected="version 1", observed=in_words(done))
+    s.require(done.version == 1, "MC-CONVERT-04", evidence=(after, told), expected="version 1", observed=in_words(done))
     table.versions = 2
 
 
@@ -180,6 +182,6 @@ def a_table_that_is_stamped_from_the_start_does_not_say_since_when(s: ClientScen
     [metadata] = s.actions_of(table, 0, "metaData")
     named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
     s.require(
-        not named, "ICT-13", told=(told,), expected="timestamps count from version 0 on: nothing says since when",
+        not named, "ICT-13", evidence=(told,), expected="timestamps count from version 0 on: nothing says since when",
         observed=f"{named} are set",
     )  # fmt: skip

@@ -8,13 +8,13 @@ from conformance.checks.log_tail import FRESH, table_with
 from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.models import proposals
+from conformance.scenario.answer_overrides import CommitsAndLatest, Entries, after_commits_are_read, override_commits
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Inconclusive
 from conformance.scenario.snapshots import ask, is_snapshot, must_read, must_refuse, newest_told
-from conformance.scenario.telling import Entries, Retold, after_an_answer, retell
 
 APPLIED = ("MC-LOG-06", "CM-LOG-03")
 
@@ -76,12 +76,12 @@ def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
         log.checkpoint(4)
         log.hint(4)
 
-    after_an_answer(s, two_more)
+    after_commits_are_read(s, two_more)
     told, since = ask(log)
     read = s.expect(told, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
     latest = newest_told(s, since)
     s.require(
-        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", told=(told, log.told[latest]), table=log.table,
+        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(told, log.told[latest]), table=log.table,
         version=read.version, observed=f"a snapshot of version {read.version}",
         expected=f"the catalog said that version {latest} is the latest: the snapshot of version {latest}, whatever "
         f"newer files the listing shows",
@@ -100,11 +100,12 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
         log.land(file("file-3"))
         log.backfill(3)
 
-    after_an_answer(s, one_more)
+    after_commits_are_read(s, one_more)
     told, since = ask(log, version=3)
     if isinstance(told.answer, m.SnapshotRead):
         s.require(
-            newest_told(s, since) >= 3, "CM-READ-04", "LOG-11", told=(told, log.told[3]), table=log.table, version=3,
+            newest_told(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(told, log.told[3]), table=log.table,
+            version=3,
             expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
             observed="a snapshot of version 3, of which the catalog has not told",
         )  # fmt: skip
@@ -118,7 +119,7 @@ def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> 
     tells an older version as the latest."""
     log = table_with(s, 3)
     must_read(log, 3, "MC-FILES-09", expected="version 3 is published")
-    retell(s, lambda commits, _: (commits, 2))
+    override_commits(s, lambda commits, _: (commits, 2))
     must_read(
         log, 3, "MC-FILES-09", "LOG-09",
         expected="`00000000000000000003.json` proves that version 3 is committed; its owner may not know of it: the "
@@ -137,7 +138,7 @@ def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
     must_read(log, log.latest, "LOG-10", expected=f"version {log.latest} is published")
     for nothing in (-1, None):
         s.owner.rules.clear()
-        retell(s, lambda _, __, nothing=nothing: ((), nothing))  # type: ignore[misc]
+        override_commits(s, lambda _, __, nothing=nothing: ((), nothing))  # type: ignore[misc]
         must_read(
             log, log.latest, "LOG-10", "LOG-09",
             expected=f"a latest version of {nothing} says only that the owner has accepted no staged commit: version "
@@ -156,10 +157,10 @@ def the_listing_supplies_what_the_owner_does_not_list(s: ClientScenario) -> None
     log.backfill(3)
     must_read(log, 3, "LOG-08", *FRESH, expected="versions 0 to 3 are published")
 
-    def some(_: Entries, latest: int | None) -> Retold:
+    def some(_: Entries, latest: int | None) -> CommitsAndLatest:
         return kept, latest
 
-    retell(s, some)
+    override_commits(s, some)
     must_read(
         log, 3, "LOG-08", "LOG-18", *FRESH,
         expected="the owner lists versions 1 and 2, which are published too, and tells 3 as the latest: version 3 is "
@@ -237,12 +238,12 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     read = s.expect(told, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
     beyond = max(version, newest_told(s, since))
     s.require(
-        read.version <= beyond, "MC-READ-04", "MC-READ-03", told=(told,), table=log.table, version=read.version,
+        read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(told,), table=log.table, version=read.version,
         expected=f"version {version} is the last one that is published: without its owner nobody knows of a later one",
         observed=f"a snapshot of version {read.version}",
     )  # fmt: skip
     s.require(
-        read.version >= version, "MC-FILES-09", "MC-READ-04", told=(told,), table=log.table, version=version,
+        read.version >= version, "MC-FILES-09", "MC-READ-04", evidence=(told,), table=log.table, version=version,
         expected=f"version {version} is published, and a listing shows it", observed=f"version {read.version}",
     )  # fmt: skip
     is_snapshot(log, told, read, "MC-READ-03", "MC-READ-04")
@@ -258,7 +259,7 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
     told, since = ask(log, path=log.location)
     if isinstance(told.answer, m.SnapshotRead):
         s.require(
-            bool(s.owner.heard[since:]), "CM-ACCESS-01", told=(told,), table=log.table,
+            bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table,
             expected="a reader that was given only a path refuses a table whose protocol lists catalogManaged, or asks "
             "its catalog",
             observed=f"a snapshot of version {told.answer.version}, and the catalog was not asked",

@@ -17,14 +17,14 @@ from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import TRIES, Delayed, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Delayed, Exchange, Inconclusive, Scenario, TableHandle
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
 REFUSALS = (m.Gap, m.Conflict, m.Rejected)
 """What a proposal out of turn may be answered; whether a conflict is true is for the history to say."""
 
 
-def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Told:
+def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The next version is committed, and its writer never hears of it."""
     for _ in range(TRIES):
         sent = s.lose(client, s.proposal(table))
@@ -46,7 +46,7 @@ def an_attempt_is_of_one_table(s: Scenario) -> None:
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
         told = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
         s.require(
-            not isinstance(told.answer, m.Landed), "PROFILE-OUTCOME-01", told=(told, sent), table=third,
+            not isinstance(told.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(told, sent), table=third,
             expected=f"nobody proposed anything to `{third.name}`: no attempt has landed there",
             observed="the attempt is said to have landed, as it has in another table",
         )  # fmt: skip
@@ -55,7 +55,7 @@ def an_attempt_is_of_one_table(s: Scenario) -> None:
         found = {witness.version: witness.attempt for witness in s.log_of(second)}
         s.require(
             found.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
-            told=(again, sent), table=second, version=again.answer.version,
+            evidence=(again, sent), table=second, version=again.answer.version,
             expected=f"ratified in `{second.name}`: its version {again.answer.version} is that attempt",
             observed="it is not there: the attempt landed in another table",
         )  # fmt: skip
@@ -63,7 +63,7 @@ def an_attempt_is_of_one_table(s: Scenario) -> None:
     s.land(second, client="other")
 
 
-def replay(s: Scenario, sent: Told, client: str = "writer", since: str = "") -> Told:
+def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "") -> Exchange:
     """The same request again: it landed, and the answer says so."""
     assert isinstance(sent.request, m.Commit)
     again = s.ask(client, sent.request)
@@ -74,7 +74,7 @@ def replay(s: Scenario, sent: Told, client: str = "writer", since: str = "") -> 
         ratified.version == version,
         "PROFILE-CORE-06",
         "PROFILE-RETRY-01",
-        told=(again, sent),
+        evidence=(again, sent),
         expected=expected,
         observed=f"it is answered as version {ratified.version}",
     )
@@ -148,7 +148,7 @@ def a_late_replay_is_not_rebased(s: Scenario) -> None:
     s.require(
         not at_3,
         "PROFILE-CORE-06",
-        told=(moved, sent),
+        evidence=(moved, sent),
         table=table,
         version=3,
         expected=f"attempt {sent.request.attempt} is version 1: it is not ratified as version 3 too",
@@ -180,7 +180,7 @@ def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
         "second.parquet" not in published,
         "MC-FEATURE-02",
         "CM-PUBLISH-03",
-        told=(first, again),
+        evidence=(first, again),
         table=table,
         version=1,
         expected="version 1 says what was ratified",
@@ -212,7 +212,7 @@ def a_conflict_that_is_sent_again_is_judged_anew(s: Scenario) -> None:
         s.require(
             conflict.latest >= 3,
             "PROFILE-RETRY-02",
-            told=(again, lost),
+            evidence=(again, lost),
             table=table,
             version=3,
             expected="the conflict is judged anew: the latest version is 3 by now",
@@ -269,18 +269,18 @@ def what_was_refused_does_not_land_later(s: Scenario) -> None:
 OUTCOME = (Profile.ATTEMPT_OUTCOME,)
 
 
-def attempt_of(sent: Told | Delayed) -> str:
+def attempt_of(sent: Exchange | Delayed) -> str:
     """The attempt that a commit was sent as."""
     assert isinstance(sent.request, m.Commit)
     return sent.request.attempt
 
 
-def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Told:
+def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
     """Ask what became of it."""
     return s.ask(client, m.AttemptOutcome(table=table.reference, attempt=attempt))
 
 
-def landed(s: Scenario, table: TableHandle, sent: Told, client: str = "writer") -> None:
+def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:
     """The outcome of an attempt that landed."""
     assert isinstance(sent.request, m.Commit)
     told = outcome(s, table, sent.request.attempt, client)
@@ -290,7 +290,7 @@ def landed(s: Scenario, table: TableHandle, sent: Told, client: str = "writer") 
     s.require(
         answer.version == version,
         "PROFILE-OUTCOME-01",
-        told=(told, sent),
+        evidence=(told, sent),
         table=table,
         version=version,
         expected=expected,
@@ -298,7 +298,7 @@ def landed(s: Scenario, table: TableHandle, sent: Told, client: str = "writer") 
     )
 
 
-def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Told:
+def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
     """The outcome of an attempt that has not landed."""
     told = outcome(s, table, attempt, client)
     s.expect(
@@ -311,14 +311,14 @@ def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "wri
     return told
 
 
-def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Told) -> None:
+def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Exchange) -> None:
     """The request of an attempt that was resolved as not landed arrives: it is refused."""
     assert isinstance(late.request, m.Commit)
     told = s.deliver(late)
     s.require(
         not isinstance(told.answer, m.Ratified),
         "PROFILE-OUTCOME-02",
-        told=(told, resolved),
+        evidence=(told, resolved),
         table=table,
         version=late.request.version,
         expected=f"attempt {late.request.attempt} was said never to land, so its "

@@ -19,12 +19,12 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import crash, restart
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 DURABLE = (Profile.DURABLE_RESTART,)
 
 
-def latest(s: Scenario, table: TableHandle) -> tuple[Told, int]:
+def latest(s: Scenario, table: TableHandle) -> tuple[Exchange, int]:
     """What the owner tells of the latest version; -1 for nothing."""
     told = s.ask("reader", m.GetCommits(table=table.reference))
     found = s.expect(
@@ -43,7 +43,7 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
     s.require(
         not missing,
         *requirements,
-        told=(told,),
+        evidence=(told,),
         table=table,
         version=missing[0] if missing else None,
         expected=f"versions 0 to {max(last, table.versions - 1)} are published or listed",
@@ -51,7 +51,7 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
     )
 
 
-def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Told:
+def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The owner ratifies the next version. Refusals by a policy end some time."""
     for _ in range(TRIES):
         told = s.commit(table, client=client)
@@ -74,7 +74,7 @@ def what_was_ratified_is_there_after_a_restart(s: Scenario) -> None:
     restart(s)
     after, still = latest(s, table)
     s.require(
-        still >= known, "PROFILE-DURABLE-02", told=(after, before), table=table, version=known,
+        still >= known, "PROFILE-DURABLE-02", evidence=(after, before), table=table, version=known,
         expected=f"{known} was the latest version before the restart, so it is no less after it",
         observed=f"{still}",
     )  # fmt: skip
@@ -87,7 +87,7 @@ def what_was_ratified_is_there_after_a_restart(s: Scenario) -> None:
         said = digests.of_actions(told.request.actions or ())
         same = found is not None and digests.of_file(found.encode("utf-8", "surrogatepass")).actions == said
         s.require(
-            same, "PROFILE-DURABLE-01", told=(told,), table=table, version=told.request.version,
+            same, "PROFILE-DURABLE-01", evidence=(told,), table=table, version=told.request.version,
             expected=f"version {told.request.version} was ratified before the restart: it says what was proposed",
             observed="it is not published" if found is None else "it says something else",
         )  # fmt: skip
@@ -104,7 +104,7 @@ def the_latest_version_does_not_go_back(s: Scenario) -> None:
         restart(s)
         after, still = latest(s, table)
         s.require(
-            still >= known, "PROFILE-DURABLE-02", told=(after, before), table=table, version=known,
+            still >= known, "PROFILE-DURABLE-02", evidence=(after, before), table=table, version=known,
             expected=f"{known} was the latest version before the restart", observed=f"{still} is after it",
         )  # fmt: skip
     whole(s, table, "PROFILE-DURABLE-01")
@@ -127,7 +127,8 @@ def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
         if s.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported):
             continue
         s.require(
-            last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(told,), table=table, version=last,
+            last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(told,), table=table,
+            version=last,
             expected=f"after the restart the owner publishes on request: version {last} is there",
             observed="it is not there",
         )  # fmt: skip
@@ -228,7 +229,7 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
     restart(s)
     told = [s.deliver(each) for each in late]
     won = [each for each in told if isinstance(each.answer, m.Ratified)]
-    s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", told=won[:2], table=table, version=2,
+    s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=2,
               expected="one of the two is version 2", observed="both are told so")  # fmt: skip
     table.versions += len(won)
     goes_on(s, table)
@@ -262,7 +263,7 @@ def a_dead_owner_answers_nothing(s: Scenario) -> None:
     for request in (m.GetCommits(table=table.reference), s.proposal(table, 2)):
         told = s.ask("writer", request)
         s.require(
-            not isinstance(told.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", told=(told,), table=table,
+            not isinstance(told.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", evidence=(told,), table=table,
             expected="the subject was told to die: it answers nothing", observed="it answers as before",
         )  # fmt: skip
     restart(s)
@@ -292,7 +293,7 @@ def what_was_answered_survives_a_crash(s: Scenario) -> None:
         if step == 1:
             s.backfill(table, 1)
     s.backfill(table, 3)
-    s.require(attempt_at(s, table, 3) == getattr(told.request, "attempt", ""), "PROFILE-DURABLE-01", told=(told,),
+    s.require(attempt_at(s, table, 3) == getattr(told.request, "attempt", ""), "PROFILE-DURABLE-01", evidence=(told,),
               table=table, version=3, expected="version 3 is the attempt that was ratified",
               observed="it is another")  # fmt: skip
 
@@ -313,7 +314,7 @@ def a_commit_that_a_crash_interrupts_landed_or_did_not(s: Scenario) -> None:
             table.versions += 1
 
 
-def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> None:
+def _landed_or_not(s: Scenario, table: TableHandle, told: Exchange, point: str) -> None:
     assert isinstance(told.request, m.Commit)
     version = told.request.version
     whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
@@ -326,7 +327,7 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Told, point: str) -> N
             expected=f"the owner died at {point}: version {version} is the interrupted attempt's, or free",
         )  # fmt: skip
     s.require(
-        landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", told=(other, told),
+        landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", evidence=(other, told),
         table=table, version=version, observed="it is ratified again",
         expected=f"the owner died at {point}; version {version} is visible, so it is taken",
     )  # fmt: skip
@@ -352,7 +353,7 @@ def a_commit_that_starts_a_backfill_and_is_interrupted_landed_or_did_not(s: Scen
             _landed_or_not(s, table, told, point)
 
 
-def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Told | None:
+def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Exchange | None:
     """The commit in which it died; None if it never gets to that point, which nothing waits for any more then."""
     crash(s, point)
     for _ in range(COMMITS_OF_A_BACKFILL):
@@ -381,7 +382,7 @@ def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> N
             goes_on(s, table)
 
 
-def _finished(s: Scenario, table: TableHandle, sent: Sequence[Told], told: Told, point: str) -> None:
+def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], told: Exchange, point: str) -> None:
     assert isinstance(told.request, m.BackfillToVersion)
     whole(s, table, "PROFILE-DURABLE-01")
     again = s.ask_to_backfill(table, told.request.version)
@@ -391,7 +392,8 @@ def _finished(s: Scenario, table: TableHandle, sent: Sequence[Told], told: Told,
         version, attempt = each.request.version, each.request.attempt
         found = None if version not in log else proposals.attempt_of(log[version])
         s.require(
-            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", told=(again, told), table=table, version=version,
+            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, told), table=table,
+            version=version,
             expected=f"the owner died at {point} while it published: now it publishes the rest, and version {version} "
             f"is attempt {attempt}", observed=f"it is {found or 'not published'}",
         )  # fmt: skip
@@ -430,7 +432,7 @@ def an_outcome_that_was_told_survives_a_crash(s: Scenario) -> None:
     sent = s.land(table)
     late = s.delay("slow", s.proposal(table, 2))
     s.give_up(late)
-    answers: list[Told] = []
+    answers: list[Exchange] = []
     for each in (sent, late):
         question = m.AttemptOutcome(table=table.reference, attempt=getattr(each.request, "attempt", ""))
         answers.append(s.ask("writer", question))
@@ -439,7 +441,8 @@ def an_outcome_that_was_told_survives_a_crash(s: Scenario) -> None:
     if isinstance(answers[1].answer, m.NotLanded):
         arrived = s.deliver(late)
         s.require(
-            not isinstance(arrived.answer, m.Ratified), "PROFILE-OUTCOME-02", told=(arrived, answers[1]), table=table,
+            not isinstance(arrived.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(arrived, answers[1]),
+            table=table,
             version=2, expected="the attempt was said never to land: refused", observed="it is ratified",
         )  # fmt: skip
     still = s.ask("writer", answers[0].request)

@@ -16,8 +16,8 @@ from conformance.interface.messages import Commit, Conflict, Gap, Rejected
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import Scenario, TableHandle, Told
-from conformance.scenario.words import range_in_words
+from conformance.scenario.formatting import range_in_words
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 FRESH = ("MC-READ-06", "CM-GET-04")
 LATEST = ("MC-GET-02", "CM-GET-04")
@@ -25,27 +25,27 @@ SERVED = ("MC-API-04", "CM-CATALOG-04")
 SAME = ("MC-FEATURE-02", "CM-LOG-07", "CM-FEATURE-01")
 
 
-def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Told) -> None:
+def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchange) -> None:
     """The latest version that was told is the newest that was ratified. Of commits by put-if-absent the owner need not
     know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
     newest = table.versions - 1
     told = (seen.told, *because)
-    s.require(seen.latest is None or seen.latest <= newest, *LATEST, told=told, table=table, version=seen.latest,
+    s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=told, table=table, version=seen.latest,
               expected=f"version {newest} is the latest that was ratified: nobody is told of a later one",
               observed=f"version {seen.latest} was told")  # fmt: skip
     if s.commit_mode == "direct" and (
         s.feature == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises
     ):
         return
-    s.require(seen.latest is not None, *LATEST, *SERVED, told=told, table=table, version=newest,
+    s.require(seen.latest is not None, *LATEST, *SERVED, evidence=told, table=table, version=newest,
               expected=f"version {newest} was ratified: the owner tells it as the latest version",
               observed="no version was told")  # fmt: skip
-    s.require(seen.latest == newest, *FRESH, told=told, table=table, version=newest,
+    s.require(seen.latest == newest, *FRESH, evidence=told, table=table, version=newest,
               expected=f"version {newest} was ratified before the question was asked: it is told as the latest",
               observed=f"version {seen.latest} was told")  # fmt: skip
 
 
-def land(s: Scenario, table: TableHandle, count: int = 1, client: str = "writer") -> list[Told]:
+def land(s: Scenario, table: TableHandle, count: int = 1, client: str = "writer") -> list[Exchange]:
     return [s.land(table, client=client) for _ in range(count)]
 
 
@@ -67,7 +67,7 @@ def the_owner_tells_what_was_committed_lately(s: Scenario) -> None:
     seen = reads.ask(s, table)
     published = s.published(table)
     found = [version for version in (1, 2, 3) if version in seen.commits or version in published]
-    s.require(len(found) == 3, *SERVED, told=(seen.told, landed[-1]), table=table,
+    s.require(len(found) == 3, *SERVED, evidence=(seen.told, landed[-1]), table=table,
               expected="versions 1 to 3 are listed, as far as they are not published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, landed[-1])
@@ -127,7 +127,7 @@ def nobody_is_told_of_what_is_not_ratified(s: Scenario) -> None:
     coming = s.delay("slow", s.proposal(table, 2))
     seen = reads.ask(s, table)
     beyond = [version for version in seen.order if version > 1]
-    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", told=(seen.told, early), table=table, version=2,
+    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", evidence=(seen.told, early), table=table, version=2,
               expected="version 1 is the latest that was ratified: no later one is listed",
               observed=f"listed are {list(seen.order)}")  # fmt: skip
     fresh(s, table, seen, landed)
@@ -149,7 +149,7 @@ def everybody_is_told_the_same(s: Scenario) -> None:
         seen = reads.ask(s, table, client=client)
         name = seen.commits[1].file_name if 1 in seen.commits else None
         s.require(name is None or translation.attempt_of(name) == won.request.attempt, *SAME,
-                  told=(won, lost, seen.told), table=table, version=1,
+                  evidence=(won, lost, seen.told), table=table, version=1,
                   expected=f"everybody is told that version 1 is attempt {won.request.attempt}",
                   observed=f"the {client} is told of {name}")  # fmt: skip
     s.backfill(table, 1)
@@ -166,21 +166,21 @@ def what_a_conflict_tells_is_true(s: Scenario) -> None:
     answer = lost.answer
     assert isinstance(answer, Conflict)
     if answer.latest is not None and answer.latest >= 0:
-        s.require(answer.latest >= 1, "PROFILE-CORE-05", told=(lost,), table=table, version=1,
+        s.require(answer.latest >= 1, "PROFILE-CORE-05", evidence=(lost,), table=table, version=1,
                   expected="version 1 is taken: the latest version is not below it",
                   observed=f"version {answer.latest} was told as the latest")  # fmt: skip
-        s.require(answer.latest <= 3, *LATEST, told=(lost, landed[-1]), table=table, version=answer.latest,
+        s.require(answer.latest <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=answer.latest,
                   expected="version 3 is the latest that was ratified",
                   observed=f"version {answer.latest} was told as the latest")  # fmt: skip
     for winner in answer.winners or ():
-        s.require(0 <= winner.version <= 3, *LATEST, told=(lost, landed[-1]), table=table, version=winner.version,
+        s.require(0 <= winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
                   expected="the winners are ratified versions, 3 at most",
                   observed=f"version {winner.version} is among them")  # fmt: skip
         if winner.file_name is not None and winner.version > 0:
             won = landed[winner.version - 1]
             assert isinstance(won.request, Commit)
             s.require(translation.attempt_of(winner.file_name) == won.request.attempt, "MC-FEATURE-02",
-                      "CM-FEATURE-01", told=(lost, won), table=table, version=winner.version,
+                      "CM-FEATURE-01", evidence=(lost, won), table=table, version=winner.version,
                       expected=f"version {winner.version} is attempt {won.request.attempt}",
                       observed=f"the conflict names {winner.file_name} as its winner")  # fmt: skip
     s.land(table, client="late")
@@ -195,7 +195,7 @@ def who_lost_finds_the_winner(s: Scenario) -> None:
     lost = s.contend(table, 1, client="loser")
     seen = reads.ask(s, table, client="loser")
     published = s.published(table)
-    s.require(1 in seen.commits or 1 in published, *FRESH, told=(lost, seen.told), table=table, version=1,
+    s.require(1 in seen.commits or 1 in published, *FRESH, evidence=(lost, seen.told), table=table, version=1,
               expected="the conflict says that version 1 is taken: it is listed, or published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, won)
@@ -213,25 +213,25 @@ RANGE = ("MC-GET-01", "CM-GET-03")
 Range = tuple[int | None, int | None]
 
 
-def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Range, *because: Told) -> None:
+def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Range, *because: Exchange) -> None:
     """Ascending, each once, none left out in between; and it reaches the end of the range, or what follows is
     published."""
     listed = list(seen.order)
     told = (seen.told, *because)
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
-    s.require(listed == contiguous, "LOG-05", told=told, table=table,
+    s.require(listed == contiguous, "LOG-05", evidence=told, table=table,
               expected="commits are listed by ascending version, each once, none left out in between",
               observed=f"the list is {listed}")  # fmt: skip
     end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
-        s.require(not missing, "LOG-07", told=told, table=table, version=missing[0] if missing else None,
+        s.require(not missing, "LOG-07", evidence=told, table=table, version=missing[0] if missing else None,
                   expected=f"the list reaches version {end}, or what follows was published",
                   observed=f"it is {listed}, and {missing} are not published")  # fmt: skip
 
 
-def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Told) -> None:
+def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Exchange) -> None:
     """Every version of the range that is not published is listed. `published`: known before the question."""
     start, end = asked
     seen = reads.ask(s, table, start, end)
@@ -241,7 +241,7 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
     if missing:  # the owner may have published them just now
         now = s.published(table)
         missing = [version for version in missing if version not in now]
-    s.require(not missing, *RANGE, told=(seen.told, *because), table=table, version=missing[0] if missing else None,
+    s.require(not missing, *RANGE, evidence=(seen.told, *because), table=table, version=missing[0] if missing else None,
               expected=f"asked for {range_in_words(start, end)}: those of {wanted} that are not published are listed",
               observed=f"listed are {list(seen.order)}; {missing} are nowhere")  # fmt: skip
     well_formed(s, table, seen, asked, *because)

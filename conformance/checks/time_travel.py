@@ -208,7 +208,7 @@ def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) ->
         told, since = ask(log, path=log.location, version=version)
         if isinstance(told.answer, m.SnapshotRead):
             s.require(
-                bool(s.owner.heard[since:]), "CM-ACCESS-01", told=(told,), table=log.table, version=version,
+                bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table, version=version,
                 expected="a reader that was given only a path refuses a catalog-managed table, or asks its catalog",
                 observed=f"a snapshot of version {told.answer.version}, and the catalog was not asked",
             )  # fmt: skip

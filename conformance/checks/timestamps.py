@@ -14,7 +14,7 @@ from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 SHAPE = ("ICT-05", "ICT-06", "ICT-07", "CM-TXNID-01")
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -22,7 +22,7 @@ ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 CONF = "delta.managedCommit.commitOwnerConf"
 
 
-def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Told:
+def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """One transaction of the client under test, which has to succeed."""
     adds = () if options.pop("no_file", False) else (DataFile(path=file),)
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, **options))
@@ -82,7 +82,7 @@ def every_try_is_a_new_attempt(s: ClientScenario) -> None:
     told = write(s, table)
     tried = s.asked(m.Commit)
     s.require(
-        len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", told=(told,),
+        len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(told,),
         expected="a commit is proposed to the owner", observed="the owner heard of none",
     )  # fmt: skip
 
@@ -150,7 +150,7 @@ def time_of(content: str) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def unchanged(s: Scenario, table: TableHandle, sent: list[Told]) -> None:
+def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
     """What was ratified is published as it was proposed, its time included."""
     s.backfill(table, table.versions - 1)
     log = s.published(table)
@@ -163,7 +163,7 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Told]) -> None:
         s.require(
             same,
             *CONTENT,
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=version,
             expected=f"version {version} says what was proposed, at the time {wanted}",
@@ -224,7 +224,7 @@ def a_time_that_the_owner_tells_is_that_of_the_commit(s: Scenario) -> None:
             commit.in_commit_timestamp in (None, wanted),
             "MC-API-04",
             "CM-CATALOG-04",
-            told=(told,),
+            evidence=(told,),
             table=table,
             version=commit.version,
             expected=f"the in-commit timestamp of version {commit.version} is {wanted}",

@@ -28,28 +28,28 @@ from conformance.interface.messages import (
 )
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
-from conformance.scenario import hands, reads
+from conformance.scenario import reads, storage_access
 from conformance.scenario.check import COMMIT_MODES, Family
 from conformance.scenario.ownership import write_file
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
 RACE = (*ONE, "PROFILE-CORE-04", "PROFILE-VERSION0-01")
 TABLE = "orders"
 
 
-def one_creator(s: Scenario, race: Sequence[Told]) -> tuple[TableHandle, Told]:
+def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exchange]:
     """Of those who proposed version 0 of one table: the table, and who made it. Some may have been refused, not all."""
     won = [told for told in race if isinstance(told.answer, Ratified)]
     if not won:
         if any(isinstance(told.answer, Rejected | Unknown) for told in race):
             raise Inconclusive("nobody made the table; some were refused, which its owner may do")
-        s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", told=race[:2],
+        s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", evidence=race[:2],
                expected="the name was free: one creator makes the table", observed="none did")  # fmt: skip
     first = won[0].answer
     assert isinstance(first, Ratified)
     table = s.created(TABLE, won[0], first)
-    s.require(len(won) == 1, *ONE, told=won[:2], table=table, version=0,
+    s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
               expected=f"of {len(race)} creators of one table one succeeds",
               observed=f"{len(won)} were told so")  # fmt: skip
     for told in race:
@@ -58,22 +58,23 @@ def one_creator(s: Scenario, race: Sequence[Told]) -> tuple[TableHandle, Told]:
     return table, won[0]
 
 
-def lost(s: Scenario, table: TableHandle, told: Told, won: Told) -> None:
+def lost(s: Scenario, table: TableHandle, told: Exchange, won: Exchange) -> None:
     """Another creator was first."""
     answer = s.expect(told, (Conflict, Rejected), *ONE, because=(won,),
                       expected="the table was created by another: this creator is not told that it did")  # fmt: skip
     if isinstance(answer, Conflict) and answer.winner_table is not None:
-        s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", told=(told, won),
+        s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(told, won),
                   table=table, version=0, expected=f"the table that has the name is {table.reference}",
                   observed=f"the conflict names {answer.winner_table}")  # fmt: skip
 
 
-def is_the_winners(s: Scenario, table: TableHandle, won: Told, *others: Told) -> None:
+def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exchange) -> None:
     """Version 0, if it is published, is the winner's."""
     assert isinstance(won.request, CreateTable)
     found = s.published(table).get(0)
     if found is not None:
-        s.require(proposals.attempt_of(found) == won.request.attempt, *ONE, told=(won, *others), table=table, version=0,
+        s.require(proposals.attempt_of(found) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
+                  version=0,
                   expected=f"version 0 is the commit of attempt {won.request.attempt}, which won",
                   observed=f"it is that of {proposals.attempt_of(found)}")  # fmt: skip
 
@@ -156,16 +157,16 @@ def a_creation_that_is_sent_again_makes_no_second_table(s: Scenario) -> None:
         answer = s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06", expected="the same table, or none")
         if isinstance(answer, Ratified):
             s.require((answer.table, answer.version) == (table.reference, 0), *ONE, "PROFILE-CORE-06",
-                      told=(won, again), table=table, version=0,
+                      evidence=(won, again), table=table, version=0,
                       expected=f"the attempt made the table {table.reference}, and no other",
                       observed=f"version {answer.version} of {answer.table}")  # fmt: skip
         elif isinstance(answer, Conflict) and "idempotent-retry" in s.identity.profiles:
-            s.fail("PROFILE-RETRY-01", told=(again, won), table=table, version=0,
+            s.fail("PROFILE-RETRY-01", evidence=(again, won), table=table, version=0,
                    expected="the attempt is version 0: it is ratified whenever it is sent again",
                    observed="a conflict")  # fmt: skip
         is_the_winners(s, table, won, again)
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 1, "PROFILE-CORE-06", told=(seen.told,), table=table,
+    s.require(seen.latest is None or seen.latest <= 1, "PROFILE-CORE-06", evidence=(seen.told,), table=table,
               expected="version 1 is the latest: nothing was applied twice",
               observed=f"version {seen.latest} is")  # fmt: skip
 
@@ -252,7 +253,7 @@ def version_0(s: Scenario, table: TableHandle) -> str:
     commit = reads.ask(s, table).commits.get(0)
     if commit is not None and commit.actions is not None:
         return proposals.content(commit.actions)
-    files = hands.staged(s, table)
+    files = storage_access.staged(s, table)
     name = "" if commit is None or commit.file_name is None else commit.file_name.rpartition("/")[2]
     s.require(name in files, *MADE, table=table, version=0,
               expected="version 0 is published, or its owner lists it", observed=f"it lists {commit}")  # fmt: skip
@@ -288,7 +289,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
     table = s.create()
     for reader in ("first", "second"):
         seen = reads.ask(s, table, client=reader)
-        s.require(seen.latest == 0, "PROFILE-VERSION0-02", told=(seen.told,), table=table, version=0,
+        s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.told,), table=table, version=0,
                   expected="the table has version 0, and its owner made it: 0 is the latest version",
                   observed=f"the latest version is told as {seen.told.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
         s.land(s.create(f"other-{reader}"))
@@ -309,7 +310,8 @@ def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
                         expected="nobody else wants the table: it is made")  # fmt: skip
     table = s.created("orders", told, ratified)
     found = version_0(s, table).splitlines()
-    s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, told=(told,), table=table,
+    s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(told,),
+              table=table,
               version=0, expected="version 0 is what was proposed, but for what the owner may add",
               observed=f"it is {found}"[:900])  # fmt: skip
     s.land(table)
@@ -367,11 +369,11 @@ def version_0_stands_in_its_place(s: Scenario) -> None:
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
                         expected="nobody else wants the table: it is made")  # fmt: skip
     table = s.created("orders", told, ratified)
-    s.require(0 in s.published(table), IN_PLACE, told=(told,), table=table, version=0,
-              expected=f"version 0 stands as {hands.published_name(0)} from the start",
+    s.require(0 in s.published(table), IN_PLACE, evidence=(told,), table=table, version=0,
+              expected=f"version 0 stands as {storage_access.published_name(0)} from the start",
               observed="there is no such file")  # fmt: skip
-    staged = [name for name, content in hands.staged(s, table).items() if request.attempt in name + content]
-    s.require(not staged, IN_PLACE, told=(told,), table=table, version=0,
+    staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
+    s.require(not staged, IN_PLACE, evidence=(told,), table=table, version=0,
               expected="version 0 is not staged", observed=f"the staging folder has {staged}")  # fmt: skip
     s.land(table)
 
@@ -383,7 +385,7 @@ def place(s: Scenario, name: str) -> str:
     return f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
 
 
-def create_at(s: Scenario, path: str, name: str) -> Told:
+def create_at(s: Scenario, path: str, name: str) -> Exchange:
     """Create a table at a place; a subject that always finds its own cannot be judged here."""
     told = s.ask("creator", s.creation(name, path=path))
     if isinstance(told.answer, Unsupported):
@@ -394,7 +396,7 @@ def create_at(s: Scenario, path: str, name: str) -> Told:
 def first_file(s: Scenario, path: str) -> str | None:
     answer = s.subject.ask("stranger", Observe(table=path))
     files = answer.files if isinstance(answer, Observation) else ()
-    return next((file.content for file in files if file.name == hands.published_name(0)), None)
+    return next((file.content for file in files if file.name == storage_access.published_name(0)), None)
 
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
@@ -405,12 +407,12 @@ def a_filesystem_creator_that_was_first_keeps_its_table(s: Scenario) -> None:
     table = TableHandle(name="orders", reference=path, versions=0, path=path)
     s.tables.append(table)
     planted, won = write_file(s, table, 0, client="filesystem creator")
-    s.require(won, "PROFILE-STORAGE-01", told=(planted,), expected="nothing is there: the file is written",
+    s.require(won, "PROFILE-STORAGE-01", evidence=(planted,), expected="nothing is there: the file is written",
               observed="a conflict")  # fmt: skip
     before = first_file(s, path)
     told = create_at(s, path, "orders")
     stands = first_file(s, path)
-    s.require(stands == before, *ONE_FILE, told=(planted, told), version=0,
+    s.require(stands == before, *ONE_FILE, evidence=(planted, told), version=0,
               expected="the file of version 0 that was there first stays as it is",
               observed="it is gone" if stands is None else f"it is {stands[:200]}")  # fmt: skip
     s.expect(told, (Conflict, Rejected), *ONE_FILE, because=(planted,),
@@ -428,7 +430,7 @@ def a_filesystem_creator_that_comes_second_finds_the_table(s: Scenario) -> None:
     table = s.created("orders", told, ratified)
     table.path = path
     planted, won = write_file(s, table, 0, client="filesystem creator")
-    s.require(not won, *ONE_FILE, told=(told, planted), table=table, version=0,
-              expected=f"{hands.published_name(0)} is there: nobody else can create the table",
+    s.require(not won, *ONE_FILE, evidence=(told, planted), table=table, version=0,
+              expected=f"{storage_access.published_name(0)} is there: nobody else can create the table",
               observed="a filesystem creator could")  # fmt: skip
     s.land(table)

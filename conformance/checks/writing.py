@@ -16,26 +16,26 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.audit import Proposed
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
-from conformance.scenario.scenario import TableHandle, Told
-from conformance.scenario.words import in_words
+from conformance.scenario.scenario import Exchange, TableHandle
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
 
 
-def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Told:
+def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """The client under test appends a file."""
     return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=file),), **options))
 
 
-def landed(s: ClientScenario, table: TableHandle, told: Told, version: int, *requirements: str, why: str) -> None:
+def landed(s: ClientScenario, table: TableHandle, told: Exchange, version: int, *requirements: str, why: str) -> None:
     """The transaction is the version, and no other one."""
     expected = f"{why}: the transaction is version {version}, once"
     done = s.expect(told, m.Committed, *requirements, expected=expected)
-    s.require(done.version == version, *requirements, told=(told,), expected=expected, observed=in_words(done))
+    s.require(done.version == version, *requirements, evidence=(told,), expected=expected, observed=in_words(done))
     table.versions = max(table.versions, version + 1)
     s.require(
-        files(s, table).count("mine") == 1, *requirements, told=(told,), expected=expected,
+        files(s, table).count("mine") == 1, *requirements, evidence=(told,), expected=expected,
         observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
 
@@ -96,7 +96,7 @@ def a_delayed_request_does_not_land_a_second_time(s: ClientScenario) -> None:
     done = s.expect(told, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
     table.versions = (done.version or 0) + 1
     s.require(
-        files(s, table).count("mine") == 1, *UNKNOWN, told=(told,),
+        files(s, table).count("mine") == 1, *UNKNOWN, evidence=(told,),
         expected="the writer made sure that its first request cannot land any more before it proposed again",
         observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
@@ -118,7 +118,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     s.owner.on(m.LoadTable, skip=1, lose_request=True, times=1000)
     told = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", told=(told,),
+        not isinstance(told.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(told,),
         expected="nothing is known of the attempt: the outcome is unknown, not a failure",
         observed=in_words(told.answer),
     )  # fmt: skip
@@ -127,7 +127,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     staged = [file.name for file in s.observe(table)]
     for name in names:
         s.require(
-            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", told=(told,),
+            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", evidence=(told,),
             expected=f"the staged file {name} is version 1: it stays", observed=f"the log folder holds {staged}",
         )  # fmt: skip
 
@@ -165,7 +165,7 @@ def a_writer_that_never_wins_ends(s: ClientScenario) -> None:
     s.owner.on(m.Commit, answer=m.Conflict(), times=100_000)
     told = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Committed), "PROFILE-CLIENT-02", told=(told,),
+        not isinstance(told.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(told,),
         expected="nothing was ratified: no success", observed=in_words(told.answer),
     )  # fmt: skip
 
@@ -178,7 +178,7 @@ def a_refusal_is_not_tried_again(s: ClientScenario) -> None:
     told = append(s, table)
     tries = len(s.asked(m.Commit))
     s.require(
-        tries == 1 and not isinstance(told.answer, m.Committed), "CONFLICT-RETRY-02", told=(told,),
+        tries == 1 and not isinstance(told.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(told,),
         expected="the owner refused for a reason that another try does not change: one proposal, and an error",
         observed=f"{tries} proposals, `{told.answer}`",
     )  # fmt: skip
@@ -213,21 +213,22 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     table.versions = 2
     changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
     s.require(
-        not changes, "DELAYED-04", told=(told,), expected="files of data are added to the table",
+        not changes, "DELAYED-04", evidence=(told,), expected="files of data are added to the table",
         observed=f"{changes} are committed as change data",
     )  # fmt: skip
     found = s.actions_of(table, 1, "add")
     s.require(
-        len(found) == 3, "DELAYED-10", "DELAYED-02", told=(told,), expected="three files were written, and added once",
+        len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(told,),
+        expected="three files were written, and added once",
         observed=f"{len(found)} add actions",
     )  # fmt: skip
     told_of = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
     s.require(
-        told_of == wanted, "DELAYED-05", told=(told,), observed=f"{told_of}",
+        told_of == wanted, "DELAYED-05", evidence=(told,), observed=f"{told_of}",
         expected=f"paths are URL-encoded once, and lead to the files; partition values stand as they are: {wanted}",
     )  # fmt: skip
     s.require(
-        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", told=(told,),
+        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(told,),
         expected="the partition column `part`, and no other",
         observed=f"{[body.get('partitionValues') for body in found]}",
     )  # fmt: skip
@@ -256,7 +257,7 @@ def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
     told = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
     done = s.expect(told, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
     s.require(
-        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", told=(told,),
+        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(told,),
         expected="version 2 was there: it stays, and the transaction is version 3",
         observed=f"committed as {done.version}; version 2 reads {s.content_of(table, 2)!r}",
     )  # fmt: skip
@@ -283,7 +284,7 @@ def a_version_that_was_cleaned_up_is_not_committed_again(s: ClientScenario) -> N
     told = s.act("writer", late, log.table)
     made = (log.folder / log.commit_name(2)).exists()
     s.require(
-        not made, "MC-FILES-11", "CONFLICT-RETRY-03", told=(told,), version=2,
+        not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(told,), version=2,
         expected="version 2 was committed before, and version 5 is built upon it: of all who try version 2 one "
         "succeeds. The writer is told that it must read the table again",
         observed=f"{log.commit_name(2)} was made once more, and the answer is `{in_words(told.answer)}`",
@@ -305,7 +306,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     told = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
     if isinstance(told.answer, m.Committed):
         s.require(
-            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", told=(told,),
+            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(told,),
             expected="a catalog-managed table is written only through its catalog: access by path is refused",
             observed=in_words(told.answer),
         )  # fmt: skip
@@ -335,7 +336,7 @@ def a_creator_does_not_take_anothers_version_0_for_its_own(s: ClientScenario) ->
     s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
     told = s.act("creator", s.creation("taken"))
     s.require(
-        not isinstance(told.answer, m.Ratified), "PROFILE-UNKNOWN-02", told=(told,),
+        not isinstance(told.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(told,),
         expected="version 0 of that name is another creator's: no success", observed=in_words(told.answer),
     )  # fmt: skip
     again = s.act("creator", s.creation("free"))
@@ -365,7 +366,7 @@ def in_proposal(s: ClientScenario, proposed: Proposed) -> list[str]:
     return sorted(set(FILES) & {s.decoded(body["path"]) for body in bodies if body})
 
 
-def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Told:
+def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Exchange:
     """One transaction with the files of all tasks."""
     adds = tuple(DataFile(path=path) for path in FILES)
     request = Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, removes=removes, read_version=base)
@@ -382,19 +383,19 @@ def nothing_of_a_write_is_in_the_log_before_all_of_it(s: ClientScenario) -> None
     s.owner.on(m.Commit, before=lambda: early.extend(of_the_write(s, table)), times=10)
     told = write(s, table)
     s.require(
-        not early, "DELAYED-01", "DELAYED-03", told=(told,),
+        not early, "DELAYED-01", "DELAYED-03", evidence=(told,),
         expected="while the driver still proposes something, nothing of the write is in the log",
         observed=f"the log had {sorted(set(early))}",
     )  # fmt: skip
     for proposed in s.proposed:
         named = in_proposal(s, proposed)
         s.require(
-            not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", told=(told,),
+            not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", evidence=(told,),
             expected=f"the driver proposes when all tasks have succeeded: {', '.join(FILES)} together",
             observed=f"{proposed.named()} has only {', '.join(named)}",
         )  # fmt: skip
     done = s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
-    s.require(done.version == 2, "PROFILE-CLIENT-02", told=(told,), expected="version 2", observed=in_words(done))
+    s.require(done.version == 2, "PROFILE-CLIENT-02", evidence=(told,), expected="version 2", observed=in_words(done))
     table.versions = 3
 
 
@@ -415,15 +416,15 @@ def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
     table.versions = 4
 
 
-def _left_nothing(s: ClientScenario, table: TableHandle, told: Told, *because: Told, why: str) -> None:
+def _left_nothing(s: ClientScenario, table: TableHandle, told: Exchange, *because: Exchange, why: str) -> None:
     expected = f"{why}: the write ends with an error, and no commit names a file of it"
     s.require(
-        isinstance(told.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", told=(told, *because),
+        isinstance(told.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(told, *because),
         expected=expected, observed=in_words(told.answer),
     )  # fmt: skip
     found = of_the_write(s, table)
     s.require(
-        not found, "DELAYED-11", "CONFLICT-CHECK-02", told=(told, *because), expected=expected,
+        not found, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(told, *because), expected=expected,
         observed=f"the log names {found}",
     )  # fmt: skip
 
@@ -440,13 +441,13 @@ def a_file_outside_the_table_is_refused_or_leads_there(s: ClientScenario) -> Non
         found = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
         s.require(
             len(found) == 2 and any(path.removeprefix("file://") == outside for path in found), "DELAYED-05",
-            told=(told,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
+            evidence=(told,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
         )  # fmt: skip
         table.versions = 2
     after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="inside-too"),)))
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
-        done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", told=(after, told),
+        done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, told),
         expected=f"what was refused left no commit: version {table.versions}", observed=in_words(done),
     )  # fmt: skip
     table.versions += 1

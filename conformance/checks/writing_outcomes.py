@@ -18,8 +18,8 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
+from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import TableHandle
-from conformance.scenario.words import in_words
 
 OFTEN = 1_000
 """More requests than any client may make."""
@@ -116,7 +116,7 @@ def the_last_of_many_lost_races_is_looked_into(s: ClientScenario) -> None:
         right = isinstance(told.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
         why = "the fifth winner removed the file `a`" if conflicts else "five winners only added files"
         s.require(
-            right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", told=(told,), table=table,
+            right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(told,), table=table,
             expected=f"{why}: {'a conflict' if conflicts else 'the transaction is committed after them'}",
             observed=in_words(told.answer),
         )  # fmt: skip
@@ -141,7 +141,8 @@ def silence_is_no_success(s: ClientScenario) -> None:
     s.owner.on(m.AttemptOutcome, lose_request=True, times=OFTEN)
     told = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", told=(told,), table=table,
+        not isinstance(told.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(told,),
+        table=table,
         expected="nobody answered, and nothing was ratified: no success", observed=in_words(told.answer),
     )  # fmt: skip
     s.owner.rules.clear()

@@ -17,7 +17,7 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.scenario import ownership
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 COMMITS: Final = 6
 """Of a writer, if it loses every other race."""
@@ -200,7 +200,7 @@ class Creator(Client):
     def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable) -> None:
         super().__init__(shared, name, seed)
         self.request = request
-        self.told: Told | None = None
+        self.told: Exchange | None = None
 
     def run(self) -> None:
         self.told = self.s.ask(self.name, self.request, self.shared.table)
@@ -211,6 +211,6 @@ class Creator(Client):
     def reference(self) -> m.TableRef | None:
         """How the subject calls the table, if this one was told."""
         match self.told:
-            case Told(answer=m.Ratified(table=found)) | Told(answer=m.Conflict(winner_table=found)):
+            case Exchange(answer=m.Ratified(table=found)) | Exchange(answer=m.Conflict(winner_table=found)):
                 return found
         return None

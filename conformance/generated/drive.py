@@ -8,13 +8,13 @@ from functools import singledispatchmethod
 from typing import Final
 
 from conformance.generated import model, steps
-from conformance.generated.model import Terms, Worlds, Wrong
+from conformance.generated.model import Contract, Worlds, Wrong
 from conformance.generated.steps import CLIENTS, Fate
 from conformance.interface import messages as m
 from conformance.models.proposals import attempt_of
 from conformance.scenario import ownership
-from conformance.scenario.scenario import Delayed, Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import in_words
+from conformance.scenario.formatting import in_words
+from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle
 
 NAMES: Final = ("orders", "returns")
 """Of the tables."""
@@ -30,7 +30,7 @@ class Driven:
     worlds: Worlds = model.UNKNOWN_TABLE
     sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
     """Every proposal, once."""
-    ratified: dict[m.Version, Told] = field(default_factory=dict)
+    ratified: dict[m.Version, Exchange] = field(default_factory=dict)
     """Who was told first that a version is there."""
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Drive:
         self.s = s
         self.watched = watched
         identity = s.identity
-        self.terms = Terms(
+        self.contract = Contract(
             feature=s.feature,
             commit_mode=s.commit_mode,
             profiles=frozenset(identity.profiles),
@@ -102,7 +102,7 @@ class Drive:
             self.watch(place)
 
     def _find(self, place: int, table: Driven) -> None:
-        if "discovery" in self.terms.profiles:
+        if "discovery" in self.contract.profiles:
             self._do(steps.Load(table=place, client=-1))
         else:
             for request in list(table.sent):
@@ -135,8 +135,8 @@ class Drive:
         if (
             not table.sent
             and step.limit
-            and "backlog-limit" in self.terms.profiles
-            and self.terms.commit_mode != "direct"
+            and "backlog-limit" in self.contract.profiles
+            and self.contract.commit_mode != "direct"
         ):
             table.limit = step.limit
         if table.limit is not None:
@@ -181,7 +181,7 @@ class Drive:
             self._find_out(table, _client(step.client), attempt, step.fate)
 
     def _find_out(self, table: Driven, client: str, attempt: m.AttemptId, fate: Fate) -> None:
-        if table.known and "attempt-outcome" in self.terms.profiles:
+        if table.known and "attempt-outcome" in self.contract.profiles:
             self._send(table, client, m.AttemptOutcome(table=table.handle.reference, attempt=attempt), fate)
 
     @_do.register
@@ -219,7 +219,7 @@ class Drive:
         if isinstance(told.answer, m.Done):
             last, published = min(version, table.surely), self._look(table)
             self.s.require(
-                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", told=(told,),
+                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", evidence=(told,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
@@ -257,27 +257,27 @@ class Drive:
         else:
             self._hear(table, self.s.ask(client, request, table.handle))
 
-    def _hear(self, table: Driven, told: Told) -> None:
+    def _hear(self, table: Driven, told: Exchange) -> None:
         """The answer rules worlds out; at least one is left."""
         before = table.newest
-        self._keep(table, told, model.judge(table.worlds, self.terms, told.request, told.answer))
+        self._keep(table, told, model.judge(table.worlds, self.contract, told.request, told.answer))
         if isinstance(told.answer, m.Ratified):
             self.ratified += isinstance(told.request, m.Commit)
             table.ratified.setdefault(told.answer.version, told)
             self._named(table, told.answer.table)
-            if self.terms.commit_mode == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
+            if self.contract.commit_mode == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
                 self._is_visible(table, told)
         elif isinstance(told.answer, m.Conflict):
             self._named(table, told.answer.winner_table)
         if table.limit is not None and table.newest > before:
             self._within_limit(table, told)
 
-    def _keep(self, table: Driven, told: Told | None, found: Worlds | Wrong) -> None:
+    def _keep(self, table: Driven, told: Exchange | None, found: Worlds | Wrong) -> None:
         if isinstance(found, Wrong):
             because = None if found.version is None else table.ratified.get(found.version)
             operations = [each for each in (told, because) if each is not None]
             self.s.fail(
-                *found.requirements, told=operations, expected=found.expected, table=table.handle,
+                *found.requirements, evidence=operations, expected=found.expected, table=table.handle,
                 version=found.version, observed=found.observed if told is None else in_words(told.answer),
             )  # fmt: skip
         table.worlds = found
@@ -320,7 +320,7 @@ class Drive:
     def _listed(
         self,
         table: Driven,
-        told: Told,
+        told: Exchange,
         commits: Sequence[m.CommitEntry],
         latest: int | None,
         start: int | None = None,
@@ -334,25 +334,25 @@ class Drive:
         forgotten = sorted(omitted - set(self._look(table))) if omitted else []
         if forgotten:
             self.s.fail(
-                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", told=(told,), table=table.handle,
+                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(told,), table=table.handle,
                 version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
                 observed=f"versions {[each.version for each in commits]} are",
             )  # fmt: skip
 
-    def _is_visible(self, table: Driven, told: Told) -> None:
+    def _is_visible(self, table: Driven, told: Exchange) -> None:
         assert isinstance(told.answer, m.Ratified)
         version = told.answer.version
         self.s.require(
-            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", told=(told,),
+            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", evidence=(told,),
             table=table.handle, version=version, observed="it is not",
             expected=f"version {version}, which was ratified by publishing it, is published",
         )  # fmt: skip
 
-    def _within_limit(self, table: Driven, told: Told) -> None:
+    def _within_limit(self, table: Driven, told: Exchange) -> None:
         published = max(self._look(table), default=-1)
         assert table.limit is not None
         self.s.require(
-            table.surely - published <= table.limit, "PROFILE-BACKLOG-01", told=(told,), table=table.handle,
+            table.surely - published <= table.limit, "PROFILE-BACKLOG-01", evidence=(told,), table=table.handle,
             version=table.surely, expected=f"at most {table.limit} unbackfilled commits: {published} is published, "
             f"so nothing is ratified after version {published + table.limit}",
             observed=f"version {table.surely} is ratified",

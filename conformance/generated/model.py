@@ -21,7 +21,7 @@ NONE: Final = (None, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Contract:
     """What the subject is held to: a table feature, a commit mode, and what it promised."""
 
     feature: str
@@ -79,7 +79,7 @@ UNKNOWN_TABLE: Final[Worlds] = frozenset({World()})
 # The rules: may the world's table give this answer, and how does it stand then?
 
 
-def commit(world: World, terms: Terms, request: m.Commit, answer: m.Answer) -> World | Wrong:
+def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer) -> World | Wrong:
     """managed-commits and catalog-managed, "Commit Protocol"."""
     version, landed = request.version, world.landed(request.attempt)
     match answer:
@@ -87,18 +87,18 @@ def commit(world: World, terms: Terms, request: m.Commit, answer: m.Answer) -> W
             return _ratified(world, request, answer.version, landed)
         case _ if world.dropped:
             return world
-        case _ if landed == version and "idempotent-retry" in terms.profiles:
+        case _ if landed == version and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest:
             return Wrong(("PROFILE-CORE-05",), f"version {version} is not taken, the latest is {world.newest}")
         case m.Conflict():
-            return _latest_of_refusal(world, terms, answer.latest, at_least=version) or _winners(world, answer)
+            return _latest_of_refusal(world, contract, answer.latest, at_least=version) or _winners(world, answer)
         case m.Gap() if version <= len(world.log):
             return Wrong(
                 ("PROFILE-CORE-05",), f"version {version - 1} is ratified: no gap before {version}", version - 1
             )
         case m.Gap():
-            return _latest_of_refusal(world, terms, answer.latest) or world
+            return _latest_of_refusal(world, contract, answer.latest) or world
         case _:  # an owner may have a policy, and a gap may be any kind of error
             return world
 
@@ -124,7 +124,7 @@ def _ratified(world: World, request: m.Commit, told: int, landed: int | None) ->
     return world._replace(log=(*world.log, attempt))
 
 
-def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
+def create(world: World, contract: Contract, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
     """ "Creating a new managed-commit table": of all creators of one name one succeeds."""
     mine = world.landed(request.attempt) == 0
     match answer:
@@ -133,7 +133,7 @@ def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer)
         case m.Ratified():
             what = "version 0 is another creator's: a conflict" if world.log else "a table begins with version 0"
             return Wrong(("MC-CREATE-02", "CM-COMMIT-08"), what, 0)
-        case _ if mine and "idempotent-retry" in terms.profiles:
+        case _ if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
             return Wrong(("PROFILE-CORE-05",), "nobody has created a table of this name")
@@ -141,37 +141,37 @@ def create(world: World, terms: Terms, request: m.CreateTable, answer: m.Answer)
             return world
 
 
-def get_commits(world: World, terms: Terms, request: m.GetCommits, answer: m.Answer) -> World | Wrong:
+def get_commits(world: World, contract: Contract, request: m.GetCommits, answer: m.Answer) -> World | Wrong:
     """ "Getting Un-backfilled Commits from Commit Owner", "Getting Ratified Commits from the Catalog"."""
     if world.dropped or not world.log:
         return world
     if isinstance(answer, m.Commits):
-        return _read(world, terms, answer.commits, answer.latest, request.end)
+        return _read(world, contract, answer.commits, answer.latest, request.end)
     if isinstance(answer, m.Rejected) and request.end is not None and request.end < (request.start or 0):
         return world  # a range that ends before it begins may be an error
     return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
 
 
-def load_table(world: World, terms: Terms, answer: m.Answer) -> World | Wrong:
+def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wrong:
     """ "Table Discovery"."""
     if isinstance(answer, m.Table):
         if world.dropped or not world.log:
             return Wrong(("PROFILE-DISCOVERY-01",), "there is no such table: `not_found`")
-        if (answer.feature, answer.commit_mode) != (terms.feature, terms.commit_mode):
+        if (answer.feature, answer.commit_mode) != (contract.feature, contract.commit_mode):
             return Wrong(
-                ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {terms.feature}, by {terms.commit_mode}"
+                ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {contract.feature}, by {contract.commit_mode}"
             )
-        return _read(world, terms, answer.commits, answer.latest, None)
+        return _read(world, contract, answer.commits, answer.latest, None)
     if isinstance(answer, m.NotFound) and world.log and not world.dropped:
         return Wrong(("PROFILE-DISCOVERY-01",), "the table was created, and is found", 0)
     return world
 
 
 def _read(
-    world: World, terms: Terms, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
+    world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
 ) -> World | Wrong:
     """One state, fresh, and never older than what was told before."""
-    wrong = _latest_of_read(world, terms, latest)
+    wrong = _latest_of_read(world, contract, latest)
     if wrong is not None:
         return wrong
     versions = [each.version for each in commits or ()]
@@ -181,18 +181,20 @@ def _read(
         return Wrong(("LOG-05",), f"commits by ascending version, each once, no version left out; not {versions}")
     if versions and versions[-1] > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no commit after version {world.newest} is ratified")
-    if versions and versions[-1] < min(last, last if end is None else end) and terms.commit_mode != "direct":
+    if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
         return Wrong(("LOG-07",), f"a list up to version {min(last, last if end is None else end)}", versions[-1])
     wrong = _identities(world, commits or ())
     return wrong or world._replace(told=max(world.told, last if latest not in NONE else -1))
 
 
-def _latest_of_read(world: World, terms: Terms, told: int | None) -> Wrong | None:
+def _latest_of_read(world: World, contract: Contract, told: int | None) -> Wrong | None:
     newest = world.newest
     if told in NONE:
-        if newest == 0 and "version-0-by-owner" in terms.profiles:
+        if newest == 0 and "version-0-by-owner" in contract.profiles:
             return Wrong(("PROFILE-VERSION0-02",), "the latest version of a table that was created is 0", 0)
-        no_claim = terms.commit_mode == "direct" and (terms.feature == "managedCommit" or terms.direct_commits_may_lag)
+        no_claim = contract.commit_mode == "direct" and (
+            contract.feature == "managedCommit" or contract.direct_commits_may_lag
+        )
         if newest <= 0 or no_claim:
             return None
         return Wrong(("MC-GET-02", "CM-GET-04"), f"{newest} as the latest version", newest)
@@ -201,12 +203,12 @@ def _latest_of_read(world: World, terms: Terms, told: int | None) -> Wrong | Non
         return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
     if told < world.told:
         return Wrong(("MC-READ-06", "CM-GET-04"), f"the latest version was told as {world.told}: it never goes back")
-    if told < newest and not terms.direct_commits_may_lag:
+    if told < newest and not contract.direct_commits_may_lag:
         return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
     return None
 
 
-def _latest_of_refusal(world: World, terms: Terms, told: int | None, at_least: int = 0) -> Wrong | None:
+def _latest_of_refusal(world: World, contract: Contract, told: int | None, at_least: int = 0) -> Wrong | None:
     """A refusal need not tell the latest version; what it tells is true, and may be stale."""
     newest = world.newest
     if told in NONE:
@@ -216,7 +218,7 @@ def _latest_of_refusal(world: World, terms: Terms, told: int | None, at_least: i
         return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
     if told < at_least:
         return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} tells a latest version of at least that")
-    if told < newest and "fresh-refusals" in terms.promises and not terms.direct_commits_may_lag:
+    if told < newest and "fresh-refusals" in contract.promises and not contract.direct_commits_may_lag:
         return Wrong(("PROFILE-CORE-07",), f"{newest} as the latest version, as promised: `fresh-refusals`", newest)
     return None
 
@@ -260,17 +262,17 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
             return world
 
 
-def rule(world: World, terms: Terms, request: m.Request, answer: m.Answer) -> World | Wrong:
+def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer) -> World | Wrong:
     """Whatever has no rule here is seen in the files."""
     match request:
         case m.Commit():
-            return commit(world, terms, request, answer)
+            return commit(world, contract, request, answer)
         case m.CreateTable():
-            return create(world, terms, request, answer)
+            return create(world, contract, request, answer)
         case m.GetCommits():
-            return get_commits(world, terms, request, answer)
+            return get_commits(world, contract, request, answer)
         case m.LoadTable():
-            return load_table(world, terms, answer)
+            return load_table(world, contract, answer)
         case m.AttemptOutcome():
             return attempt_outcome(world, request, answer)
         case m.DropTable() if isinstance(answer, m.Done):
@@ -282,11 +284,11 @@ def rule(world: World, terms: Terms, request: m.Request, answer: m.Answer) -> Wo
 # Several worlds
 
 
-def judge(worlds: Worlds, terms: Terms, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
+def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
     """The worlds in which the answer can have been given, as they stand after it."""
     if isinstance(answer, m.Unknown):
         return frozenset(_open(world, request) for world in lost(worlds, request))
-    return kept([rule(world, terms, request, answer) for world in most_first(settled(worlds))])
+    return kept([rule(world, contract, request, answer) for world in most_first(settled(worlds))])
 
 
 def lost(worlds: Worlds, request: m.Request) -> Worlds:

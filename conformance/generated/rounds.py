@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.adapters.http import HttpSubject
-from conformance.adapters.named import Here
+from conformance.adapters.named import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.uc.subject import UcSubject
 from conformance.generated import shrinking
@@ -104,7 +104,7 @@ class Rounds:
 
 def at_once(subject: Subject) -> Subject | None:
     """The subject as several clients can ask it at the same time; None if there is no way."""
-    if isinstance(subject, Here):
+    if isinstance(subject, InProcessSubject):
         return subject.beside()
     return subject if isinstance(subject, StdioSubject | HttpSubject | UcSubject) else None
 

@@ -13,9 +13,9 @@ from typing import Final, TypeGuard
 
 import msgspec
 
+from conformance.checkers.breaches import Breach
 from conformance.checkers.check import judge
 from conformance.checkers.columns import HistoryColumns
-from conformance.checkers.findings import Finding
 from conformance.history import events
 from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import Event
@@ -47,7 +47,7 @@ def shrunk(result: CaseResult) -> CaseResult:
     return msgspec.structs.replace(result, history=history, violations=tuple(violations))
 
 
-def is_the_same(found: Finding, told: Violation) -> bool:
+def is_the_same(found: Breach, told: Violation) -> bool:
     """Whether a violation tells of what a checker found: the same operations, and the same rule of the same version."""
     operations = tuple(each for each in (found.first, found.second) if each is not None)
     same = (found.rule.value, found.table, found.version) == (told.rule, told.table, told.version)
@@ -58,7 +58,7 @@ def _read(text: str) -> list[Event]:
     return list(read_events(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
 
 
-def _findings(source: list[Event]) -> list[Finding]:
+def _findings(source: list[Event]) -> list[Breach]:
     """None of a history that cannot be judged."""
     try:
         return judge(HistoryColumns(operations(source)))[0]
@@ -66,7 +66,7 @@ def _findings(source: list[Event]) -> list[Finding]:
         return []
 
 
-def _smallest(source: list[Event], wanted: Finding) -> list[Event]:
+def _smallest(source: list[Event], wanted: Breach) -> list[Event]:
     """Nothing more can be left out, unless it is `TRIALS` judgements away."""
     rules = {each.rule for each in _findings(source)}
     key = _key(wanted)
@@ -82,11 +82,11 @@ def _smallest(source: list[Event], wanted: Finding) -> list[Event]:
     return source
 
 
-def _key(found: Finding) -> tuple[object, ...]:
+def _key(found: Breach) -> tuple[object, ...]:
     return (found.rule, found.table, found.version, found.first, found.second)
 
 
-def _candidates(source: list[Event], found: Finding) -> Iterator[list[Event]]:
+def _candidates(source: list[Event], found: Breach) -> Iterator[list[Event]]:
     """Smaller histories, the smallest first."""
     kept = {each for each in (found.first, found.second) if each is not None}
     kept |= {

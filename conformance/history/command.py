@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from conformance.checkers.check import Verdict, check_file
+from conformance.checkers.check import HistoryVerdict, check_file
 from conformance.history.errors import InvalidHistoryError
 from conformance.history.times import Times, times_of_file
 
@@ -40,11 +40,11 @@ def check(file: Path, *, as_json: bool) -> int:
     return CONFORMANT if verdict.conformant else VIOLATION
 
 
-def _word(verdict: Verdict) -> str:
+def _word(verdict: HistoryVerdict) -> str:
     return "conformant" if verdict.conformant else "violation"
 
 
-def _readable(verdict: Verdict, times: Times) -> Verdict:
+def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
     """With the times in its messages as people read them; the operations beside them keep those of the history."""
     found = [msgspec.structs.replace(each, message=times.in_words(each.message)) for each in verdict.violations]
     return msgspec.structs.replace(verdict, violations=tuple(found))
@@ -67,7 +67,7 @@ def _print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2))
 
 
-def _tell(file: Path, verdict: Verdict) -> None:
+def _tell(file: Path, verdict: HistoryVerdict) -> None:
     tables = ", ".join(f"{table} ({_count(n, 'version')})" for table, n in verdict.tables.items()) or "no table"
     operations = _count(verdict.operations, "operation")
     print(f"{file}: {_word(verdict)}: {operations} on {tables}; {verdict.header.subject.name}")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from conformance.interface import messages as m
-from conformance.models.hands import CRASH_POINTS, Hands
+from conformance.models.fault_control import CRASH_POINTS, FaultControl
 from conformance.models.state import STAGING, Commit, OwnedTable
 from conformance.models.storage import LOG
 
@@ -30,7 +30,7 @@ class NotPublished(Exception):  # noqa: N818  # a word for it that says what is 
     """Something else stands where a commit has to be published, or what would be published is gone."""
 
 
-class ModelOwner(Hands):
+class ModelOwner(FaultControl):
     """Answers the shared interface, see `conformance.interface.messages`."""
 
     name = "model"

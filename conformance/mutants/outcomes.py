@@ -415,7 +415,7 @@ class TombstonesAreForgottenInARestart(ModelOwner):
 
 @mutant("PROFILE-HARNESS-01")
 class CrashesAreIgnored(ModelOwner):
-    """Told to die, it says that it is dead, and goes on."""
+    """Exchange to die, it says that it is dead, and goes on."""
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         return m.Done()

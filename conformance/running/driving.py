@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.adapters.named import Here, UsageError, open_subject
+from conformance.adapters.named import InProcessSubject, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
@@ -94,7 +94,7 @@ class Pulse:
             return answer
 
         subject.ask = ask  # type: ignore[method-assign]
-        if isinstance(subject, Here):
+        if isinstance(subject, InProcessSubject):
             beside = cache(lambda: self.watch(started()))
             started, subject.beside = subject.beside, beside  # type: ignore[method-assign,assignment]
         return subject

@@ -11,7 +11,7 @@ from conformance.interface.subject import GONE
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.scenario.check import OTHER_FEATURE
-from conformance.scenario.words import NO_SUCH_JOB
+from conformance.scenario.formatting import NO_SUCH_JOB
 
 JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
 FAILED_OTHERWISE: Final = "a case that is evidence for it failed for another reason"

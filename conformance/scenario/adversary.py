@@ -41,7 +41,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class OwnerExchange:
     """A request of the client under test to the owner, and what it was told."""
 
     client: str
@@ -56,8 +56,8 @@ class Adversary:
         self.owner = owner
         self.subject = InProcess(owner)
         self.rules: list[Rule] = []
-        self.heard: list[Heard] = []
-        self.listener: Callable[[Heard], None] | None = None
+        self.exchanges: list[OwnerExchange] = []
+        self.listener: Callable[[OwnerExchange], None] | None = None
         self._left = MOST_REQUESTS
 
     def on(
@@ -104,8 +104,8 @@ class Adversary:
             return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {operation(request)}")
         rule = self._rule(request)
         answer = self.subject.ask(client, request) if rule is None else self._under(rule, client, request)
-        heard = Heard(client=client, request=request, answer=answer)
-        self.heard.append(heard)
+        heard = OwnerExchange(client=client, request=request, answer=answer)
+        self.exchanges.append(heard)
         if self.listener is not None:
             self.listener(heard)
         return answer

@@ -30,12 +30,12 @@ from conformance.models.owner import STAGING, ModelOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import LOG, FolderStorage
 from conformance.results import Violation
-from conformance.scenario.adversary import Adversary, ClientHost, Heard
+from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.check import Variant, applies
+from conformance.scenario.formatting import NO_SUCH_JOB, operation_of
 from conformance.scenario.recording import final_contents
-from conformance.scenario.scenario import Inconclusive, Scenario, TableHandle, Told
-from conformance.scenario.words import NO_SUCH_JOB, operation_of
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 
 class ClientScenario(Scenario):
@@ -64,7 +64,7 @@ class ClientScenario(Scenario):
         self.owner.listener = self._heard
         host.current = self.owner
 
-    def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
+    def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask the client under test to do something, and record it."""
         self.owner.begin()
         if isinstance(request, m.Cleanup):
@@ -80,14 +80,14 @@ class ClientScenario(Scenario):
         answer = self.client.ask(client, request)
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
-            return Told(number=number, request=request, answer=answer)
+            return Exchange(number=number, request=request, answer=answer)
         told = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
             raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason}")
         self.require(
-            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", told=(told,),
+            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", evidence=(told,),
             expected="a client ends its operation, with success or with an error",
-            observed=f"it asked the owner more than {len(self.owner.heard)} times",
+            observed=f"it asked the owner more than {len(self.owner.exchanges)} times",
         )  # fmt: skip
         return told
 
@@ -150,9 +150,9 @@ class ClientScenario(Scenario):
         told = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
         return told.commits if isinstance(told, m.Commits) else ()
 
-    def asked(self, kind: type[m._Message]) -> Sequence[Heard]:
+    def asked(self, kind: type[m._Message]) -> Sequence[OwnerExchange]:
         """What the client under test asked of the owner, of this kind."""
-        return [heard for heard in self.owner.heard if isinstance(heard.request, kind)]
+        return [heard for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 
     def conclude(self) -> None:
         for undo in self.undo:
@@ -241,7 +241,7 @@ class ClientScenario(Scenario):
         files = seen.files if isinstance(seen, m.Observation) else ()
         return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
 
-    def _heard(self, heard: Heard) -> None:
+    def _heard(self, heard: OwnerExchange) -> None:
         """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
         self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):

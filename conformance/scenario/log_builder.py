@@ -27,7 +27,7 @@ from conformance.models import checkpoint_files, proposals
 from conformance.models.storage import LOG
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
-from conformance.scenario.scenario import TableHandle, Told
+from conformance.scenario.scenario import Exchange, TableHandle
 
 Action = dict[str, Any]
 OWNED: Final = "delta.managedCommit."
@@ -59,7 +59,7 @@ class LogBuilder:
     actions: dict[int, list[Action]] = field(default_factory=dict)
     readers: int | None = None
     """How many readers there were, if each read is another's, who has nothing in memory. None: one reads all."""
-    told: dict[int, Told] = field(default_factory=dict)
+    told: dict[int, Exchange] = field(default_factory=dict)
     """The operations that committed the versions."""
     _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
     """Files as they were before the builder touched them."""
@@ -94,7 +94,7 @@ class LogBuilder:
 
     # Versions
 
-    def land(self, *actions: str, timestamp: int | None = None) -> Told:
+    def land(self, *actions: str, timestamp: int | None = None) -> Exchange:
         """The next version, through the owner."""
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
@@ -112,7 +112,7 @@ class LogBuilder:
         self.table.versions = self.table.before = version + 1
         return version
 
-    def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Told:
+    def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Exchange:
         """The owner takes a filesystem table over with its next version, which sets these properties too."""
         version, attempt = len(self.actions), self.s.attempt()
         lines = (
@@ -132,7 +132,7 @@ class LogBuilder:
         self.told[version] = told
         return told
 
-    def hand_back(self) -> Told:
+    def hand_back(self) -> Exchange:
         """The owner gives the table back with its next version. Everything before is published."""
         request = giving_back(self.s, self.table)
         told = self.s.ask("migrator", request, self.table)

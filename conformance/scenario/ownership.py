@@ -16,7 +16,7 @@ from typing import Any
 
 from conformance.interface import messages as m
 from conformance.models import proposals
-from conformance.scenario.scenario import TRIES, Inconclusive, Scenario, TableHandle, Told
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 
 def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
@@ -37,7 +37,7 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
 
 def write_file(
     s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer"
-) -> tuple[Told, bool]:
+) -> tuple[Exchange, bool]:
     """A filesystem commit: put-if-absent of `<version>.json`. Whether it won; that is no fault of anybody."""
     number = table.versions if version is None else version
     attempt = s.attempt()
@@ -79,7 +79,7 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
     return m.TakeOver(**{**fields, **options})
 
 
-def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Told:
+def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner takes the table over, with its next version."""
     for _ in range(TRIES):
         told = s.ask(client, taking_over(s, table), table)
@@ -94,16 +94,17 @@ def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Told
     return told
 
 
-def owned(s: Scenario, table: TableHandle, told: Told, ratified: m.Ratified) -> None:
+def owned(s: Scenario, table: TableHandle, told: Exchange, ratified: m.Ratified) -> None:
     """The table belongs to the owner from now on."""
     assert isinstance(told.request, m.TakeOver)
     version = told.request.version
     s.require(
-        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", told=(told,), table=table, version=version,
+        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", evidence=(told,), table=table,
+        version=version,
         expected=f"the ownership change is version {version}, as proposed", observed=f"version {ratified.version}",
     )  # fmt: skip
     if ratified.table is None:
-        s.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` names the table", observed="it names none")
+        s.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` names the table", observed="it names none")
     table.reference = ratified.table
     table.versions = version + 1
     table.ownership.append(told.request.attempt)
@@ -121,7 +122,7 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
     return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
 
 
-def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Told:
+def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
     scenario is inconclusive."""
     for _ in range(TRIES):
@@ -136,7 +137,7 @@ def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Told
     return told
 
 
-def given_back(s: Scenario, table: TableHandle, told: Told) -> None:
+def given_back(s: Scenario, table: TableHandle, told: Exchange) -> None:
     """The commit that ends the ownership is published at once, or the owner sees to it that it is in the end."""
     assert isinstance(told.request, m.HandBack)
     version = told.request.version
@@ -148,13 +149,13 @@ def given_back(s: Scenario, table: TableHandle, told: Told) -> None:
         table.ownership.append(told.request.attempt)
     found = proposals.attempt_of(content)
     s.require(
-        found == told.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", told=(told,), table=table,
+        found == told.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(told,), table=table,
         version=version, expected=f"version {version} is the commit that ends the ownership",
         observed=f"it is attempt {found}",
     )  # fmt: skip
 
 
-def _published_later(s: Scenario, table: TableHandle, told: Told, version: int) -> str:
+def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: int) -> str:
     """Until then nobody can write the table, neither through the owner nor through the filesystem."""
     for _ in range(TRIES):
         asked = s.ask_to_backfill(table, version)
@@ -162,13 +163,13 @@ def _published_later(s: Scenario, table: TableHandle, told: Told, version: int) 
         if content is not None:
             return content
     return s.fail(
-        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", told=(told, asked), table=table, version=version,
+        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(told, asked), table=table, version=version,
         expected=f"version {version} ends the ownership, and its owner sees to it that it is published",
         observed=f"{file_of(version)} is not there, even after requests for it",
     )  # fmt: skip
 
 
-def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Told:
+def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
     """Drop the table. What it was is looked at before: afterwards nobody need keep anything of it."""
     table.final = s.log_of(table)
     told = s.ask(client, m.DropTable(table=table.reference))
@@ -185,7 +186,7 @@ def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> Ta
         expected=f"the table that was called {table.name} is dropped: its name is free",
     )  # fmt: skip
     if ratified.table is None or ratified.version != 0:
-        s.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` with version 0 and the table",
+        s.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` with version 0 and the table",
                observed=f"version {ratified.version} of {ratified.table}")  # fmt: skip
     again.reference, again.versions = ratified.table, 1
     s.tables.append(again)
@@ -206,7 +207,7 @@ def restart(s: Scenario) -> None:
     told = s.ask("operator", m.Restart())
     s.recording.fault("restart")
     if isinstance(told.answer, m.Unknown):
-        s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", told=(told,), expected="the subject starts again",
+        s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(told,), expected="the subject starts again",
                observed=f"it does not answer: {told.answer.reason}")  # fmt: skip
     s.expect(told, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conformance.interface import messages as m
-from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """The answer to one question for commits, or to one resolution of the table."""
 
-    told: Told
+    told: Exchange
     order: tuple[int, ...]
     """The versions as they were listed."""
     commits: dict[int, m.CommitEntry]
@@ -37,7 +37,7 @@ def resolve(s: Scenario, table: TableHandle, client: str = "reader") -> Listed:
     return _listed(told, answer.commits or (), answer.latest)
 
 
-def _listed(told: Told, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
+def _listed(told: Exchange, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
     return Listed(
         told=told,
         order=tuple(commit.version for commit in commits),

@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from conformance.checkers.check import Verdict, check_events
+from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
 from conformance.history.reading import read_events
 from conformance.history.writing import HistoryWriter
@@ -78,7 +78,7 @@ class Recording:
         """The history, JSON Lines."""
         return self._stream.getvalue().decode("utf-8")
 
-    def judge(self) -> Verdict:
+    def judge(self) -> HistoryVerdict:
         """What the checkers say of it. Raises `InvalidHistoryError` if it was not completed."""
         return check_events(list(read_events(io.BytesIO(self._stream.getvalue()))))
 

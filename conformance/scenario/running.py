@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checkers.explanation import Violation as Found
+from conformance.checkers.explanation import HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.errors import InvalidHistoryError
 from conformance.interface.subject import Subject
@@ -90,7 +90,7 @@ def _judge(scenario: Scenario) -> list[Violation] | str:
     return scenario.audit() + named
 
 
-def _named(found: Found, scenario: Scenario) -> Violation | None:
+def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
     """As violations of the catalogue's requirements; None if the subject is held to none of them."""
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
     if found.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(found, scenario):
@@ -113,7 +113,7 @@ def _named(found: Found, scenario: Scenario) -> Violation | None:
     )
 
 
-def _informed(found: Found, scenario: ClientScenario) -> bool:
+def _informed(found: HistoryViolation, scenario: ClientScenario) -> bool:
     """Whether a client that was given a path asked the owner of the table there, and so knew of what is unpublished."""
     return any(operation.id in scenario.informed for operation in found.operations)
 

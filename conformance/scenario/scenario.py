@@ -24,8 +24,8 @@ from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.results import Violation
 from conformance.scenario.check import Variant, applies
+from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import NOWHERE, Recording, witnesses
-from conformance.scenario.words import in_words
 
 TRIES: Final = 5
 """Proposals before a subject that refuses by a policy of its own cannot be judged."""
@@ -70,7 +70,7 @@ class TableHandle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Exchange:
     """A request with its answer."""
 
     number: int
@@ -138,14 +138,14 @@ class Scenario:
 
     # Asking
 
-    def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
+    def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask, and record it."""
         name = self._name(request) if table is None else table.name
         number = self.recording.invoke(client, name, request)
         answer = self.subject.ask(client, request)
         return self._ended(number, request, answer)
 
-    def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Told:
+    def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been. A
         transport that can lose it on the wire does, so that the subject sees a client that hung up."""
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
@@ -153,7 +153,7 @@ class Scenario:
         answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
         self.recording.lost(number, "the answer was lost")
         self.looked = None
-        return Told(number=number, request=request, answer=answer)
+        return Exchange(number=number, request=request, answer=answer)
 
     def delay(self, client: str, request: m.Request, table: TableHandle | None = None) -> Delayed:
         """Send a request that the network holds back."""
@@ -165,28 +165,33 @@ class Scenario:
         delayed.given_up = True
         self.recording.lost(delayed.number, "no answer in time")
 
-    def deliver(self, delayed: Delayed) -> Told:
+    def deliver(self, delayed: Delayed) -> Exchange:
         """It arrives. Nobody hears the answer if its client gave up."""
         if delayed.given_up:
             self.recording.fault("a request that was given up arrives", delayed.client)
             answer = self.subject.ask(delayed.client, delayed.request)
-            return Told(number=delayed.number, request=delayed.request, answer=answer)
+            return Exchange(number=delayed.number, request=delayed.request, answer=answer)
         answer = self.subject.ask(delayed.client, delayed.request)
         return self._ended(delayed.number, delayed.request, answer)
 
-    def _ended(self, number: int, request: m.Request, answer: m.Answer) -> Told:
+    def _ended(self, number: int, request: m.Request, answer: m.Answer) -> Exchange:
         self.looked = None
         if isinstance(answer, m.Ratified) and isinstance(request, m.Commit | m.CreateTable):
             self.made.setdefault((self._name(request), answer.version), number)
         belongs = self.recording.ended(number, request, answer)
-        told = Told(number=number, request=request, answer=answer)
+        told = Exchange(number=number, request=request, answer=answer)
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
             self.fail(
-                "PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=answer.reason
+                "PROFILE-CORE-03",
+                evidence=(told,),
+                expected="one of the outcomes of the request",
+                message=answer.reason,
             )
         if not belongs:
             message = f"`{operation(request)}` was answered by {in_words(answer)}, which is no answer to it."
-            self.fail("PROFILE-CORE-03", told=(told,), expected="one of the outcomes of the request", message=message)
+            self.fail(
+                "PROFILE-CORE-03", evidence=(told,), expected="one of the outcomes of the request", message=message
+            )
         return told
 
     def _name(self, request: m.Request) -> str:
@@ -232,10 +237,10 @@ class Scenario:
         )  # fmt: skip
         return self.created(name, told, ratified)
 
-    def created(self, name: str, told: Told, ratified: m.Ratified) -> TableHandle:
+    def created(self, name: str, told: Exchange, ratified: m.Ratified) -> TableHandle:
         """The table that a `create_table` made."""
         if ratified.table is None or ratified.version != 0:
-            self.fail("PROFILE-CORE-03", told=(told,), expected="`ratified` with version 0 and the table",
+            self.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` with version 0 and the table",
                       message=f"`create_table` was answered by {in_words(ratified)}.")  # fmt: skip
         table = TableHandle(name=name, reference=ratified.table, versions=1)
         self.tables.append(table)
@@ -251,11 +256,13 @@ class Scenario:
         content = proposals.append(own, self.timestamp(number)) if actions is None else tuple(actions)
         return m.Commit(table=table.reference, version=number, attempt=own, actions=content)
 
-    def commit(self, table: TableHandle, version: int | None = None, client: str = "writer", **options: Any) -> Told:
+    def commit(
+        self, table: TableHandle, version: int | None = None, client: str = "writer", **options: Any
+    ) -> Exchange:
         """Propose, once."""
         return self.ask(client, self.proposal(table, version, **options))
 
-    def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Told:
+    def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Exchange:
         """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
         with new attempts, `TRIES` times; then the scenario is inconclusive."""
         for _ in range(TRIES):
@@ -265,13 +272,13 @@ class Scenario:
         ratified = self.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                                expected=f"nobody else proposed version {table.versions}, and the version before it is "
                                f"ratified: the proposal is ratified")  # fmt: skip
-        self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", told=(told,),
+        self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", evidence=(told,),
                      expected=f"ratified as version {table.versions}, as proposed",
                      observed=f"ratified as version {ratified.version}")  # fmt: skip
         table.versions += 1
         return told
 
-    def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Told:
+    def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
         """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
         is asked again with new attempts; one that refuses all of them calls a lost race something else."""
         for _ in range(TRIES):
@@ -293,7 +300,7 @@ class Scenario:
         told = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
         return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
-    def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
+    def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
         """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then nobody knows what the
         subject does, and the scenario is inconclusive."""
         for _ in range(TRIES):
@@ -302,7 +309,7 @@ class Scenario:
                 return told
         raise Inconclusive(f"operation {told.number}: {TRIES} times refused for now: {in_words(told.answer)}")
 
-    def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Told:
+    def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
         """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
         themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
         told = self.ask_to_backfill(table, version, client)
@@ -340,34 +347,37 @@ class Scenario:
     # Demands
 
     def expect(
-        self, told: Told, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
-        may_refuse: bool = False, because: Sequence[Told] = (),
+        self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
+        may_refuse: bool = False, because: Sequence[Exchange] = (),
     ) -> A:  # fmt: skip
         """The answer, which must be of the kind. `may_refuse`: a `rejected` leaves the scenario inconclusive; so does,
         always, an outcome that stayed unknown. `because`: the operations that make it the only right answer."""
-        answer: Any = told.answer
+        answer: Any = exchange.answer
         if isinstance(answer, kinds):
             return answer
         if isinstance(answer, m.Unknown):
-            raise Inconclusive(f"operation {told.number}: the outcome stayed unknown: {answer.reason}")
+            raise Inconclusive(f"operation {exchange.number}: the outcome stayed unknown: {answer.reason}")
         if isinstance(answer, m.Rejected) and may_refuse:
-            raise Inconclusive(f"operation {told.number} was refused, which its owner may do: {answer.reason}")
+            raise Inconclusive(f"operation {exchange.number} was refused, which its owner may do: {answer.reason}")
         if isinstance(answer, m.Unsupported):
-            self.fail("PROFILE-CORE-07", told=(told,), expected=expected,
-                      message=f"`{operation(told.request)}` is unsupported, but a declared profile needs it: "
+            self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
+                      message=f"`{operation(exchange.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
-        return self.fail(*requirements, told=(told, *because), expected=expected, observed=in_words(answer))
+        return self.fail(*requirements, evidence=(exchange, *because), expected=expected, observed=in_words(answer))
 
     def require(
-        self, condition: bool, *requirements: str, told: Sequence[Told] = (), expected: str, observed: str = "",
+        self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
         table: TableHandle | None = None, version: int | None = None,
     ) -> None:  # fmt: skip
         """Something that must be so."""
         if not condition:
-            self.fail(*requirements, told=told, expected=expected, observed=observed, table=table, version=version)
+            self.fail(
+                *requirements, evidence=evidence, expected=expected, observed=observed, table=table, version=version
+            )
 
     def fail(
-        self, *requirements: str, told: Sequence[Told] = (), expected: str, observed: str = "", message: str = "",
+        self, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
+        message: str = "",
         table: TableHandle | None = None, version: int | None = None,
     ) -> NoReturn:  # fmt: skip
         """These requirements are violated, as far as the subject is held to them."""
@@ -380,21 +390,23 @@ class Scenario:
                 message=message or f"Expected: {expected}. Observed: {observed}.",
                 expected=expected,
                 observed=observed,
-                operations=self._evidence(told, table, version),
+                operations=self._evidence(evidence, table, version),
                 table=None if table is None else table.name,
                 version=version,
             )
         )
         raise Violated(held[0])
 
-    def _evidence(self, told: Sequence[Told], table: TableHandle | None, version: int | None) -> tuple[int, ...]:
+    def _evidence(
+        self, evidence: Sequence[Exchange], table: TableHandle | None, version: int | None
+    ) -> tuple[int, ...]:
         """The operations that contradict each other. Beside one alone: the look at the files that showed it, or the
         commit that made the version which it is about, or else the newest one."""
-        numbers = [each.number for each in told]
+        numbers = [exchange.number for exchange in evidence]
         if len(numbers) < 2 and self.looked is not None:
             numbers.append(self.looked)
         if len(numbers) == 1:
-            request = told[0].request if told else None
+            request = evidence[0].request if evidence else None
             name = table.name if table is not None else NOWHERE if request is None else self._name(request)
             made = {each: number for (log, each), number in self.made.items() if log == name and number not in numbers}
             about: int | None = getattr(request, "version", 0) if version is None else version

@@ -18,11 +18,11 @@ from conformance.interface import messages as m
 from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import OWNED, Expected, LogBuilder
-from conformance.scenario.scenario import Inconclusive, Told
+from conformance.scenario.scenario import Exchange, Inconclusive
 
 
 def must_read(
-    log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Told] = (),
+    log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Exchange] = (),
     may_refuse: bool = False, about: Sequence[str] = (), client: str | None = None, **asked: Any,
 ) -> m.SnapshotRead:  # fmt: skip
     """A read that gives the snapshot of `version`, whole and right. `about`: fields of the answer that the demand is
@@ -42,19 +42,21 @@ def must_read(
     snapshot = log.s.expect(told, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
     named = ("LOG-09",) if asked.get("version") is not None else requirements
     log.s.require(
-        snapshot.version == version, *held(log.s, named), told=(told, *because), table=log.table,
+        snapshot.version == version, *held(log.s, named), evidence=(told, *because), table=log.table,
         version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
     )  # fmt: skip
     is_snapshot(log, told, snapshot, *requirements, because=because, about=about, expected=expected)
     return snapshot
 
 
-def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any) -> Told:
+def must_refuse(
+    log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any
+) -> Exchange:
     """A read that must not succeed. How the reader says so is its own affair."""
     told, _ = ask(log, client, **asked)
     if isinstance(told.answer, m.SnapshotRead):
         log.s.fail(
-            *held(log.s, requirements), told=(told,), table=log.table, expected=expected,
+            *held(log.s, requirements), evidence=(told,), table=log.table, expected=expected,
             observed=f"a snapshot of version {told.answer.version} with the files {list(told.answer.files)}",
         )  # fmt: skip
     return told
@@ -65,7 +67,7 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
     told, _ = ask(log)
     if isinstance(told.answer, m.SnapshotRead) and _excuse(log, told, version, log.published, -1) is None:
         log.s.require(
-            bool(told.answer.warnings), *requirements, told=(told,), table=log.table, version=version,
+            bool(told.answer.warnings), *requirements, evidence=(told,), table=log.table, version=version,
             expected=expected, observed="a snapshot without a warning",
         )  # fmt: skip
 
@@ -77,9 +79,9 @@ def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
     return (*requirements, "PROFILE-CLIENT-01")
 
 
-def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Told, int]:
+def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Exchange, int]:
     """A read, and how much the reader had asked its owner before: for `newest_told`."""
-    since, who = len(log.s.owner.heard), log.reader() if client is None else client
+    since, who = len(log.s.owner.exchanges), log.reader() if client is None else client
     if "path" not in asked:
         asked["table"] = log.s.physical(log.name)
     return log.s.act(who, m.Snapshot(**asked), log.table), since
@@ -87,25 +89,25 @@ def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[To
 
 def newest_told(s: ClientScenario, since: int) -> int:
     """The newest version that the owner told a reader since then; -1: it told of none."""
-    answers = [heard.answer for heard in s.owner.heard[since:]]
+    answers = [heard.answer for heard in s.owner.exchanges[since:]]
     told = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
     told += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
     return max(told, default=-1)
 
 
 def is_snapshot(
-    log: LogBuilder, told: Told, read: m.SnapshotRead, *requirements: str, because: Sequence[Told] = (),
+    log: LogBuilder, told: Exchange, read: m.SnapshotRead, *requirements: str, because: Sequence[Exchange] = (),
     about: Sequence[str] = (), expected: str = "",
 ) -> None:  # fmt: skip
     """What was read is the snapshot of its version, as far as the reader tells."""
     if read.version not in log.actions:
         log.s.fail(
-            *held(log.s, requirements), told=(told,), table=log.table, version=read.version,
+            *held(log.s, requirements), evidence=(told,), table=log.table, version=read.version,
             expected=f"a version of the table, which has {log.latest + 1}", observed=f"version {read.version}",
         )  # fmt: skip
     different = differences(log, log.at(read.version), read)
     log.s.require(
-        not different, *held(log.s, requirements), told=(told, *because), table=log.table, version=read.version,
+        not different, *held(log.s, requirements), evidence=(told, *because), table=log.table, version=read.version,
         expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
     )  # fmt: skip
     untold = [field for field in about if getattr(read, field) is None]
@@ -148,7 +150,7 @@ def _spelled(log: LogBuilder, path: str) -> str:
     return path.removeprefix(f"{log.location}/")
 
 
-def _excuse(log: LogBuilder, told: Told, version: int, published: int, known: int) -> str | None:
+def _excuse(log: LogBuilder, told: Exchange, version: int, published: int, known: int) -> str | None:
     """Why the reader may have missed `version`; None: it did not, or must not. `published`, `known`: the newest version
     that was published before the read, and that the owner told during it."""
     read, request = told.answer, told.request

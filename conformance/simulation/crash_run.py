@@ -14,7 +14,7 @@ TRANSACTIONS: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QU
 """What a database does to its files stands inside of these."""
 
 Moments = Callable[[int, Moment], None]
-"""Told the number of an effect, from 1."""
+"""Exchange the number of an effect, from 1."""
 
 State = tuple[Disk, tuple[Asked, ...]]
 """A disk, and everything that had been asked by then."""

@@ -16,7 +16,7 @@ import msgspec
 from conformance.command.output import counted, show, show_json
 from conformance.simulation.bugs import Bug
 from conformance.simulation.explore import Report, by_priorities, depth_first
-from conformance.simulation.jobs import Progress, Told, add_jobs, in_order, untold
+from conformance.simulation.jobs import Exchange, Progress, add_jobs, in_order, untold
 from conformance.simulation.python_subject import PREFIX, PythonClients, split
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
 from conformance.simulation.scopes_catalogue import QUICK, scopes
@@ -42,7 +42,7 @@ class Explored:
     """Of the bad schedules, the first few different ones."""
 
 
-def explore(host: Host, scope: Scope, *, budget: float, seed: int, told: Told = untold) -> Explored:
+def explore(host: Host, scope: Scope, *, budget: float, seed: int, told: Exchange = untold) -> Explored:
     """Depth first for at most `budget` seconds; what is not finished then gets as many random schedules again."""
     start = prepare(scope, host)
     began = time.perf_counter()

@@ -18,7 +18,7 @@ TELLS_EVERY: Final = 15.0
 Work = TypeVar("Work")
 Done = TypeVar("Done")
 
-Told = Callable[[Callable[[], str]], None]
+Exchange = Callable[[Callable[[], str]], None]
 """Hears how far a piece of work is, and asks for it in words if it wants them."""
 
 

@@ -20,7 +20,7 @@ from random import Random
 from typing import Final
 
 from conformance.interface.answers import name_of
-from conformance.simulation.jobs import Told, untold
+from conformance.simulation.jobs import Exchange, untold
 from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled
 from conformance.simulation.power_scopes import Scope
@@ -82,7 +82,7 @@ class Budget:
     another one starts, and the power is cut at every effect of that. Half as often a sync of the new one fails too."""
 
 
-def explore(host: Host, scope: Scope, budget: Budget, *, seed: int, told: Told = untold) -> Result:
+def explore(host: Host, scope: Scope, budget: Budget, *, seed: int, told: Exchange = untold) -> Result:
     """Cut the power at every moment of a scope. Ends with the first violation."""
     setup = None if scope.setup is None else partial(scope.setup, scope)
     script = partial(scope.script, scope)
@@ -116,7 +116,7 @@ class _Found(Exception):  # noqa: N818  # what was looked for
 
 
 class _Exploration:
-    def __init__(self, host: Host, scope: Scope, examine: Examination, seed: int, told: Told) -> None:
+    def __init__(self, host: Host, scope: Scope, examine: Examination, seed: int, told: Exchange) -> None:
         self._host = host
         self._told = told
         self._scope = scope

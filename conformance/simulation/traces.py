@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from conformance.scenario.words import in_words
+from conformance.scenario.formatting import in_words
 from conformance.simulation.explore import follow
 from conformance.simulation.schedule import Step
 from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checkers.check import Verdict, check_events
+from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Answer, Request
@@ -11,7 +11,7 @@ from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.drafts import Asked, Draft, Version
 
 
-def verdict_on(draft: Draft) -> Verdict:
+def verdict_on(draft: Draft) -> HistoryVerdict:
     """The verdict; a history without contents is judged by brute force too, and both agree."""
     source = draft.events()
     verdict = check_events(source)

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from conformance.checkers import bounds
+from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
 from conformance.checkers.check import check_events
-from conformance.checkers.findings import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Conflict, Entry, Gap, Promise, Rejected, Unknown

@@ -172,7 +172,7 @@ def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("conformance.adapters.uc.subject.UcSubject", lambda *args, **options: opened.append(args))
     monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")
     monkeypatch.setattr("conformance.jars.classpath", lambda group, **options: "")
-    for kind in ("Here", "StdioSubject", "HttpSubject"):
+    for kind in ("InProcessSubject", "StdioSubject", "HttpSubject"):
         monkeypatch.setattr(named, kind, lambda *args, **options: opened.append(args))
     for line in FORMS.splitlines():
         for form in line.split("   ")[0].split(", "):

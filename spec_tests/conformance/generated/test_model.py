@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from conformance.generated import model
-from conformance.generated.model import Terms, World, Worlds, Wrong
+from conformance.generated.model import Contract, World, Worlds, Wrong
 from conformance.interface import messages as m
 
 ALL = frozenset({"core", "idempotent-retry", "attempt-outcome", "discovery", "version-0-by-owner"})
-TERMS = Terms(feature="catalogManaged", commit_mode="staged", profiles=ALL, promises=frozenset())
-PLAIN = Terms(feature="managedCommit", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset())
-DIRECT = Terms(feature="managedCommit", commit_mode="direct", profiles=frozenset({"core"}), promises=frozenset())
-FRESH = Terms(
+TERMS = Contract(feature="catalogManaged", commit_mode="staged", profiles=ALL, promises=frozenset())
+PLAIN = Contract(feature="managedCommit", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset())
+DIRECT = Contract(feature="managedCommit", commit_mode="direct", profiles=frozenset({"core"}), promises=frozenset())
+FRESH = Contract(
     feature="catalogManaged", commit_mode="staged", profiles=frozenset({"core"}), promises=frozenset({"fresh-refusals"})
 )
 TABLE = World(log=("zero", "one", "two"))
@@ -38,7 +38,7 @@ def listing(*commits: m.CommitEntry, latest: int | None = 2) -> m.Commits:
     return m.Commits(commits=commits, latest=latest)
 
 
-RIGHT: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
+RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("the next version is ratified", TABLE, TERMS, commit(3), m.Ratified(version=3)),
     ("a version that is taken is a conflict", TABLE, TERMS, commit(2), m.Conflict(latest=2)),
     ("a conflict need not tell anything", TABLE, TERMS, commit(2), m.Conflict()),
@@ -66,7 +66,7 @@ RIGHT: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
     ("a dropped table refuses", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
 ]  # fmt: skip
 
-WRONG: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
+WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("MC-COMMIT-02", TABLE, TERMS, commit(2), m.Ratified(version=2)),
     ("MC-COMMIT-01", TABLE, TERMS, commit(4), m.Ratified(version=4)),
     ("MC-API-03", TABLE, TERMS, commit(2), m.Ratified(version=3)),
@@ -106,21 +106,21 @@ WRONG: list[tuple[str, World, Terms, m.Request, m.Answer]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("world", "terms", "request_", "answer"), [each[1:] for each in RIGHT],
+@pytest.mark.parametrize(("world", "contract", "request_", "answer"), [each[1:] for each in RIGHT],
                          ids=[each[0] for each in RIGHT])  # fmt: skip
 def test_what_the_documents_allow_is_possible(
-    world: World, terms: Terms, request_: m.Request, answer: m.Answer
+    world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:
-    left = model.judge(worlds(world), terms, request_, answer)
+    left = model.judge(worlds(world), contract, request_, answer)
     assert not isinstance(left, Wrong)
     assert len(left) == 1
 
 
-@pytest.mark.parametrize(("requirement", "world", "terms", "request_", "answer"), WRONG)
+@pytest.mark.parametrize(("requirement", "world", "contract", "request_", "answer"), WRONG)
 def test_what_they_do_not_allow_is_wrong_by_name(
-    requirement: str, world: World, terms: Terms, request_: m.Request, answer: m.Answer
+    requirement: str, world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:
-    found = model.judge(worlds(world), terms, request_, answer)
+    found = model.judge(worlds(world), contract, request_, answer)
     assert isinstance(found, Wrong)
     assert found.requirements[0] == requirement
     assert found.expected

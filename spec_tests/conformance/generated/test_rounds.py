@@ -11,7 +11,7 @@ import pytest
 
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import Here, open_subject
+from conformance.adapters.named import InProcessSubject, open_subject
 from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
@@ -113,7 +113,7 @@ def test_a_subject_that_is_an_object_of_this_process_has_no_verdict() -> None:
 
 def test_its_processes_end_with_the_subject() -> None:
     subject = open_subject("model")
-    assert isinstance(subject, Here)
+    assert isinstance(subject, InProcessSubject)
     beside = subject.beside()
     assert subject.beside() is beside
     subject.close()

@@ -6,8 +6,7 @@ import io
 
 import pytest
 
-from conformance.checkers.check import Verdict as HistoryVerdict
-from conformance.checkers.check import check_events
+from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.generated import shrinking
 from conformance.history import events
 from conformance.history.events import Event

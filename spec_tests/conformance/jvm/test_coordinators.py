@@ -18,7 +18,7 @@ import pytest
 from conformance.adapters.jvm import delta, owner
 from conformance.adapters.jvm.faults import THROTTLED
 from conformance.adapters.jvm.machine import java
-from conformance.adapters.named import Here, UsageError, open_subject
+from conformance.adapters.named import InProcessSubject, UsageError, open_subject
 from conformance.adapters.smoke import smoke
 from conformance.adapters.smoke_report import Outcome
 from conformance.command.running import subject_of
@@ -264,7 +264,7 @@ def test_who_it_is_is_answered_before_there_is_a_virtual_machine(opened: Open, m
 
     monkeypatch.setattr(owner, "machine", never)
     subject = opened("jvm:dynamodb:stale-reads,throttling")
-    assert isinstance(subject, Here)
+    assert isinstance(subject, InProcessSubject)
     assert subject.identity.name == "jvm:dynamodb:stale-reads,throttling"
     assert subject.identity.version == "Delta 4.4.0"
 
@@ -318,7 +318,7 @@ def test_classes_that_do_not_belong_together_are_no_fault_of_a_coordinator(
 ) -> None:
     subject = opened("jvm:in-memory")
     table = create(subject)
-    assert isinstance(subject, Here)
+    assert isinstance(subject, InProcessSubject)
     thrown = subject.handler._machine.type(kind)("thrown")
 
     def throw(*_: object) -> NoReturn:

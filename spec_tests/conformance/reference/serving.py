@@ -97,7 +97,7 @@ class Serving:
         return {path.name for path in self.log.iterdir() if path.is_file()}
 
     def asked(self, kind: type[m._Message]) -> list[m.Request]:
-        return [heard.request for heard in self.owner.heard if isinstance(heard.request, kind)]
+        return [heard.request for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 
 
 __all__ = ["TABLE", "Serving", "published_name"]

@@ -9,7 +9,7 @@ from conformance.interface.messages import Identity
 from conformance.requirements import load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.running import verdicts
-from conformance.scenario.words import NO_SUCH_JOB
+from conformance.scenario.formatting import NO_SUCH_JOB
 from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity
 
 RETRY = identity("idempotent-retry")

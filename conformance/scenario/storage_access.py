@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from conformance.interface import messages as m
 from conformance.models import proposals
-from conformance.scenario.scenario import Scenario, TableHandle, Told
+from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
 """The staging folder of each table feature."""
@@ -24,7 +24,7 @@ def staged_name(version: int, attempt: str) -> str:
 
 def plant(
     s: Scenario, table: TableHandle, file: str, content: str, *, if_absent: bool = False, client: str = "stranger"
-) -> Told:
+) -> Exchange:
     """A file below the log folder. `if_absent`: the answer may be a conflict."""
     told = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
     kinds = (m.Done, m.Conflict) if if_absent else m.Done
@@ -32,7 +32,7 @@ def plant(
     return told
 
 
-def remove(s: Scenario, table: TableHandle, file: str, client: str = "stranger") -> Told:
+def remove(s: Scenario, table: TableHandle, file: str, client: str = "stranger") -> Exchange:
     told = s.ask(client, m.Remove(table=table.reference, file=file))
     s.expect(told, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
     return told
@@ -51,7 +51,7 @@ def stage(
     return m.Commit(table=table.reference, version=number, attempt=own, staged_file=name)
 
 
-def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) -> Told:
+def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) -> Exchange:
     """A commit by put-if-absent that its client makes without the owner. `answer` is what the storage said."""
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
@@ -60,7 +60,7 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
     planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
     answer = s.subject.ask(client, planted)
     s.recording.lost(number, "the owner never heard of it")
-    return Told(number=number, request=proposal, answer=answer)
+    return Exchange(number=number, request=proposal, answer=answer)
 
 
 def staged(s: Scenario, table: TableHandle) -> dict[str, str]:

@@ -15,7 +15,7 @@ from conformance.models.storage import LOG, MemoryStorage, Storage
 CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promise", "after-publish")
 
 
-class Hands:
+class FaultControl:
     """State in memory, what must survive in `saved`, files in `storage`."""
 
     def __init__(self, storage: Storage | None = None) -> None:

@@ -8,14 +8,14 @@ from conformance.checkers.bounds import Bound, Early, Late, violated
 from conformance.checkers.rules import Rule
 
 MOST_OF_ONE_RULE: Final = 10
-"""Findings of one rule in one table. More of them teach nothing."""
+"""Breaches of one rule in one table. More of them teach nothing."""
 MOST_CONTRADICTIONS: Final = 20
 """Contradictions between times, of all rules, that a checker explains in one table: each costs a look at everything."""
 FIRST: Final = "{first}"
 SECOND: Final = "{second}"
 
 
-class Finding(NamedTuple):
+class Breach(NamedTuple):
     """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; None: no
     operation, it is the final log that says so. All requests of `attempt`, if there is one, belong to it."""
 
@@ -28,12 +28,12 @@ class Finding(NamedTuple):
     attempt: str | None = None
 
 
-class Findings:
-    """Findings of one table, few of each rule."""
+class Breaches:
+    """Breaches of one table, few of each rule."""
 
     def __init__(self, table: str) -> None:
         self.table = table
-        self.found: list[Finding] = []
+        self.found: list[Breach] = []
         self.unexplained = 0
         """Contradictions that were found and left at that."""
         self._counts: dict[Rule, int] = {}
@@ -56,7 +56,7 @@ class Findings:
     ) -> None:
         count = self._counts[rule] = self._counts.get(rule, 0) + 1
         if count <= MOST_OF_ONE_RULE:
-            self.found.append(Finding(rule, self.table, version, problem, first, second, attempt))
+            self.found.append(Breach(rule, self.table, version, problem, first, second, attempt))
 
     @property
     def left_out(self) -> int:

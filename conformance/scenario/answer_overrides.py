@@ -16,12 +16,12 @@ from conformance.scenario.adversary import MOST_REQUESTS
 from conformance.scenario.client import ClientScenario
 
 Entries = Sequence[m.CommitEntry]
-Retold = tuple[Entries, int | None]
+CommitsAndLatest = tuple[Entries, int | None]
 QUESTIONS: Final = (m.GetCommits, m.LoadTable)
 """By which a client learns of commits."""
 
 
-def retell(s: ClientScenario, change: Callable[[Entries, int | None], Retold]) -> None:
+def override_commits(s: ClientScenario, change: Callable[[Entries, int | None], CommitsAndLatest]) -> None:
     """From now on the owner tells what `change` makes of its commits and its latest version."""
 
     def changed(answer: m.Answer) -> m.Answer:
@@ -38,13 +38,13 @@ def retell(s: ClientScenario, change: Callable[[Entries, int | None], Retold]) -
         s.owner.on(kind, change=changed, times=MOST_REQUESTS)
 
 
-def silence(s: ClientScenario, *kinds: type) -> None:
+def drop_requests(s: ClientScenario, *kinds: type) -> None:
     """From now on the owner does not answer such requests."""
     for kind in kinds:
         s.owner.on(kind, lose_request=True, times=MOST_REQUESTS)
 
 
-def after_an_answer(s: ClientScenario, happens: Callable[[], object]) -> None:
+def after_commits_are_read(s: ClientScenario, happens: Callable[[], object]) -> None:
     """Once, as soon as the client has been told the commits, and before it looks at any file."""
     happened: list[bool] = []
 
