@@ -1,4 +1,4 @@
-"""pytest runs the cases of the kit, one item each, beside the tests of whoever builds a commit owner.
+"""pytest runs the cases of the kit, one item each, beside the tests of a commit owner.
 
     pytest --commit-owner-subject 'stdio:node my-owner.mjs' -k backfill -n 2
 
