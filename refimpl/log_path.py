@@ -146,6 +146,11 @@ def classic_checkpoint(version: Version) -> str:
     return f"{checked(version):020d}.checkpoint.parquet"
 
 
+def checkpoint_part(version: Version, part: int, parts: int) -> str:
+    """One file of a multi-part checkpoint; `part` counts from 1."""
+    return f"{checked(version):020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
+
+
 def compaction(start: Version, end: Version) -> str:
     """`<start>.<end>.compacted.json`, both ends included."""
     if start > end:

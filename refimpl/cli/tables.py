@@ -350,7 +350,7 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
 
 def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
     """The first rows in the order of the files' paths, from as few files as hold them; None where none are wanted."""
-    from refimpl.client.data_reading import read_file
+    from refimpl.client.data_files import read_file
     from refimpl.client.partition_values import local_path
 
     if not count:

@@ -106,16 +106,16 @@ def checkpoint(
 
 def _of_version(table: Table, version: int | None, *, checksum: bool) -> dict[str, Any]:
     if checksum:
-        from refimpl.client.checksum import write_checksum
+        from refimpl.client.maintenance import write_checksum
 
         return {"kind": "checksum", "name": write_checksum(table, version)}
-    from refimpl.client.checkpoint import write_checkpoint
+    from refimpl.client.maintenance import write_checkpoint
 
     return {"kind": "checkpoint"} | dataclasses.asdict(write_checkpoint(table, version))
 
 
 def _compacted(table: Table, versions: str) -> dict[str, Any]:
-    from refimpl.client.compaction import compact
+    from refimpl.client.maintenance import compact
 
     first, colon, last = versions.partition(":")
     if not (colon and first.isdecimal() and last.isdecimal()):
@@ -142,7 +142,7 @@ def cleanup(
     The table's policy must allow metadata-cleanup, and a sufficiently old checkpoint must exist. Versions before
     that checkpoint can no longer be read.
     """
-    from refimpl.client.cleanup import clean_up
+    from refimpl.client.maintenance import clean_up
 
     age = None if older_than is None else duration_ms(older_than)
     with opened(warehouse) as place:

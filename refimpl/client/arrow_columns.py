@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct
 from refimpl.errors import InvalidRequestError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SAMPLE_ROWS: Final = 10_000
 REPETITIVE: Final = 0.1
@@ -26,20 +26,14 @@ _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit,
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
     """The schema of the files: as Spark's, every column is optional; nulls are checked before they get there."""
-    import pyarrow as pa
-
     return pa.schema([_nullable(item) for item in schema])
 
 
 def _nullable(item: pa.Field) -> pa.Field:
-    import pyarrow as pa
-
     return pa.field(item.name, _nullable_type(item.type), nullable=True)
 
 
 def _nullable_type(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
     if pa.types.is_struct(kind):
         return pa.struct([_nullable(kind.field(i)) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
@@ -55,8 +49,6 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     A nullable column that the batch lacks is null. Raises `InvalidRequestError` with the column's name for any
     other difference, for a type whose values would change, and for a value that the wanted type cannot hold.
     """
-    import pyarrow as pa
-
     surplus = sorted(set(batch.schema.names) - set(schema.names))
     if surplus or len(set(batch.schema.names)) != len(batch.schema.names):
         raise InvalidRequestError(
@@ -97,8 +89,6 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
     A member that must not be null may be null where its parent is. Raises `InvalidRequestError` for any other null
     below the top, and Arrow's errors for what cannot be cast.
     """
-    import pyarrow as pa
-
     values = values.cast(_plain(values.type))
     values = _labelled(values, _named(values.type, column.type)).cast(_nullable_type(kind))
     if _holds_required(True, column.type):
@@ -111,8 +101,6 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
 
 def _plain(kind: pa.DataType) -> pa.DataType:
     """The type without what only Arrow's own footer says: dictionaries, and lists of other kinds."""
-    import pyarrow as pa
-
     is_ = pa.types
     if is_.is_dictionary(kind):
         return _plain(kind.value_type)
@@ -127,8 +115,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
     """The stored type, in which the members of structs have the table's names."""
-    import pyarrow as pa
-
     is_ = pa.types
     match wanted:
         case Struct(fields=members) if is_.is_struct(stored):
@@ -156,8 +142,6 @@ def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
     Arrow's cast will not do: it looks at a member's nulls without those of the parent.
     """
-    import pyarrow as pa
-
     if values.type == kind:
         return values
     schema = pa.schema([pa.field("values", kind)])
@@ -166,8 +150,6 @@ def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
-    import pyarrow as pa
-
     if column.type == wanted.type:
         return column
     problem: object = "cast it to that type first"
@@ -185,8 +167,6 @@ def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether the values of a type are meant by another one. Arrow's cast checks then that it holds each of them;
     where this says no, it would round, cut or reinterpret them, and drop members of structs, without a word."""
-    import pyarrow as pa
-
     is_ = pa.types
     if is_.is_dictionary(given):
         return _fits(given.value_type, wanted)
@@ -206,8 +186,6 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _family(kind: pa.DataType) -> str:
     """Types of one family differ in how they store the same values."""
-    import pyarrow as pa
-
     is_ = pa.types
     families = {
         "text": (is_.is_string, is_.is_large_string, is_.is_string_view),
@@ -230,9 +208,6 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def split(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """The rows grouped by the values of the partition columns, without those columns; order kept in a group."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rest = rows.drop_columns(list(columns)) if columns else rows
     if not columns:
         yield (), rest
@@ -256,9 +231,6 @@ def split(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple[
 
 def _group_codes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
     """One small integer per row, equal exactly where all partition values are equal."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     codes: pa.Array | None = None
     for name in columns:
         values = rows.column(name)
@@ -335,16 +307,11 @@ def _check_nulls(values: pa.Array, where: str, kind: DataType, *, nullable: bool
 
 
 def _entries_type(kind: Any) -> pa.DataType:
-    import pyarrow as pa
-
     return pa.list_(pa.struct([pa.field("key", kind.key_type), pa.field("value", kind.item_type)]))
 
 
 def is_ancient(values: Any) -> bool:
     """Whether an array holds, at any depth, a date before 1582-10-15 or a time before 1900: there calendars differ."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_ = pa.types
     kind = values.type
     if isinstance(values, pa.ChunkedArray):
@@ -361,8 +328,6 @@ def is_ancient(values: Any) -> bool:
 
 def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:
     """Floating-point leaves, not under arrays or maps, that hold a NaN."""
-    import pyarrow.compute as pc
-
     found: set[Leaf] = set()
     for leaf, kind, values in _members(table, schema):
         if kind in (Primitive(name="float"), Primitive(name="double")) and pc.any(pc.is_nan(values)).as_py():
@@ -398,9 +363,6 @@ def repetitive_leaves(table: pa.Table) -> list[str]:
 
 
 def _repetitive(path: str, values: Any) -> list[str]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]

@@ -1,111 +1,348 @@
-"""Writing checkpoints, and the pointer to the last one.
+"""Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars, read; classic ones written.
 
-DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published.
-Order: the checkpoint is durable before `_last_checkpoint` names it, and the pointer moves forward only.
+DELTA.md#file-names; Delta's protocol, "Checkpoint Schema": one row per action, one struct column per kind of action,
+all but one of them null. What a checkpoint holds is found by its columns, not by its name, because a V2 checkpoint may
+have a classic name. Column by column, for a table may have millions of files.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from refimpl import log_path
-from refimpl.client import checkpoint_reading, maintenance
-from refimpl.client.log_segment import complete_checkpoints
-from refimpl.client.retention import DELETED_FILES, retention
-from refimpl.commit_owner import Maintenance
-from refimpl.log_path import LAST_CHECKPOINT, FileKind, LogPath, Version
-from refimpl.log_store import LogStore
+from refimpl import actions
+from refimpl.actions import (
+    Action,
+    Add,
+    CheckpointMetadata,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Sidecar,
+    Txn,
+)
+from refimpl.client.table_state import TableState
+from refimpl.errors import CorruptLogError
+from refimpl.log_path import SIDECAR_FOLDER, LogPath
 
 if TYPE_CHECKING:
-    from refimpl.client.table import Table
+    from refimpl.log_store import LogStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed:
-    """A checkpoint that was written. `size` in bytes."""
+_SMALL: Final[Mapping[str, type[Action]]] = {
+    "protocol": Protocol,
+    "metaData": Metadata,
+    "txn": Txn,
+    "domainMetadata": DomainMetadata,
+    "sidecar": Sidecar,
+    "checkpointMetadata": CheckpointMetadata,
+}
+"""Columns with few rows: converted generically."""
+_FILES: Final[Mapping[str, type[Add] | type[Remove]]] = {"add": Add, "remove": Remove}
+_KINDS: Final = frozenset({*_SMALL, *_FILES})
+_PARSED_STATISTICS: Final = "stats_parsed"
+_STATISTICS_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
-    version: Version
-    name: str
-    size: int
-    actions: int
 
+def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> list[Action]:
+    """All actions of a checkpoint: one file, or all parts of it, sidecars included.
 
-def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
-    """A classic checkpoint of `version`; by default of the newest published one.
-
-    Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
-    forbids it, and what `Table.snapshot` raises.
+    Raises `CorruptLogError` (fact `path`) for a file that cannot be decoded, a sidecar that is missing, and
+    a checkpoint without protocol or metadata; `FileNotFoundError` if one of the files is gone.
     """
-    from refimpl.client import checkpoint_writing
-
-    snapshot = table.snapshot(version=version)
-    maintenance.ask(table, snapshot, Maintenance.CHECKPOINT)
-    if version is None and not table.log.published(snapshot.version):
-        snapshot = table.snapshot(version=newest_published(table, snapshot.version))
-    maintenance.check_published(table, snapshot.version, Maintenance.CHECKPOINT)
-    oldest = table.environment.now() - retention(snapshot.metadata, DELETED_FILES)
-    content, count = checkpoint_writing.encode(snapshot, oldest_tombstone=oldest)
-    name = log_path.classic_checkpoint(snapshot.version)
-    table.log.overwrite(name, content)
-    point_to_last(table.log, snapshot.version, size=count, size_in_bytes=len(content), files=len(snapshot.files))
-    return Checkpointed(version=snapshot.version, name=name, size=len(content), actions=count)
-
-
-def newest_published(table: Table, latest: Version) -> Version:
-    """The newest version up to `latest` whose `<v>.json` is there."""
-    published = [p.version for p in table.log.listing() if p.kind is FileKind.COMMIT and p.version <= latest]
-    return max(published, default=latest)
+    found: list[Action] = []
+    for path in checkpoint:
+        found += _decode(log.read(path.name), str(log.folder / path.name))
+    for action in list(found):
+        if isinstance(action, Sidecar):
+            found += _sidecar(log, action, checkpoint[0])
+        elif isinstance(action, CheckpointMetadata) and action.version != checkpoint[0].version:
+            raise _corrupt(log, checkpoint, f"says that it is of version {action.version}")
+    for kind in (Protocol, Metadata):
+        if not any(isinstance(action, kind) for action in found):
+            raise _corrupt(log, checkpoint, f"holds no {kind.__name__.lower()}")
+    return found
 
 
-def point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
-    """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
-
-    `size`: actions in the checkpoint; `files`: add actions among them. Between the look and the write somebody
-    else may point to a newer one: so it is looked again afterwards, and the newest is named in the end.
-    """
-    if _newest(log)[0].version > version or _names_newer(log, version):
-        return
-    log.overwrite(LAST_CHECKPOINT, _pointer(version, size, size_in_bytes, None, files))
-    while (newest := _newest(log))[0].version > version:
-        version = newest[0].version
-        point_to(log, newest)
+def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], what: str) -> CorruptLogError:
+    path = str(log.folder / checkpoint[0].name)
+    return CorruptLogError(f"the checkpoint {path} {what}", path=path)
 
 
-def _names_newer(log: LogStore, version: Version) -> bool:
-    named = checkpoint_reading.last_checkpoint(log)
-    return named is not None and named.version > version and all(log.find(name) for name in named.names)
+def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[Action]:
+    name = f"{SIDECAR_FOLDER}/{_sidecar_name(sidecar)}"
+    path = str(log.folder / name)
+    try:
+        content = log.read(name)
+    except FileNotFoundError:
+        raise CorruptLogError(f"the sidecar {path} of {checkpoint.name} is missing", path=path) from None
+    return _decode(content, path)
 
 
-def _newest(log: LogStore) -> tuple[LogPath, ...]:
-    """Of the complete checkpoints; of equals any one."""
-    return complete_checkpoints(log.listing())[-1]
+def _sidecar_name(sidecar: Sidecar) -> str:
+    """Sidecars are in one folder; a manifest may spell the whole URI."""
+    return sidecar.path.rpartition("/")[2]
 
 
-def point_to(log: LogStore, checkpoint: tuple[LogPath, ...]) -> None:
-    """Let `_last_checkpoint` name this checkpoint of another writer. A V2 checkpoint is found by listing instead."""
-    first = checkpoint[0]
-    if first.kind is FileKind.V2_CHECKPOINT:
-        log.delete(LAST_CHECKPOINT)
-        return
-    rows = sum(_rows(log.read(path.name)) for path in checkpoint)
-    size = sum(path.size for path in checkpoint)
-    log.overwrite(LAST_CHECKPOINT, _pointer(first.version, rows, size, first.parts, None))
-
-
-def _rows(content: bytes) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def row_count(content: bytes) -> int:
+    """How many actions a checkpoint in Parquet holds."""
     with pq.ParquetFile(pa.BufferReader(content)) as file:
         return int(file.metadata.num_rows)
 
 
-def _pointer(version: Version, size: int, size_in_bytes: int, parts: int | None, files: int | None) -> bytes:
-    fields = {"version": version, "size": size, "parts": parts, "sizeInBytes": size_in_bytes, "numOfAddFiles": files}
-    return _ENCODER.encode({name: value for name, value in fields.items() if value is not None})
+def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
+    """The sidecars that a checkpoint file names. Raises `CorruptLogError`, `FileNotFoundError`."""
+    found = _decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
+    return {_sidecar_name(action) for action in found if isinstance(action, Sidecar)}
 
 
-_ENCODER: Final = msgspec.json.Encoder()
+def _decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
+    if source.endswith(".json"):
+        return iter(actions.decode(content, source=source))
+    return _decode_parquet(content, source, kinds)
+
+
+def _decode_parquet(content: bytes, source: str, kinds: Container[str]) -> Iterator[Action]:
+    try:
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            for name in file.schema_arrow.names:
+                if name not in kinds:
+                    continue
+                if name in _FILES:
+                    yield from _file_actions(file, name, _FILES[name])
+                elif name in _SMALL:
+                    yield from _small_actions(file, name, _SMALL[name])
+    except (pa.ArrowException, msgspec.MsgspecError, OSError, ValueError, TypeError, KeyError) as error:
+        raise CorruptLogError(f"the checkpoint file {source} cannot be decoded: {error}", path=source) from error
+
+
+def _small_actions(file: pq.ParquetFile, name: str, kind: type[Action]) -> Iterator[Action]:
+    for array in _rows(file, name):
+        for value in _plain(array):
+            yield msgspec.convert({key: member for key, member in value.items() if member is not None}, kind)
+
+
+def _file_actions(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[Add | Remove]:
+    """Column by column: a checkpoint may hold millions of files."""
+    there = {member.name for member in file.schema_arrow.field(name).type}
+    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+    wanted = [spelled for spelled in fields if spelled in there]
+    if _PARSED_STATISTICS in there and kind is Add and _lacks_text(file, name, there):
+        wanted.append(_PARSED_STATISTICS)
+    for array in _rows(file, *(f"{name}.{spelled}" for spelled in wanted)):
+        columns = {fields.get(spelled, spelled): _plain(array.field(spelled)) for spelled in wanted}
+        if _PARSED_STATISTICS in columns:
+            parsed = columns.pop(_PARSED_STATISTICS)
+            columns["stats"] = _as_text(columns.get("stats") or [None] * len(parsed), parsed)
+        if "deletion_vector" in columns:
+            columns["deletion_vector"] = [v and _deletion_vector(v) for v in columns["deletion_vector"]]
+        if kind is Add:
+            columns["partition_values"] = [values or {} for values in columns["partition_values"]]
+        for member in msgspec.structs.fields(kind):
+            if member.required and None in columns.get(member.name, (None,)):
+                raise ValueError(f"an action {name} has no {member.encode_name}")
+        names = tuple(columns)
+        for row in zip(*columns.values(), strict=True):
+            yield kind(**dict(zip(names, row, strict=True)))
+
+
+def _deletion_vector(value: dict[str, Any]) -> DeletionVector:
+    return msgspec.convert({key: member for key, member in value.items() if member is not None}, DeletionVector)
+
+
+def _lacks_text(file: pq.ParquetFile, name: str, there: set[str]) -> bool:
+    """Whether some statistics are not there as JSON."""
+    if "stats" not in there:
+        return True
+    return any(array.field("stats").null_count for array in _rows(file, f"{name}.path", f"{name}.stats"))
+
+
+def _rows(file: pq.ParquetFile, *columns: str) -> Iterator[pa.StructArray]:
+    """The rows of one top-level struct that are not null, with the members that are asked for."""
+    for batch in file.iter_batches(columns=list(columns), use_threads=False):
+        array = batch.column(0).drop_null()
+        if len(array):
+            yield array
+
+
+def _plain(array: pa.Array) -> list[Any]:
+    """Python values, with maps as dictionaries at any depth."""
+    values: list[Any] = array.to_pylist()
+    return [_without_pairs(value, array.type) for value in values] if _has_map(array.type) else values
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    return pa.types.is_map(kind) or (pa.types.is_struct(kind) and any(_has_map(member.type) for member in kind))
+
+
+def _without_pairs(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return dict(value)
+    if pa.types.is_struct(kind):
+        return {member.name: _without_pairs(value[member.name], member.type) for member in kind}
+    return value
+
+
+def _as_text(texts: list[str | None], parsed: list[Any]) -> list[str | None]:
+    """Statistics as JSON where a checkpoint holds them as columns only."""
+    return [
+        text if text is not None or struct is None else _STATISTICS_ENCODER.encode(_present(struct)).decode()
+        for text, struct in zip(texts, parsed, strict=True)
+    ]
+
+
+def _present(value: Any) -> Any:
+    """Without the members that are null: statistics say nothing of a column by leaving it out."""
+    if isinstance(value, dict):
+        return {key: _present(member) for key, member in value.items() if member is not None}
+    return value
+
+
+ROWS_AT_ONCE: Final = 50_000
+"""Of a row group."""
+
+_TEXTS: Final = pa.map_(pa.string(), pa.string())
+_LIST: Final = pa.list_(pa.field("element", pa.string()))
+_DELETION_VECTOR: Final = pa.struct(
+    [
+        ("storageType", pa.string()),
+        ("pathOrInlineDv", pa.string()),
+        ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+_FILE: Final = {
+    "path": pa.string(),
+    "partitionValues": _TEXTS,
+    "size": pa.int64(),
+    "tags": _TEXTS,
+    "deletionVector": _DELETION_VECTOR,
+    "baseRowId": pa.int64(),
+    "defaultRowCommitVersion": pa.int64(),
+}
+_COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
+    Protocol: (
+        "protocol",
+        {
+            "minReaderVersion": pa.int32(),
+            "minWriterVersion": pa.int32(),
+            "readerFeatures": _LIST,
+            "writerFeatures": _LIST,
+        },
+    ),
+    Metadata: (
+        "metaData",
+        {
+            "id": pa.string(),
+            "name": pa.string(),
+            "description": pa.string(),
+            "format": pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
+            "schemaString": pa.string(),
+            "partitionColumns": _LIST,
+            "configuration": _TEXTS,
+            "createdTime": pa.int64(),
+        },
+    ),
+    Txn: ("txn", {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+    DomainMetadata: (
+        "domainMetadata",
+        {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()},
+    ),
+    Remove: (
+        "remove",
+        _FILE | {"deletionTimestamp": pa.int64(), "dataChange": pa.bool_(), "extendedFileMetadata": pa.bool_()},
+    ),
+    Add: (
+        "add",
+        _FILE
+        | {
+            "modificationTime": pa.int64(),
+            "dataChange": pa.bool_(),
+            "stats": pa.string(),
+            "clusteringProvider": pa.string(),
+        },
+    ),
+}
+_SCHEMA: Final = pa.schema([pa.field(name, pa.struct(list(members.items()))) for name, members in _COLUMNS.values()])
+
+
+def encode(state: TableState, *, oldest_tombstone: int) -> tuple[bytes, int]:
+    """The checkpoint's bytes, and how many actions it holds.
+
+    `oldest_tombstone`: files removed at or before this time (ms since the epoch) are forgotten; nobody can
+    need them once VACUUM may delete them.
+    """
+    tombstones = [remove for remove in state.tombstones.values() if (remove.deletion_timestamp or 0) > oldest_tombstone]
+    small = [*state.transactions.values(), *state.domains.values()]
+    assert state.protocol is not None
+    assert state.metadata is not None
+    count = 0
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, _SCHEMA, compression="snappy") as writer:
+        writer.write_table(pa.concat_tables([_table_of([state.protocol]), _table_of([state.metadata])]))
+        count += 2
+        for kind in (Txn, DomainMetadata):
+            for chunk in _chunks([action for action in small if isinstance(action, kind)]):
+                writer.write_table(_table_of(chunk))
+                count += len(chunk)
+        for files in (tombstones, list(state.files.values())):
+            for chunk in _chunks(files):
+                writer.write_table(_table_of(chunk))
+                count += len(chunk)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content, count
+
+
+def _chunks(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
+    for start in range(0, len(actions), ROWS_AT_ONCE):
+        yield actions[start : start + ROWS_AT_ONCE]
+
+
+def _table_of(actions: Sequence[Action]) -> pa.Table:
+    """Rows of one kind of action."""
+    kind = type(actions[0])
+    name, members = _COLUMNS[kind]
+    attributes = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))  # type: ignore[union-attr]
+    arrays = [
+        pa.array([_VALUES.get(spelled, _same)(getattr(action, attributes[spelled])) for action in actions], kind_of)
+        for spelled, kind_of in members.items()
+    ]
+    filled = pa.StructArray.from_arrays(arrays, fields=[pa.field(key, kind_of) for key, kind_of in members.items()])
+    return pa.table(
+        [filled if field.name == name else pa.nulls(len(actions), field.type) for field in _SCHEMA], schema=_SCHEMA
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _pairs(value: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:
+    return None if value is None else list(value.items())
+
+
+def _vector(value: DeletionVector | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    spelled = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    return {name: getattr(value, attribute) for name, attribute in spelled}
+
+
+_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+    "partitionValues": _pairs,
+    "tags": _pairs,
+    "configuration": lambda value: _pairs(value) if isinstance(value, dict) else value,
+    "format": lambda value: {"provider": value.provider, "options": _pairs(value.options)},
+    "deletionVector": _vector,
+    "dataChange": lambda _: False,
+}
+"""How some members become Arrow's values. A checkpoint changes no data."""

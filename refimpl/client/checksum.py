@@ -1,50 +1,91 @@
-"""Writing version checksums `<v>.crc`: what a version holds, for those who want to compare.
+"""Version checksums `<v>.crc`: an independent statement of what a version holds, compared and never trusted.
 
-Delta's protocol, "Version Checksum File"; catalog-managed, "Maintenance Operations": of any version,
-published or not.
+Delta's protocol, "Version Checksum File". DELTA.md#checksum-disagrees: a corrupt checksum is ignored; one that parses
+and disagrees is reported. Spark writes them, so they are a second opinion on our replay.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from refimpl import log_path
-from refimpl.client import maintenance
-from refimpl.commit_owner import Maintenance
-from refimpl.log_path import Version
-
-if TYPE_CHECKING:
-    from refimpl.client.snapshot import Snapshot
-    from refimpl.client.table import Table
+from refimpl.actions import DomainMetadata, Metadata, Protocol, Txn
+from refimpl.client.table_state import TableState
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def write_checksum(table: Table, version: Version | None = None) -> str:
-    """The checksum of a version, the newest by default; the file's name. One that is there already stays.
-
-    Raises `MaintenanceRefusedError` where the owner forbids it, and what `Table.snapshot` raises.
-    """
-    snapshot = table.snapshot(version=version)
-    maintenance.ask(table, snapshot, Maintenance.CHECKSUM)
-    name = log_path.checksum(snapshot.version)
-    table.log.put_if_absent(name, _content(snapshot))
-    return name
-
-
-def _content(snapshot: Snapshot) -> bytes:
+def encode(state: TableState, in_commit_timestamp: int | None) -> bytes:
+    """The bytes of `<v>.crc`."""
     fields: dict[str, Any] = {
-        "tableSizeBytes": snapshot.size_in_bytes,
-        "numFiles": len(snapshot.files),
+        "tableSizeBytes": state.size_in_bytes,
+        "numFiles": len(state.files),
         "numMetadata": 1,
         "numProtocol": 1,
-        "setTransactions": list(snapshot.transactions.values()),
-        "domainMetadata": list(snapshot.domains.values()),
-        "metadata": snapshot.metadata,
-        "protocol": snapshot.protocol,
+        "setTransactions": list(state.transactions.values()),
+        "domainMetadata": list(state.domains.values()),
+        "metadata": state.metadata,
+        "protocol": state.protocol,
     }
-    if snapshot.in_commit_timestamp is not None:
-        fields["inCommitTimestampOpt"] = snapshot.in_commit_timestamp
+    if in_commit_timestamp is not None:
+        fields["inCommitTimestampOpt"] = in_commit_timestamp
     return _ENCODER.encode(fields)
+
+
+class Checksum(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of `<v>.crc` that are compared; any of them may be absent."""
+
+    table_size_bytes: int | None = None
+    num_files: int | None = None
+    in_commit_timestamp_opt: int | None = None
+    set_transactions: tuple[Txn, ...] | None = None
+    domain_metadata: tuple[DomainMetadata, ...] | None = None
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+
+
+_DECODER = msgspec.json.Decoder(Checksum)
+
+
+def parse(content: bytes) -> Checksum | None:
+    """None for anything that is no checksum."""
+    try:
+        return _DECODER.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def disagreements(checksum: Checksum, state: TableState, in_commit_timestamp: int | None) -> list[str]:
+    """What the checksum says otherwise than the replayed state, one sentence each."""
+    found: list[str] = []
+    if checksum.num_files is not None and checksum.num_files != len(state.files):
+        found.append(f"it counts {checksum.num_files} files, the log has {len(state.files)}")
+    if checksum.table_size_bytes is not None and checksum.table_size_bytes != state.size_in_bytes:
+        found.append(f"it counts {checksum.table_size_bytes} bytes, the log has {state.size_in_bytes}")
+    stated = checksum.in_commit_timestamp_opt
+    if stated is not None and in_commit_timestamp is not None and stated != in_commit_timestamp:
+        found.append(f"its in-commit timestamp is {stated}, the commit's is {in_commit_timestamp}")
+    if checksum.protocol is not None and _unordered(checksum.protocol) != _unordered(state.protocol):
+        found.append(f"its protocol is {checksum.protocol}, the log's is {state.protocol}")
+    if checksum.metadata is not None and checksum.metadata != state.metadata:
+        found.append("its metadata differ from the log's")
+    if checksum.set_transactions is not None:
+        stated_versions = {txn.app_id: txn.version for txn in checksum.set_transactions}
+        versions = {txn.app_id: txn.version for txn in state.transactions.values()}
+        if stated_versions != versions:
+            found.append(f"its application transactions are {stated_versions}, the log's are {versions}")
+    if checksum.domain_metadata is not None:
+        stated_domains = {d.domain: d.configuration for d in checksum.domain_metadata if not d.removed}
+        domains = {d.domain: d.configuration for d in state.domains.values()}
+        if stated_domains != domains:
+            found.append(f"its metadata domains are {sorted(stated_domains)}, the log's are {sorted(domains)}")
+    return found
+
+
+def _unordered(protocol: Protocol | None) -> object:
+    """Feature lists are sets: writers order them as they like."""
+    if protocol is None:
+        return None
+    versions = (protocol.min_reader_version, protocol.min_writer_version)
+    return versions, frozenset(protocol.reader_features or ()), frozenset(protocol.writer_features or ())

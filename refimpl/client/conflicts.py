@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NoReturn
 
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client.supported import check_writable
+from refimpl.client.features import check_writable
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,

@@ -22,12 +22,10 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import features, properties
-from refimpl.client.commit_bytes import CommitBytes, commit_info
 from refimpl.client.conflicts import IsolationLevel
-from refimpl.client.patience import MAX_LOOKS, Patience
-from refimpl.client.proposing import FilesystemProposer, Lost
+from refimpl.client.features import check_writable
+from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, Patience, commit_info
 from refimpl.client.schema import as_struct, check_columns
-from refimpl.client.supported import check_writable
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment

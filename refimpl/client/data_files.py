@@ -1,6 +1,6 @@
-"""Data files: Arrow batches become Parquet files in their final place, durable, as add actions.
+"""Data files: Arrow rows become Parquet files of a table, and a table's Parquet files become Arrow rows.
 
-DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
+Written: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
 the start; it joins the table only when a transaction commits its action. So nothing here is visible to
 a reader, and a writer that dies leaves nothing but files that no log names.
 
@@ -8,28 +8,40 @@ a reader, and a writer that dies leaves nothing but files that no log names.
     writer.write(batch)
     adds = writer.finish()
 
+Read: a file holds the columns that the table had when it was written: those added since are null, those
+dropped since are not read, narrower types are widened. Columns and members of structs are found without regard
+to the case of their names, as Delta's are. Partition columns are not in the files; their values are in the add
+actions.
+
 This serves the plain client and Spark's tasks. It never sees a log or an owner.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from refimpl.actions import Add, Cdc
 from refimpl.client import arrow_columns, file_statistics, partition_values
+from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import CHANGE_COLUMN, Struct, to_arrow
+from refimpl.client.partition_values import from_text, local_path
+from refimpl.client.schema import CHANGE_COLUMN, Field, Struct, to_arrow
 from refimpl.environment import random_uuid
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from refimpl.client.predicate import Predicate
+    from refimpl.client.snapshot import Snapshot
+
 
 BATCH_ROWS: Final = 131_072
 """Rows gathered before they are split by partition: small batches are not worth the work one by one."""
@@ -62,7 +74,7 @@ def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
     return ("/".join(filter(None, (CHANGE_FOLDER, inner))) if change else inner), change
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class _OpenFile:
     """One Parquet file while it is written, and what its footer will not tell."""
 
@@ -71,8 +83,8 @@ class _OpenFile:
     key: PartitionKey
     parquet: Any
     footers: list[Any]
-    with_nan: set[Leaf] = field(default_factory=set)
-    null_counts: dict[Leaf, int] = field(default_factory=dict)
+    with_nan: set[Leaf] = dataclasses.field(default_factory=set)
+    null_counts: dict[Leaf, int] = dataclasses.field(default_factory=dict)
 
 
 class DataFileWriter:
@@ -121,8 +133,6 @@ class DataFileWriter:
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
         """Take rows; they are on disk at the latest when `finish` returns."""
-        import pyarrow as pa
-
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
         for batch in batches:
             if batch.num_rows:
@@ -156,8 +166,6 @@ class DataFileWriter:
                 path.unlink()
 
     def _split_by_partition(self) -> None:
-        import pyarrow as pa
-
         if not self._incoming:
             return
         rows = arrow_columns.one_batch(pa.Table.from_batches(self._incoming))
@@ -187,8 +195,6 @@ class DataFileWriter:
         return text
 
     def _write_group(self, key: PartitionKey) -> None:
-        import pyarrow as pa
-
         batches = self._waiting.pop(key)
         self._waiting_bytes -= sum(batch.nbytes for batch in batches)
         table = pa.Table.from_batches(batches)
@@ -199,8 +205,6 @@ class DataFileWriter:
         file.parquet.write_table(table, row_group_size=self._group_rows)
 
     def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
-        import pyarrow.parquet as pq
-
         if len(self._open) >= self._open_limit:
             self._close(next(iter(self._open)))
         folder, change = file_folder(list(zip(self._partition_columns, key, strict=True)))
@@ -308,8 +312,6 @@ def write(
     Nothing is left behind if it fails. The caller commits the actions, or deletes the files with `delete`.
     Raises `InvalidRequestError` for what is no Arrow data, and what `DataFileWriter` raises.
     """
-    import pyarrow as pa
-
     if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidRequestError(
             f"rows come as a pyarrow Table, RecordBatch or RecordBatchReader, not as {type(data)}"
@@ -330,3 +332,101 @@ def delete(location: Path, adds: Sequence[Add]) -> None:
     for add in adds:
         with contextlib.suppress(OSError):
             partition_values.local_path(location, add.path).unlink()
+
+
+_LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+"""In the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
+
+
+def read_rows(
+    location: Path, snapshot: Snapshot, columns: Sequence[str] | None, where: str | Predicate | None
+) -> pa.Table:
+    """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
+    wanted = _selected(snapshot.schema, columns)
+    test = None if where is None else snapshot.file_test(where)
+    names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
+    needed = Struct(fields=tuple(field for field in snapshot.schema.fields if field.name in names))
+    files = [add for add in snapshot.files.values() if test is None or test.may_match(add)]
+    result = delta_schema.to_arrow(wanted)
+    condition = None if test is None else test.condition.to_arrow()
+    parts: list[pa.Table] = [result.empty_table()]
+    for add in sorted(files, key=lambda add: add.path):
+        rows = read_file(local_path(location, add.path), add, needed, snapshot.partition_columns)
+        if condition is not None:
+            rows = rows.filter(condition)
+        parts.append(rows.select(wanted.names))
+    return pa.concat_tables(parts)
+
+
+def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
+    if columns is None:
+        return schema
+    if not columns or len(set(columns)) != len(columns):
+        raise InvalidRequestError(f"name at least one column, and each once, not {list(columns)}")
+    return Struct(fields=tuple(schema[name] for name in columns))
+
+
+def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+    """The `needed` columns of one file. Raises `CorruptionError` where it is missing or unreadable."""
+    partitioned = {name.lower() for name in partition_columns}
+    values = {name.lower(): text for name, text in add.partition_values.items()}
+    try:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            names = {
+                column.name: arrow_columns.stored_name(file.schema_arrow.names, column.name)
+                for column in needed.fields
+                if column.name.lower() not in partitioned
+            }
+            stored = file.read(columns=[name for name in names.values() if name is not None])
+            count = file.metadata.num_rows
+            described = file.metadata.metadata or {}
+    except FileNotFoundError:
+        raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
+    except (pa.ArrowException, OSError, InvalidRequestError) as error:
+        raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
+    if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(column) for column in stored.columns):
+        raise UnsupportedFeatureError(
+            f"the data file {path} has dates before 1582 or times before 1900 in the calendar of Spark 2, "
+            "which only Spark reads; rewrite it there in the rebase mode CORRECTED",
+            path=str(path),
+        )
+    target = delta_schema.to_arrow(needed)
+    arrays: list[Any] = []
+    for column, field in zip(needed.fields, target, strict=True):
+        name = names.get(column.name)
+        if column.name.lower() in partitioned:
+            arrays.append(_repeated(values.get(column.name.lower()), column, field.type, count))
+        elif name is not None:
+            arrays.append(_fitted(stored.column(name), column, field, path))
+        else:
+            arrays.append(pa.nulls(count, field.type))
+    return pa.Table.from_arrays(arrays, schema=target)
+
+
+def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:
+    value = from_text(text, column.type)
+    if value is None:
+        return pa.nulls(count, kind)
+    try:
+        return pa.repeat(pa.scalar(value, kind), count)
+    except (pa.ArrowException, OverflowError) as error:
+        raise CorruptLogError(
+            f"the partition value {text!r} of {column.name!r} is out of the range of {column.type}",
+            value=text,
+            column=column.name,
+        ) from error
+
+
+def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
+    """The column as the table has it. Raises `CorruptionError` where its type, or a null in it, does not fit."""
+    if values.type == field.type:
+        return values
+    try:
+        return arrow_columns.fitted(values, column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, InvalidRequestError) as error:
+        raise CorruptionError(
+            f"the column {column.name!r} of {path} is {values.type}, which does not fit the table's {field.type}: "
+            f"{error}",
+            path=str(path),
+            column=column.name,
+        ) from error

@@ -1,38 +1,216 @@
-"""Which table features this client lists in a protocol: the closed set, and who needs which.
+"""The table features that this client reads, writes and lists: closed lists; everything else is refused by name.
 
-==================  ===============  ====================================================================
-feature             lists            listed when
-==================  ===============  ====================================================================
-managedCommit,      writer           the table has that table feature's owner
-coordinatedCommits-
-preview
-catalogManaged      reader, writer   the same
-inCommitTimestamp   writer           the table has an owner, or asked for in-commit timestamps
-vacuumProtocolCheck reader, writer   the table is catalogManaged or coordinatedCommits-preview: engines expect it
-appendOnly          writer           the property delta.appendOnly is set
-(legacy ones)       as they were     what the versions of an older table implied, when it is upgraded
-timestampNtz        reader, writer   a column is a timestamp without time zone
-==================  ===============  ====================================================================
+Reading
+    Reader versions 1, 2 and 3. Versions up to 2 and version 3 with any of `READ`. A feature of
+    `READ_UNUSED` may be listed as long as the table does not use it.
 
-Only `refimpl.client.supported` says which tables are touched at all; this module never lists what it refuses.
+Writing
+    Writer versions 2 to 7 (1 as well). A version below 7 stands for the features that it brought, a version
+    of 7 for those that the protocol lists. All must be in `WRITTEN`, or in `WRITTEN_UNUSED` and unused.
+    A table must be readable to be written.
+
+=====================  ==================  ==========================================================
+feature                read                written
+=====================  ==================  ==========================================================
+appendOnly             (writers only)      yes: transactions then remove no rows
+invariants             (writers only)      while no column has one
+checkConstraints       (writers only)      while there is none
+changeDataFeed         (writers only)      while it is off
+generatedColumns       (writers only)      while no column is generated
+identityColumns        (writers only)      while no column is one
+columnMapping          while its mode is   while its mode is none
+                       none
+deletionVectors        while no active     no
+                       file has one
+timestampNtz           yes                 yes
+v2Checkpoint           yes                 yes, but the checkpoints written here are classic ones
+vacuumProtocolCheck    yes                 yes: VACUUM is not run here
+inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
+domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
+managedCommit          (writers only)      yes, through the table's owner
+coordinatedCommits-preview
+                       (writers only)      yes, through the table's owner
+catalogManaged         yes                 yes, through the table's owner
+=====================  ==================  ==========================================================
+
+A feature that only writers must know says nothing to readers, so unknown ones do not hinder reading.
+DELTA.md#conflict-protocol asks a transaction to apply the same list to the protocol of each winner.
+
+Features that it lists in a protocol, and when; never one that it refuses:
+
+- `managedCommit` and `coordinatedCommits-preview` (for writers), `catalogManaged` (for readers and writers): the table
+  has that table feature's owner;
+- `inCommitTimestamp` (for writers): the table has an owner, or asked for in-commit timestamps;
+- `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
+- `appendOnly` (for writers): the property delta.appendOnly is set;
+- `timestampNtz` (both): a column is a timestamp without time zone;
+- those that the versions of an older table implied, when it is upgraded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.schema import parse, required_features
-from refimpl.client.supported import writer_features
+from refimpl.errors import InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    COORDINATED_COMMITS,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
+    MANAGED_COMMIT,
     VACUUM_PROTOCOL_CHECK,
     TableFeature,
+    inconsistencies,
 )
+
+MAX_READER_VERSION: Final = 3
+MAX_WRITER_VERSION: Final = 7
+
+DELETION_VECTORS: Final = "deletionVectors"
+_COLUMN_MAPPING: Final = "columnMapping"
+
+READ: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", CATALOG_MANAGED.name})
+
+WRITTEN: Final = READ | {
+    "appendOnly",
+    "domainMetadata",
+    IN_COMMIT_TIMESTAMP_FEATURE,
+    IN_COMMIT_TIMESTAMP_SYNONYM,
+    MANAGED_COMMIT.name,
+    COORDINATED_COMMITS.name,
+}
+
+_LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: (_COLUMN_MAPPING,),
+    6: ("identityColumns",),
+}
+"""What each writer version below 7 brought."""
+
+
+def _maps_columns(metadata: Metadata) -> bool:
+    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
+
+
+def _has_column_property(prefix: str) -> Callable[[Metadata], bool]:
+    def used(metadata: Metadata) -> bool:
+        return any(key.startswith(prefix) for keys in _column_metadata(metadata) for key in keys)
+
+    return used
+
+
+def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
+    """The metadata of every column and member, at any depth. A schema that cannot be read uses nothing."""
+    try:
+        pending: list[Any] = [json.loads(metadata.schema_string)]
+    except (ValueError, RecursionError):
+        return
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif isinstance(node, dict):
+            found = node.get("metadata")
+            if isinstance(found, dict):
+                yield found
+            pending += [value for key, value in node.items() if key != "metadata"]
+
+
+READ_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
+    _COLUMN_MAPPING: _maps_columns,
+    DELETION_VECTORS: lambda _: False,
+}
+"""Whether the metadata says that the feature is in use. Deletion vectors show in files: `check_files`."""
+
+WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
+    "invariants": _has_column_property("delta.invariants"),
+    "checkConstraints": lambda m: any(key.startswith("delta.constraints.") for key in m.configuration),
+    "changeDataFeed": lambda m: m.configuration.get("delta.enableChangeDataFeed", "").lower() == "true",
+    "generatedColumns": _has_column_property("delta.generationExpression"),
+    "identityColumns": _has_column_property("delta.identity."),
+    _COLUMN_MAPPING: _maps_columns,
+}
+
+
+def check_readable(protocol: Protocol, metadata: Metadata) -> None:
+    """Raise `UnsupportedFeatureError` (fact `features`) unless a snapshot with these can be read rightly."""
+    if protocol.min_reader_version > MAX_READER_VERSION:
+        raise _version_error("read", "reader", protocol.min_reader_version, MAX_READER_VERSION)
+    listed = protocol.reader_features or ()
+    if protocol.min_reader_version == 2:
+        listed = (_COLUMN_MAPPING,)
+    _refuse("read", [name for name in listed if name not in READ and _in_use(name, READ_UNUSED, metadata)])
+
+
+def check_writable(protocol: Protocol, metadata: Metadata) -> None:
+    """Raise unless commits to such a table can be made rightly.
+
+    `UnsupportedFeatureError` (fact `features`) for what this client does not implement, `InvalidTableError` for a
+    table whose protocol and properties contradict each other: managed-commits, "Managed Commit Enablement".
+    """
+    check_readable(protocol, metadata)
+    if protocol.min_writer_version > MAX_WRITER_VERSION:
+        raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
+    listed = writer_features(protocol)
+    _refuse("write", [name for name in listed if name not in WRITTEN and _in_use(name, WRITTEN_UNUSED, metadata)])
+    found = inconsistencies(protocol, metadata)
+    if found:
+        raise InvalidTableError(f"cannot write this table: {'; '.join(found)}; correct its metadata first")
+
+
+def check_files(protocol: Protocol, files_with_deletion_vectors: int) -> None:
+    """Raise `UnsupportedFeatureError` if active files have rows masked out: reading them would show deleted rows."""
+    if files_with_deletion_vectors:
+        raise UnsupportedFeatureError(
+            f"cannot read this table: {files_with_deletion_vectors} of its files have deletion vectors "
+            f"(the feature {DELETION_VECTORS}); rewrite them with another client (REORG ... PURGE)",
+            features=(DELETION_VECTORS,),
+            min_reader_version=protocol.min_reader_version,
+        )
+
+
+def writer_features(protocol: Protocol) -> tuple[str, ...]:
+    """The features that writers must support, those that a legacy writer version implies included."""
+    if protocol.min_writer_version >= MAX_WRITER_VERSION:
+        return protocol.writer_features or ()
+    brought = (names for version, names in _LEGACY_WRITER_FEATURES.items() if version <= protocol.min_writer_version)
+    return tuple(name for names in brought for name in names)
+
+
+def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether the table forbids to remove rows; files may still be rewritten without a change of data."""
+    enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
+    return enabled and "appendOnly" in writer_features(protocol)
+
+
+def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
+    """Unknown features count as used: nothing tells what they mean."""
+    return name not in unused or unused[name](metadata)
+
+
+def _refuse(verb: str, names: list[str]) -> None:
+    if names:
+        raise UnsupportedFeatureError(
+            f"cannot {verb} this table: it uses {', '.join(names)}, which this client does not implement; "
+            f"see refimpl.client.features for the list of what it does",
+            features=tuple(names),
+        )
+
+
+def _version_error(verb: str, kind: str, found: int, known: int) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"cannot {verb} this table: it needs {kind} version {found}, this client implements up to {known}",
+        features=(f"{kind} version {found}",),
+    )
+
 
 APPEND_ONLY_FEATURE: Final = "appendOnly"
 READER_VERSION_WITH_LISTS: Final = 3

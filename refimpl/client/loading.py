@@ -14,10 +14,11 @@ from typing import Final
 
 from refimpl import log_path
 from refimpl.actions import Action, CommitInfo
-from refimpl.client import checkpoint_reading, checksum_reading, log_segment
+from refimpl.client import log_segment
+from refimpl.client.checksum import disagreements, parse
 from refimpl.client.log_reading import LogReader
-from refimpl.client.log_replay import Changes, TableState, collector_paused
 from refimpl.client.log_segment import Commit, LogSegment
+from refimpl.client.table_state import Changes, TableState, collector_paused
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import FileKind, LogPath, Version
@@ -127,8 +128,10 @@ def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: li
     with collector_paused():
         state, changes = base, Changes()
         if segment.checkpoint:
+            from refimpl.client import checkpoint
+
             try:
-                changes.apply(checkpoint_reading.read(reader.log, segment.checkpoint))
+                changes.apply(checkpoint.read(reader.log, segment.checkpoint))
             except CorruptLogError as error:
                 raise _Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None
@@ -178,10 +181,10 @@ def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | Non
 def _compare(reader: LogReader, path: LogPath, state: TableState, in_commit_timestamp: int | None) -> list[str]:
     """What the checksum of the version of `state` says otherwise. One that cannot be read says nothing."""
     try:
-        checksum = checksum_reading.parse(reader.log.read(path.name))
+        stated = parse(reader.log.read(path.name))
     except OSError:
         return []
-    found = [] if checksum is None else checksum_reading.disagreements(checksum, state, in_commit_timestamp)
+    found = [] if stated is None else disagreements(stated, state, in_commit_timestamp)
     return [f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in found]
 
 

@@ -8,18 +8,22 @@ it with a second listing; one order for both is simpler.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo
-from refimpl.client import checkpoint_reading
 from refimpl.client.log_segment import Commit
 from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer
-from refimpl.errors import CorruptLogError, TableNotFoundError
-from refimpl.log_path import LogPath, Version
+from refimpl.errors import CorruptLogError, InvalidRequestError, TableNotFoundError
+from refimpl.log_path import LAST_CHECKPOINT, LogPath, Version
 from refimpl.log_store import LogStore
 
+_MOST_PARTS: Final = 10_000
+"""A hint that claims more is no hint."""
 LOOK_AHEAD: Final = 4
 """Names of missing commits that are tried before a log counts as ended: one that lacks a file in the middle
 must not look like one that ends there."""
@@ -96,7 +100,7 @@ class LogReader:
         if answer is None or self.feature is None or not self.feature.capped_at_latest:
             return None
         target = answer.latest_ratified_version if version is None else version
-        hint = checkpoint_reading.last_checkpoint(self.log)
+        hint = last_checkpoint(self.log)
         if hint is None or target is None or hint.version > target:
             return None
         files = [path for name in hint.names if (path := self.log.find(name)) is not None]
@@ -158,3 +162,42 @@ class LogReader:
         """The actions of each commit, in the order given."""
         for commit in commits:
             yield commit.version, self.actions(commit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastCheckpoint:
+    """What `_last_checkpoint` says: a hint that may be stale, and never more."""
+
+    version: Version
+    names: tuple[str, ...]
+    """Of the checkpoint's files."""
+
+
+class _Pointer(msgspec.Struct, rename="camel"):
+    class V2(msgspec.Struct):
+        path: str
+
+    version: int
+    parts: int | None = None
+    v2_checkpoint: V2 | None = None
+
+
+def last_checkpoint(log: LogStore) -> LastCheckpoint | None:
+    """None where there is no such hint, it cannot be read, or it is one that no log can fulfil."""
+    try:
+        content = log.read(LAST_CHECKPOINT)
+    except OSError:
+        return None
+    try:
+        pointer = msgspec.json.decode(content, type=_Pointer)
+        version = log_path.checked(pointer.version)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidRequestError):
+        return None
+    if pointer.v2_checkpoint is not None:
+        return LastCheckpoint(version=version, names=(pointer.v2_checkpoint.path.rpartition("/")[2],))
+    if pointer.parts is not None and not 0 < pointer.parts <= _MOST_PARTS:
+        return None
+    if pointer.parts is None:
+        return LastCheckpoint(version=version, names=(log_path.classic_checkpoint(version),))
+    names = (log_path.checkpoint_part(version, part, pointer.parts) for part in range(1, pointer.parts + 1))
+    return LastCheckpoint(version=version, names=tuple(names))

@@ -1,20 +1,32 @@
-"""May this job run now? Every job asks first, each time anew.
+"""The maintenance of a log: checkpoints, checksums, log compaction and metadata cleanup.
 
 catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of what is
 published, and checksums of any version, are always allowed; everything else only where the owner says so.
-managed-commits, "Maintenance operations on managed-commit tables". A filesystem table has nobody to ask.
+managed-commits, "Maintenance operations on managed-commit tables". So every job asks the owner first, each time anew;
+a filesystem table has no owner to ask.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from refimpl.client.snapshot import Snapshot
+import msgspec
+
+from refimpl import log_path
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
+from refimpl.client import checksum
+from refimpl.client.history import commit_times
+from refimpl.client.log_reading import last_checkpoint
+from refimpl.client.log_segment import complete_checkpoints, known_commits
+from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
-from refimpl.errors import MaintenanceRefusedError
-from refimpl.log_path import Version, commit
+from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
+from refimpl.log_path import CHECKPOINT_KINDS, LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.log_store import LogStore
 
 if TYPE_CHECKING:
+    from refimpl.client.snapshot import Snapshot
     from refimpl.client.table import Table
 
 
@@ -42,12 +54,305 @@ def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | N
     return found
 
 
-def check_published(table: Table, version: Version, job: Maintenance) -> None:
+def _check_published(table: Table, version: Version, job: Maintenance) -> None:
     """managed-commits and catalog-managed: these jobs only for versions whose `<v>.json` exists."""
     if not table.log.published(version):
         raise MaintenanceRefusedError(
-            f"{job.value} of version {version} of {table.label} needs {commit(version)}, which is not published; "
-            f"backfill to version {version} first",
+            f"{job.value} of version {version} of {table.label} needs {log_path.commit(version)}, which is not "
+            f"published; backfill to version {version} first",
             job=job,
             version=version,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """A checkpoint that was written. `size` in bytes."""
+
+    version: Version
+    name: str
+    size: int
+    actions: int
+
+
+def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
+    """A classic checkpoint of `version`; by default of the newest published one.
+
+    DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published.
+    Order: the checkpoint is durable before `_last_checkpoint` names it, and the pointer moves forward only.
+
+    Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
+    forbids it, and what `Table.snapshot` raises.
+    """
+    from refimpl.client import checkpoint
+
+    snapshot = table.snapshot(version=version)
+    ask(table, snapshot, Maintenance.CHECKPOINT)
+    if version is None and not table.log.published(snapshot.version):
+        snapshot = table.snapshot(version=_newest_published(table, snapshot.version))
+    _check_published(table, snapshot.version, Maintenance.CHECKPOINT)
+    oldest = table.environment.now() - retention(snapshot.metadata, DELETED_FILES)
+    content, count = checkpoint.encode(snapshot.state, oldest_tombstone=oldest)
+    name = log_path.classic_checkpoint(snapshot.version)
+    table.log.overwrite(name, content)
+    _point_to_last(table.log, snapshot.version, size=count, size_in_bytes=len(content), files=len(snapshot.files))
+    return Checkpointed(version=snapshot.version, name=name, size=len(content), actions=count)
+
+
+def _newest_published(table: Table, latest: Version) -> Version:
+    """The newest version up to `latest` whose `<v>.json` is there."""
+    published = [p.version for p in table.log.listing() if p.kind is FileKind.COMMIT and p.version <= latest]
+    return max(published, default=latest)
+
+
+def _point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
+    """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
+
+    `size`: actions in the checkpoint; `files`: add actions among them. Between the look and the write somebody
+    else may point to a newer one: so it is looked again afterwards, and the newest is named in the end.
+    """
+    if _newest(log)[0].version > version or _names_newer(log, version):
+        return
+    log.overwrite(LAST_CHECKPOINT, _pointer(version, size, size_in_bytes, None, files))
+    while (newest := _newest(log))[0].version > version:
+        version = newest[0].version
+        _point_to(log, newest)
+
+
+def _names_newer(log: LogStore, version: Version) -> bool:
+    named = last_checkpoint(log)
+    return named is not None and named.version > version and all(log.find(name) for name in named.names)
+
+
+def _newest(log: LogStore) -> tuple[LogPath, ...]:
+    """Of the complete checkpoints; of equals any one."""
+    return complete_checkpoints(log.listing())[-1]
+
+
+def _point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
+    """Let `_last_checkpoint` name this checkpoint of another writer. A V2 checkpoint is found by listing instead."""
+    from refimpl.client import checkpoint
+
+    first = files[0]
+    if first.kind is FileKind.V2_CHECKPOINT:
+        log.delete(LAST_CHECKPOINT)
+        return
+    rows = sum(checkpoint.row_count(log.read(path.name)) for path in files)
+    size = sum(path.size for path in files)
+    log.overwrite(LAST_CHECKPOINT, _pointer(first.version, rows, size, first.parts, None))
+
+
+def _pointer(version: Version, size: int, size_in_bytes: int, parts: int | None, files: int | None) -> bytes:
+    fields = {"version": version, "size": size, "parts": parts, "sizeInBytes": size_in_bytes, "numOfAddFiles": files}
+    return _ENCODER.encode({name: value for name, value in fields.items() if value is not None})
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def write_checksum(table: Table, version: Version | None = None) -> str:
+    """The checksum of a version, the newest by default; the file's name. One that is there already stays.
+
+    Raises `MaintenanceRefusedError` where the owner forbids it, and what `Table.snapshot` raises.
+    """
+    snapshot = table.snapshot(version=version)
+    ask(table, snapshot, Maintenance.CHECKSUM)
+    name = log_path.checksum(snapshot.version)
+    table.log.put_if_absent(name, checksum.encode(snapshot.state, snapshot.in_commit_timestamp))
+    return name
+
+
+def compact(table: Table, start: Version, end: Version) -> str:
+    """Write `<start>.<end>.compacted.json`, which stands for the commits from `start` to `end`; the file's name.
+
+    Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only where the end is published. The file
+    holds what is left of the range after the later of two actions on the same thing won; removed files stay in it, for
+    they hide what was added before. commitInfo is left out. Lines are kept as they are, with fields, and whole
+    actions, that this client does not know: others may.
+
+    Raises `InvalidRequestError` for a range of fewer than two versions, `MaintenanceRefusedError` where the end is
+    not published, commits of the range are gone, or the owner forbids it.
+    """
+    if log_path.checked(start) >= log_path.checked(end):
+        raise InvalidRequestError(f"a compaction covers two versions or more, not {start} to {end}")
+    ask(table, table.snapshot(), Maintenance.LOG_COMPACTION)
+    _check_published(table, end, Maintenance.LOG_COMPACTION)
+    answer = table.reader.ask()
+    commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
+    missing = next((version for version in range(start, end + 1) if version not in commits), None)
+    if missing is not None:
+        raise MaintenanceRefusedError(
+            f"version {missing} of {table.label} is no longer in the log; compact from {min(commits, default=end)} on",
+            job=Maintenance.LOG_COMPACTION,
+            version=missing,
+        )
+    left: dict[object, bytes] = {}
+    for version in range(start, end + 1):
+        source = table.reader.source(commits[version])
+        for number, line in enumerate(table.reader.content(commits[version]).split(b"\n")):
+            if line and not line.isspace():
+                found = decode(line, source=f"{source}, line {number + 1}")
+                identity = _identity(found[0]) if found else (version, number)
+                if identity is not None:
+                    left.pop(identity, None)
+                    left[identity] = line
+    if not left:
+        raise InvalidRequestError(
+            f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
+            version=start,
+        )
+    name = log_path.compaction(start, end)
+    table.log.overwrite(name, b"".join(line + b"\n" for line in left.values()))
+    return name
+
+
+def _identity(action: Action) -> object | None:
+    """What a known action speaks of: of two about the same, the later one counts. None: it is not kept."""
+    match action:
+        case Add() | Remove():
+            return ("file", action.key)
+        case Txn(app_id=app_id):
+            return ("txn", app_id)
+        case DomainMetadata(domain=domain):
+            return ("domain", domain)
+        case Protocol() | Metadata():
+            return type(action)
+        case CommitInfo():
+            return None
+    return None
+
+
+KEPT_WITHOUT_FEATURE: Final = 1
+"""Newest commits of a filesystem table that stay: the one that proves the cut-off checkpoint's version."""
+
+
+SIDECARS_SPARED_FOR: Final = 24 * 3_600_000
+"""ms since the last change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanedUp:
+    """What a cleanup did. `cut_off`: the checkpoint's version, None if there was none and nothing was deleted."""
+
+    cut_off: Version | None
+    deleted: tuple[str, ...]
+    """Names below `_delta_log`, in the order of their deletion."""
+
+
+def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
+    """Delete log files that only versions older than the retention need.
+
+    managed-commits and catalog-managed, "Metadata Cleanup"; DELTA.md#cleanup. The steps:
+
+    1. the newest commit that is older than the retention is the cut-off commit;
+    2. the newest complete and readable checkpoint at or below it is the cut-off checkpoint; without one
+       nothing is deleted;
+    3. older commits and checkpoints go (checksums where the table feature says so), compactions that start at or
+       before it, staged files at or before it unless the owner still lists them;
+    4. the newest k >= 1 published commits always stay;
+    5. sidecars go that are older than a day and that no checkpoint names any more.
+
+    Order: oldest first, so that a crash leaves a log that only begins later.
+
+    `older_than`: ms; by default the table's `delta.logRetentionDuration`, 30 days where it says nothing.
+    Raises `MaintenanceRefusedError` where the owner does not allow it, and what `Table.snapshot` raises.
+    """
+    snapshot = table.snapshot()
+    ask(table, snapshot, Maintenance.METADATA_CLEANUP)
+    kept_for = retention(snapshot.metadata, LOG) if older_than is None else older_than
+    cut_off_commit = _newest_before(snapshot, table.environment.now() - kept_for)
+    listing = table.log.listing()
+    kept = () if cut_off_commit is None else _cut_off_checkpoint(table, listing, cut_off_commit)
+    if not kept:
+        return CleanedUp(cut_off=None, deleted=())
+    cut_off = kept[0].version
+    doomed = _doomed(table, listing, cut_off) + _doomed_staged(table, cut_off)
+    doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed])
+    _move_pointer(table, kept)
+    for name in doomed:
+        table.log.delete(name)
+    if doomed:
+        table.log.sync()
+    return CleanedUp(cut_off=cut_off, deleted=tuple(doomed))
+
+
+def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
+    """The newest version committed at or before `time` (ms since the epoch), as far as the history reaches."""
+    times = commit_times(snapshot)
+    if times.of(times.last) <= time:
+        return times.last
+    try:
+        return times.version_at(time)
+    except NotFoundInHistoryError:
+        return None
+
+
+def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
+    """Only one that was read just now is worth the history before it. Empty: there is none."""
+    from refimpl.client import checkpoint
+
+    for files in reversed(complete_checkpoints(listing)):
+        if files[0].version <= newest:
+            try:
+                checkpoint.read(table.log, files)
+            except (CorruptLogError, FileNotFoundError):
+                continue
+            return files
+    return ()
+
+
+def _doomed(table: Table, listing: list[LogPath], cut_off: Version) -> list[str]:
+    feature = table.feature
+    with_checksums = feature is None or feature.cleanup_deletes_checksums
+    keep = max(KEPT_WITHOUT_FEATURE if feature is None else feature.cleanup_keeps_newest, 1)
+    newest_commits = {path.name for path in listing if path.kind is FileKind.COMMIT}
+    protected = set(sorted(newest_commits)[-keep:])
+    doomed: list[str] = []
+    for path in listing:  # in order of version
+        match path.kind:
+            case FileKind.COMPACTION:
+                assert path.start_version is not None
+                goes = path.start_version <= cut_off
+            case FileKind.COMMIT:
+                goes = path.version < cut_off and path.name not in protected
+            case FileKind.CHECKSUM:
+                goes = path.version < cut_off and with_checksums
+            case _:
+                goes = path.kind in CHECKPOINT_KINDS and path.version < cut_off
+        if goes:
+            doomed.append(path.name)
+    return doomed
+
+
+def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
+    if table.feature is None:
+        return []
+    folder = table.feature.staging_folder
+    answer = table.reader.ask(end=cut_off)
+    listed = set() if answer is None else {commit.file_name for commit in answer.commits}
+    staged = table.log.staged_listing(folder)
+    return [f"{folder}/{path.name}" for path in staged if path.version <= cut_off and path.name not in listed]
+
+
+def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
+    """Sidecars that none of the checkpoints in `left` names. Delta's protocol, "Metadata Cleanup": young ones may be
+    of a checkpoint that is being written."""
+    from refimpl.client import checkpoint
+
+    names: set[str] = set()
+    files = table.log.sidecars()
+    try:
+        for path in left if files else ():
+            if path.kind in CHECKPOINT_KINDS:
+                names |= checkpoint.sidecar_names(table.log, path)
+    except (CorruptLogError, FileNotFoundError):  # nobody knows what it needs
+        return []
+    oldest = table.environment.now() - SIDECARS_SPARED_FOR
+    return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
+
+
+def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
+    """`_last_checkpoint` must not name what is about to go. Newer checkpoints may be there; this one was read."""
+    named = last_checkpoint(table.log)
+    if named is not None and named.version < cut_off[0].version:
+        _point_to(table.log, cut_off)

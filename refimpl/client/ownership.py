@@ -15,13 +15,12 @@ import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import features
-from refimpl.client.commit_bytes import CommitBytes, commit_info
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import owned_metadata
+from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
-from refimpl.client.patience import DEFAULT_MAX_TRIES, MAX_LOOKS, Patience
 from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
-from refimpl.client.supported import check_writable
+from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, CommitBytes, Patience, commit_info
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
 from refimpl.environment import Environment

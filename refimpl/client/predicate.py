@@ -27,6 +27,7 @@ from refimpl.client.condition import (
     Column,
     Condition,
     Constant,
+    FileTest,
     IsNull,
     Like,
     Not,
@@ -35,8 +36,8 @@ from refimpl.client.condition import (
     either,
     is_exact,
     next_below,
+    single,
 )
-from refimpl.client.file_facts import FileTest, single
 from refimpl.client.schema import DataType, Decimal, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 

@@ -1,8 +1,8 @@
-"""Table properties: which ones may be set by hand, which ones belong to the machinery.
+"""Table properties: which ones may be set by hand, which ones belong to the machinery, and how durations are read.
 
 Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
 hand-back alone. An edit that drops or changes them would leave a table that its owner must refuse,
-or commits whose time nobody knows (DELTA.md#ict-replace).
+or commits whose time is unknown (DELTA.md#ict-replace).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.conflicts import isolation_level
-from refimpl.client.retention import DELETED_FILES, LOG, duration
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
@@ -25,6 +24,44 @@ from refimpl.table_feature import (
     VACUUM_PROTOCOL_CHECK,
     TableFeature,
 )
+
+DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
+LOG: Final = "delta.logRetentionDuration"
+
+_MILLISECONDS: Final = {
+    "week": 604_800_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1_000,
+    "millisecond": 1,
+}
+"""Months and years have no fixed length; Delta refuses them too."""
+_DEFAULTS: Final = {DELETED_FILES: 7 * _MILLISECONDS["day"], LOG: 30 * _MILLISECONDS["day"]}
+_PART: Final = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond)s?(?=\s|$)", re.IGNORECASE | re.ASCII)
+
+
+def retention(metadata: Metadata, property_name: str) -> int:
+    """The duration in ms; Delta's default where the table says nothing. Raises `InvalidTableError`."""
+    text = metadata.configuration.get(property_name)
+    return _DEFAULTS[property_name] if text is None else duration(property_name, text)
+
+
+def duration(property_name: str, text: str) -> int:
+    """ms. Raises `InvalidTableError` for a text that is no interval such as `interval 2 days 12 hours`."""
+    rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
+    total, position = 0, 0
+    for part in _PART.finditer(rest):
+        if part.start() != position:
+            break
+        total += int(part[1]) * _MILLISECONDS[part[2].lower()]
+        position = part.end()
+    if position == 0 or rest[position:].strip():
+        raise InvalidTableError(
+            f"invalid {property_name} {text!r}; expected a duration such as 'interval 7 days'", property=property_name
+        )
+    return total
+
 
 KEPT_FEATURE: Final = "commitOwner.keptFeature"
 """Names a feature that a take-over adds and that the table had before: it stays when the table is handed back.

@@ -1,31 +1,175 @@
-"""Proposing one version: the two ways it can end, and how it is done on the file system.
+"""Proposing one version, on the file system or to a commit owner; the bytes that are proposed; when to try again.
 
 A proposal ends as `Won` or as `Lost`; everything else is an error that says whether anything landed.
-`refimpl.client.owner_proposer` proposes to a commit owner.
+
+The rules of proposals to an owner, which keep a commit from being made twice, or lost:
+
+- every try has a new attempt id, and with it a new staged file;
+- an answer that did not come is resolved by attempt id before anything is proposed again: from then on the
+  owner refuses a request that is still on its way;
+- a staged file is deleted only when another attempt is known to be the version;
+- winners, and room in the backlog, are looked for a bounded number of times.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from refimpl import actions, log_path
-from refimpl.client.checkpoint_reading import last_checkpoint
+import msgspec
+
+from refimpl import __version__, actions, log_path
+from refimpl.actions import Action, CommitInfo, Metadata, encode
 from refimpl.client.conflicts import Winner
-from refimpl.client.log_reading import LogReader
-from refimpl.commits import AttemptId, RatifiedCommit
+from refimpl.client.in_commit_timestamp import stamp_enablement
+from refimpl.client.log_reading import LogReader, last_checkpoint
+from refimpl.commit_owner import CommitOwner
+from refimpl.commits import (
+    AttemptId,
+    AttemptOutcome,
+    Conflict,
+    DirectProposal,
+    InlineProposal,
+    Landed,
+    NotLanded,
+    Outcome,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    RejectionReason,
+    StagedProposal,
+    VersionGap,
+)
+from refimpl.environment import Environment
 from refimpl.errors import (
+    BacklogFullError,
+    CommitRejectedError,
     ConcurrentModificationError,
     CorruptionError,
     CorruptLogError,
+    DeltaError,
     InvalidRequestError,
+    LostRaceError,
     OutcomeUnknown,
     OwnerUnavailableError,
 )
 from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
+from refimpl.table_feature import CommitMode
+
+Answer = TypeVar("Answer")
+
+DEFAULT_MAX_TRIES: Final = 10_000
+"""Fifteen are exhausted by ordinary contention; a writer that cannot win in so many has another problem."""
+
+MAX_LOOKS: Final = 12
+"""So often in a row a writer looks for something that should be there already, before it gives up.
+With the pauses in between this is about a second and a half."""
+
+FIRST_PAUSE: Final = 0.001
+LONGEST_PAUSE: Final = 0.25
+"""Seconds. The pause before try n is random between nothing and the doubled one before it."""
+
+
+class Patience:
+    """The tries of one transaction."""
+
+    def __init__(self, environment: Environment, *, max_tries: int, label: str) -> None:
+        self.tries = 0
+        self._max_tries = max_tries
+        self._environment = environment
+        self._label = label
+
+    def next_try(self, version: Version) -> None:
+        """Count a proposal of `version`; `LostRaceError` (fact `tries`) when there were enough of them."""
+        if self.tries >= self._max_tries:
+            raise LostRaceError(
+                f"{self._label} was proposed {self.tries} times and others were first each time, last at version "
+                f"{version - 1}; try again when fewer write, or allow more than {self._max_tries} tries",
+                tries=self.tries,
+                version=version,
+            )
+        self.tries += 1
+
+    def pause(self, doublings: int) -> None:
+        """Wait a random while that grows with `doublings`, up to `LONGEST_PAUSE` seconds."""
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doublings, 20))
+        self._environment.pause(self._environment.random() * longest)
+
+    def answer(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
+        """The answer to a request that is answered the same way however often it is sent.
+
+        It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
+        owner that is unavailable proves nothing any more: the lost one may have said that the request landed.
+        """
+        lost = False
+        for look in range(MAX_LOOKS):
+            try:
+                return send()
+            except (OutcomeUnknown, OSError):
+                lost = True
+            except OwnerUnavailableError:
+                if not lost:
+                    raise
+            self.pause(look)
+        raise unknown
+
+
+ENGINE_INFO = f"delta-commit-owner/{__version__}"
+
+
+def commit_info(
+    *,
+    txn_id: str,
+    timestamp: int,
+    operation: str,
+    parameters: Mapping[str, Any],
+    read_version: Version | None,
+    isolation: str,
+    blind_append: bool,
+    metrics: Mapping[str, str] | None = None,
+) -> CommitInfo:
+    """The provenance of a commit, without its in-commit timestamp. `timestamp`: wall clock in ms."""
+    fields: dict[str, Any] = {"timestamp": timestamp, "operation": operation, "operationParameters": dict(parameters)}
+    if read_version is not None:
+        fields["readVersion"] = read_version
+    fields |= {"isolationLevel": isolation, "isBlindAppend": blind_append}
+    if metrics:
+        fields["operationMetrics"] = dict(metrics)
+    return CommitInfo(fields | {"engineInfo": ENGINE_INFO, "txnId": txn_id})
+
+
+class CommitBytes:
+    """One transaction as newline-delimited JSON, for any version and time.
+
+    `enables`: the metadata of a commit that turns in-commit timestamps on; it carries version and time too.
+    Raises `InvalidRequestError` for what JSON cannot hold.
+    """
+
+    def __init__(self, info: CommitInfo, actions: Sequence[Action], *, enables: Metadata | None = None) -> None:
+        self._info = info
+        self._enables = enables
+        self._rest = _encoded([action for action in actions if enables is None or not isinstance(action, Metadata)])
+
+    def stamped(self, version: Version, timestamp: int | None) -> bytes:
+        """The commit of `version` at `timestamp`, ms since the epoch; None where the table has no such time."""
+        if timestamp is None:
+            return _encoded([self._info]) + self._rest
+        first: list[Action] = [CommitInfo({"inCommitTimestamp": timestamp, **self._info.fields})]
+        if self._enables is not None:
+            first.append(stamp_enablement(self._enables, version=version, timestamp=timestamp))
+        return _encoded(first) + self._rest
+
+
+def _encoded(actions: Sequence[Action]) -> bytes:
+    try:
+        return encode(actions)
+    except (TypeError, ValueError, msgspec.EncodeError) as error:
+        raise InvalidRequestError(f"an action of this commit cannot be written as JSON: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,3 +352,207 @@ def read_winner(reader: LogReader, version: Version, commit: RatifiedCommit | No
         return Winner(version=version, actions=reader.actions(commit))
     name = log_path.commit(version)
     return Winner(version=version, actions=actions.decode(reader.log.read(name), source=str(reader.log.folder / name)))
+
+
+INLINE_LIMIT = 2**20
+"""Bytes. Larger commits are staged even where inline ones are usual: every reader would be sent them until
+they are published. catalog-managed: the catalog may host the content of *small* commits."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnerProposer:
+    """Proposals to a commit owner, in the table's commit mode."""
+
+    owner: CommitOwner
+    table_id: str
+    commit_mode: CommitMode
+    reader: LogReader
+    environment: Environment
+    patience: Patience
+    label: str
+
+    @property
+    def _staging_folder(self) -> str:
+        assert self.reader.feature is not None
+        return self.reader.feature.staging_folder
+
+    def turn(self) -> AbstractContextManager[bool]:
+        return self.owner.turn(self.table_id)
+
+    def ahead(self, version: Version) -> Lost | None:
+        answer = self.owner.get_commits(self.table_id, version)
+        latest = answer.latest_ratified_version
+        if latest is None or latest < version:
+            return None
+        return Lost(version=version, latest=latest, known=answer.commits)
+
+    def propose(self, version: Version, content: bytes) -> Won | Lost:
+        """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and others as they stand."""
+        commit_mode = (
+            CommitMode.STAGED
+            if self.commit_mode is CommitMode.INLINE and len(content) > INLINE_LIMIT
+            else self.commit_mode
+        )
+        rounds = 0
+        while True:
+            proposal = self._proposal(commit_mode, version, content)
+            outcome = self._outcome(version, proposal)
+            match outcome:
+                case Ratified():
+                    return Won(version=version, attempt=proposal.attempt)
+                case Conflict():
+                    return _lost(version, proposal, outcome)
+                case VersionGap():
+                    self._check_gap(version, rounds)
+                case Rejected(reason=RejectionReason.TOO_LARGE) if commit_mode is CommitMode.INLINE:
+                    commit_mode = CommitMode.STAGED
+                case Rejected(reason=RejectionReason.HALTED):
+                    raise CorruptionError(f"the owner takes no commits: {outcome.detail}", version=version)
+                case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
+                    raise CommitRejectedError(
+                        f"the owner of {self.label} rejected version {version}: {outcome.detail}",
+                        reason=reason,
+                        version=version,
+                    )
+            # It did not land and never will: the next try is another attempt.
+            self.patience.next_try(version)
+            self.patience.pause(rounds)
+            rounds += 1
+
+    def _proposal(self, commit_mode: CommitMode, version: Version, content: bytes) -> Proposal:
+        attempt = self.environment.new_id()
+        if commit_mode is CommitMode.INLINE:
+            return InlineProposal(attempt=attempt, content=content)
+        if commit_mode is CommitMode.DIRECT:
+            return DirectProposal(attempt=attempt, content=content)
+        try:
+            name = self.reader.log.stage(self._staging_folder, version, attempt, content)
+        except OSError as error:
+            raise OwnerUnavailableError(
+                f"cannot stage version {version} of {self.label}: {error}; nothing was proposed", version=version
+            ) from error
+        return StagedProposal(attempt=attempt, file_name=name)
+
+    def _outcome(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
+        """The owner's answer; room is made where the backlog is full, and a lost answer is resolved."""
+        for look in range(MAX_LOOKS):
+            outcome = self._answer(version, proposal)
+            if not (isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL):
+                return outcome
+            self._make_room(version, outcome)
+            self.patience.pause(look)
+        raise BacklogFullError(
+            f"{self.label} stays full of unbackfilled commits although {MAX_LOOKS} backfills were asked for; "
+            f"backfill, then commit again",
+            version=version,
+        )
+
+    def _make_room(self, version: Version, refusal: Rejected) -> None:
+        try:
+            self.owner.backfill_to_version(self.table_id, version - 1)
+        except (DeltaError, OSError) as error:
+            raise BacklogFullError(
+                f"{refusal.detail}; the backfill failed: {error}; version {version} was not committed", version=version
+            ) from error
+
+    def _answer(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
+        try:
+            return self.owner.commit(self.table_id, version, proposal)
+        except (InvalidRequestError, OwnerUnavailableError):
+            raise  # by their contract nothing landed
+        except Exception as error:
+            resolved = self._resolve(version, proposal.attempt, error)
+            if isinstance(resolved, Landed):
+                return Ratified(commit=resolved.commit, replayed=True)
+            if isinstance(error, OutcomeUnknown):
+                return resolved
+            raise
+
+    def _resolve(self, version: Version, attempt: AttemptId, cause: Exception) -> AttemptOutcome:
+        for look in range(MAX_LOOKS):
+            try:
+                return self.owner.attempt_outcome(self.table_id, attempt)
+            except (OwnerUnavailableError, OutcomeUnknown, OSError):
+                self.patience.pause(look)
+        raise OutcomeUnknown(
+            f"version {version} of {self.label} may or may not be attempt {attempt}: neither the commit nor "
+            f"{MAX_LOOKS} questions about it were answered; ask attempt_outcome before committing this work again",
+            table_id=self.table_id,
+            version=version,
+            attempt=attempt,
+        ) from cause
+
+    def _check_gap(self, version: Version, rounds: int) -> None:
+        """A gap that the owner still states when it is asked for its latest version is an error."""
+        latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
+        if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
+            return
+        raise CorruptionError(
+            f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified (it "
+            f"says its latest is {latest}); run verify: somebody published behind its back, or it was restored from a "
+            f"backup",
+            version=version,
+            latest=latest,
+        )
+
+    def winners(self, lost: Lost) -> list[Winner] | Won:
+        known = {commit.version: commit for commit in lost.known}
+        latest = lost.latest
+        for look in range(MAX_LOOKS):
+            if latest is not None and latest not in known:
+                answer = self.owner.get_commits(self.table_id, max(known, default=lost.version - 1) + 1)
+                known |= {commit.version: commit for commit in answer.commits}
+                latest = max(latest, answer.latest_ratified_version or 0)
+            found = self._readable(lost.version, latest, known)
+            if found:
+                return found
+            self.patience.pause(look)
+        return self._nobody_won(lost)
+
+    def _readable(self, version: Version, latest: Version | None, known: dict[Version, RatifiedCommit]) -> list[Winner]:
+        """Winners from `version` on, up to the first that can be read neither at the owner nor in the log."""
+        found: list[Winner] = []
+        for wanted in range(version, max(version, latest or 0) + 1):
+            try:
+                found.append(read_winner(self.reader, wanted, known.get(wanted)))
+            except FileNotFoundError:
+                break
+        return found
+
+    def _nobody_won(self, lost: Lost) -> Won:
+        """The owner says conflict and shows nothing. Perhaps it was this very attempt; else this is the end."""
+        cause: DeltaError
+        newest = newest_checkpoint(self.reader.log)
+        if newest > lost.version:
+            cause = history_moved(self.reader.log, lost.version, newest)
+        else:
+            cause = self._unseen_winner(lost)
+        if lost.attempt is not None:
+            resolved = self._resolve(lost.version, lost.attempt, cause)
+            if isinstance(resolved, Landed):
+                return Won(version=resolved.commit.version, attempt=lost.attempt)
+            self.discard(lost)
+        raise cause
+
+    def _unseen_winner(self, lost: Lost) -> LostRaceError:
+        return LostRaceError(
+            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
+            f"lists nor published it after {MAX_LOOKS} looks; run verify",
+            tries=self.patience.tries,
+            version=lost.version,
+        )
+
+    def discard(self, lost: Lost) -> None:
+        if lost.staged_file is not None:
+            with contextlib.suppress(OSError):
+                self.reader.log.delete(f"{self._staging_folder}/{lost.staged_file}")
+
+
+def _lost(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
+    return Lost(
+        version=version,
+        attempt=proposal.attempt,
+        staged_file=proposal.file_name if isinstance(proposal, StagedProposal) else None,
+        latest=conflict.latest_ratified_version,
+        known=conflict.winners,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from refimpl.client import data_files, file_statistics
-from refimpl.client.landing import Committed
+from refimpl.client.transaction import Committed
 from refimpl.errors import CERTAINLY_NOT_COMMITTED
 
 if TYPE_CHECKING:

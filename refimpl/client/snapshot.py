@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import loading
+from refimpl.client.features import check_files, check_readable
 from refimpl.client.in_commit_timestamp import enablement
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
 from refimpl.client.schema import Struct, parse
-from refimpl.client.supported import check_files, check_readable
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from refimpl.client.predicate import FileTest, Predicate
+    from refimpl.client.table_state import TableState
 
 
 class Snapshot:
@@ -62,6 +63,11 @@ class Snapshot:
     def stale(self) -> bool:
         """Whether newer versions may have been ratified already; `staleness` says why."""
         return self.staleness is not None
+
+    @property
+    def state(self) -> TableState:
+        """All of it, reconciled."""
+        return self._loaded.state
 
     @property
     def files(self) -> Mapping[FileKey, Add]:
@@ -137,7 +143,7 @@ class Snapshot:
         assert newest.metadata is not None
         enabled = enablement(newest.protocol, newest.metadata)
         if enabled is None or self.version < enabled.version:
-            from refimpl.client.time_travel import commits_up_to, times_of
+            from refimpl.client.history import commits_up_to, times_of
 
             return times_of(self.reader, commits_up_to(self.reader, self.version), None).of(self.version)
         if self._loaded.in_commit_timestamp is None:
@@ -173,7 +179,7 @@ class Snapshot:
         Raises `InvalidRequestError` for unknown columns and conditions that cannot be understood,
         `CorruptionError` for a data file that is missing or does not fit the schema.
         """
-        from refimpl.client.data_reading import read_rows
+        from refimpl.client.data_files import read_rows
 
         return read_rows(self.location, self, columns, where)
 

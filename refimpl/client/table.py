@@ -23,8 +23,7 @@ from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.history import HistoryEntry
-    from refimpl.client.landing import Committed
-    from refimpl.client.transaction import Transaction
+    from refimpl.client.transaction import Committed, Transaction
 
 
 class Table:
@@ -147,7 +146,7 @@ class Table:
             return at(self._reader, version, self._newest)  # it has another owner now
 
     def _version_at(self, timestamp: int) -> Version:
-        from refimpl.client.time_travel import commit_times
+        from refimpl.client.history import commit_times
 
         return commit_times(self._latest()).version_at(timestamp)
 

@@ -246,7 +246,7 @@ class _ReadTask:
     partition_columns: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from refimpl.client.data_reading import read_file
+        from refimpl.client.data_files import read_file
 
         schema, location = parse(self.schema_string), Path(self.location)
         for batch in batches:

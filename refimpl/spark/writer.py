@@ -37,7 +37,7 @@ from refimpl.table_feature import TABLE_FEATURES, CommitMode
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from refimpl.client.file_facts import FileTest
+    from refimpl.client.condition import FileTest
     from refimpl.client.transaction import Transaction
 
 MODES: Final = {
@@ -244,7 +244,7 @@ class DeltaWriter:
 
     def _replaced(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest | None:
         """The condition of `replaceWhere`, which partition values alone must decide."""
-        from refimpl.client.file_facts import FileTest
+        from refimpl.client.condition import FileTest
         from refimpl.client.predicate import parse
 
         text = self._options.get("replaceWhere")

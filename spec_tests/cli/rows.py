@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from refimpl.client.landing import Committed
+    from refimpl.client.transaction import Committed
 
 
 def commit_rows(warehouse: Warehouse, table: str, *rows: dict[str, object]) -> Committed:

@@ -11,8 +11,8 @@ import pytest
 
 from refimpl import log_path
 from refimpl.actions import DeletionVector
-from refimpl.client import checkpoint_writing
-from refimpl.client.checkpoint import Checkpointed, write_checkpoint
+from refimpl.client import checkpoint
+from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import (
     MaintenanceRefusedError,
@@ -77,7 +77,7 @@ def test_a_checkpoint_of_any_length_holds_every_action(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
     """A checkpoint is written in row groups, and read in batches."""
-    monkeypatch.setattr(checkpoint_writing, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(checkpoint, "ROWS_AT_ONCE", 3)
     table = setting.table(None)
     for kind in ("gone", "kept"):
         setting.append(table, *(f"{kind}-{number}" for number in range(files)))

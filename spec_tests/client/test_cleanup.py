@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from refimpl import log_path
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
-from refimpl.client.cleanup import CleanedUp, clean_up
-from refimpl.client.compaction import compact
+from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.table import Table
 from refimpl.errors import (
     NotFoundInHistoryError,

@@ -7,10 +7,9 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.owner_proposer import INLINE_LIMIT
+from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.ownership import take_over
-from refimpl.client.patience import LONGEST_PAUSE, MAX_LOOKS
+from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy

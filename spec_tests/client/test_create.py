@@ -12,8 +12,8 @@ from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, Metadata, Protocol
 from refimpl.client import features
 from refimpl.client.create import Creation, create_filesystem_table, create_table
-from refimpl.client.patience import MAX_LOOKS
-from refimpl.client.supported import WRITTEN, check_writable
+from refimpl.client.features import WRITTEN, check_writable
+from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.errors import (
     InvalidRequestError,

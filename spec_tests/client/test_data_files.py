@@ -19,7 +19,7 @@ from refimpl.actions import Add, Cdc
 from refimpl.client import arrow_columns, partition_values
 from refimpl.client import data_files as d
 from refimpl.client import schema as s
-from refimpl.client.data_reading import read_file
+from refimpl.client.data_files import read_file
 from refimpl.errors import InvalidRequestError
 
 

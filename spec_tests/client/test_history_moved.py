@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from refimpl import log_path
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.cleanup import clean_up
 from refimpl.client.create import create_filesystem_table
+from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import take_over
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.client.layered_map import LayeredMap
+from refimpl.client.table_state import LayeredMap
 
 steady = settings(deadline=None, derandomize=True)
 KEYS = st.integers(0, 30)

@@ -9,13 +9,10 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
-from refimpl.client.cleanup import clean_up
-from refimpl.client.compaction import compact
-from refimpl.client.retention import DELETED_FILES, LOG, retention
+from refimpl.client.history import commit_times
+from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
+from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
-from refimpl.client.time_travel import commit_times
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import (

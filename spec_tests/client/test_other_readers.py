@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
-from refimpl.client.compaction import compact
+from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import ON_REQUEST, Setting

@@ -9,10 +9,9 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
+from refimpl.client.maintenance import write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
-from refimpl.client.patience import MAX_LOOKS
+from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import DirectProposal, RejectionReason

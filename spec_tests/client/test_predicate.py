@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refimpl.actions import Add
-from refimpl.client.file_facts import FileTest
+from refimpl.client.condition import FileTest
 from refimpl.client.predicate import parse
 from refimpl.client.schema import Struct
 from refimpl.client.schema import parse as parse_schema

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refimpl.client import data_files
-from refimpl.client.data_reading import read_file
+from refimpl.client.data_files import read_file
 from refimpl.client.partition_values import local_path
 from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, from_arrow, parse, to_arrow
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from refimpl import log_path
 from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
-from refimpl.client.log_replay import Changes, TableState
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
+from refimpl.client.table_state import Changes, TableState
 from refimpl.errors import CorruptionError, CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature

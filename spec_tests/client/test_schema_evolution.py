@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from refimpl.actions import Metadata
-from refimpl.client.schema import from_arrow
-from refimpl.client.schema_evolution import misfit
+from refimpl.client.schema import from_arrow, misfit
 
 LONG, TEXT = pa.int64(), pa.string()
 

@@ -9,8 +9,7 @@ import pytest
 
 from refimpl import log_path
 from refimpl.actions import Add, DeletionVector, DomainMetadata, Protocol, Txn
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.compaction import compact
+from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
 from refimpl.errors import (

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from refimpl.actions import Metadata, Protocol
-from refimpl.client import supported
-from refimpl.client.supported import check_readable, check_writable, is_append_only
+from refimpl.client import features
+from refimpl.client.features import check_readable, check_writable, is_append_only
 from refimpl.errors import InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import TABLE_FEATURES, TableFeature
 from spec_tests.support.written_log import definition
@@ -33,12 +33,12 @@ def listing(*features: str, readers: bool = True) -> Protocol:
 PLAIN = metadata()
 
 
-@pytest.mark.parametrize("feature", sorted(supported.READ))
+@pytest.mark.parametrize("feature", sorted(features.READ))
 def test_listed_reader_features_are_read(feature: str) -> None:
     check_readable(listing(feature), PLAIN)
 
 
-@pytest.mark.parametrize("feature", sorted(supported.WRITTEN - TABLE_FEATURES.keys()))
+@pytest.mark.parametrize("feature", sorted(features.WRITTEN - TABLE_FEATURES.keys()))
 def test_listed_writer_features_are_written(feature: str) -> None:
     check_writable(listing(feature, readers=False), PLAIN)
 
@@ -154,9 +154,9 @@ def test_column_mapping_is_read_while_its_mode_is_none(protocol: Protocol) -> No
 def test_deletion_vectors_are_read_while_no_file_has_one_and_never_written() -> None:
     protocol = listing("deletionVectors")
     check_readable(protocol, PLAIN)
-    supported.check_files(protocol, 0)
+    features.check_files(protocol, 0)
     with pytest.raises(UnsupportedFeatureError):
-        supported.check_files(protocol, 1)
+        features.check_files(protocol, 1)
     with pytest.raises(UnsupportedFeatureError) as caught:
         check_writable(protocol, PLAIN)
     assert caught.value.features == ("deletionVectors",)
@@ -172,7 +172,7 @@ def test_append_only_needs_the_property_and_a_writer_that_must_know_it() -> None
 
 
 def test_the_documented_list_is_the_list() -> None:
-    assert supported.__doc__ is not None
-    documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", supported.__doc__, re.MULTILINE)) - {"feature"}
-    listed = supported.READ | supported.WRITTEN | set(supported.READ_UNUSED) | set(supported.WRITTEN_UNUSED)
+    assert features.__doc__ is not None
+    documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", features.__doc__, re.MULTILINE)) - {"feature"}
+    listed = features.READ | features.WRITTEN | set(features.READ_UNUSED) | set(features.WRITTEN_UNUSED)
     assert documented == listed - {"inCommitTimestamps"}

@@ -62,7 +62,7 @@ class Host:
 def host(disk: Disk | None = None, hook: Callable[[Effect], None] = lambda _: None) -> Host:
     disk = disk or Disk()
     files, numbers = SimulatedFiles(disk, hook=hook), count(1)
-    environment = Environment(files=cast(Files, files), new_id=lambda: f"temporary-{next(numbers)}")
+    environment = Environment(files=cast("Files", files), new_id=lambda: f"temporary-{next(numbers)}")
     return Host(disk, files, LogStore(LOCATION, environment))
 
 

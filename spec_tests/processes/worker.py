@@ -26,10 +26,7 @@ import msgspec
 import refimpl
 from refimpl import actions, log_path
 from refimpl.actions import Add
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
-from refimpl.client.cleanup import clean_up
-from refimpl.client.compaction import compact
+from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Outcome, Proposal, Ratified, Rejected, VersionGap
 from refimpl.errors import (

@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.client import owner_proposer
+from refimpl.client import proposing
 from refimpl.commits import Landed
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
@@ -315,7 +315,7 @@ def test_an_inline_commit_is_published_before_the_table_is_told(
     )
     local.append(pa.table({"id": [1]}))
     if staged_after:
-        monkeypatch.setattr(owner_proposer, "INLINE_LIMIT", 1)
+        monkeypatch.setattr(proposing, "INLINE_LIMIT", 1)
         local.append(pa.table({"id": [2]}))
     latest = 1 + staged_after
     assert len(warehouse.owner.get_commits(local.table_id).commits) == latest

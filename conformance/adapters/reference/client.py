@@ -21,13 +21,9 @@ from conformance.interface.subject import AdapterError
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo
 from refimpl.client import ownership
-from refimpl.client.checkpoint import write_checkpoint
-from refimpl.client.checksum import write_checksum
-from refimpl.client.cleanup import clean_up
-from refimpl.client.compaction import compact
 from refimpl.client.conflicts import IsolationLevel
-from refimpl.client.maintenance import ask
-from refimpl.client.patience import MAX_LOOKS, Patience
+from refimpl.client.maintenance import ask, clean_up, compact, write_checkpoint, write_checksum
+from refimpl.client.proposing import MAX_LOOKS, Patience
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, ResolvedTable

@@ -17,11 +17,11 @@ from conformance.adapters.reference.simulated_schedules import (
     _no_lock,
     trusts_the_lock,
 )
-from refimpl.client import landing, loading
+from refimpl.client import loading, transaction
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
-from refimpl.client.log_replay import TableState
 from refimpl.client.log_segment import build
+from refimpl.client.table_state import TableState
 from refimpl.commit_owner import Backfilled
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment
@@ -138,7 +138,7 @@ def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loa
 def _time_of_the_first_try() -> Iterator[None]:
     """A client keeps the time that it took before it lost; the owner does not look."""
     with (
-        mock.patch.object(landing, "after_lost_race", lambda mine, _winner: mine),
+        mock.patch.object(transaction, "after_lost_race", lambda mine, _winner: mine),
         mock.patch.object(decide, "_timestamp_flaw", lambda _table, _examined: None),
     ):
         yield
