@@ -62,47 +62,50 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
 
     class Held:
         def __enter__(self) -> None:
-            if mine.process != os.getpid():
-                mine.process, mine.depth = os.getpid(), 0
-            if not mine.depth:
-                mine.fd = _locked(name, take, timeout())
-            mine.depth += 1
+            if mine.process != os.getpid():  # a forked child, whose copy is closed
+                mine.process, mine.depth, mine.fd = os.getpid(), 0, None
+            if mine.depth:
+                mine.depth += 1
+                return
+            try:
+                _take(mine, name, take, timeout())
+                mine.depth = 1
+            except BaseException:
+                _close(mine)
+                raise
 
         def __exit__(self, *error: object) -> None:
             if mine.process != os.getpid():  # a child that was forked meanwhile: the lock is its parent's
                 return
             mine.depth -= 1
-            if not mine.depth:
+            if not mine.depth and mine.fd is not None:
                 try:
                     unlock_descriptor(mine.fd)
                 finally:
-                    _close(mine.fd)
+                    _close(mine)
 
     return Held
 
 
 class _ThreadsHold(threading.local):
-    """How often this thread took the lock, and through which descriptor."""
+    """How often this thread took the lock, and through which descriptor. The descriptor is known before it is locked:
+    an interruption (Ctrl-C) leaves no lock behind."""
 
     process = 0
     depth = 0
-    fd = -1
+    fd: int | None = None
 
 
-def _locked(name: str, take: Callable[[int], bool], seconds: float) -> int:
-    """A descriptor that holds the lock on the file that has this name now."""
+def _take(mine: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: float) -> None:
+    """Lock the file that has this name now."""
     try:
         while True:
-            fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            _held.add(fd)
-            try:
-                _lock(fd, name, take, seconds)
-                if _is_named(fd, name):
-                    return fd
-            except BaseException:
-                _close(fd)
-                raise
-            _close(fd)  # the file was removed or replaced meanwhile: others lock the one that is there now
+            mine.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            _held.add(mine.fd)
+            _lock(mine.fd, name, take, seconds)
+            if _is_named(mine.fd, name):
+                return
+            _close(mine)  # the file was removed or replaced meanwhile: others lock the one that is there now
     except OSError as error:
         raise OwnerUnavailableError(f"cannot take the owner's lock {name}: {error}", path=name) from error
 
@@ -124,9 +127,11 @@ def _lock(fd: int, name: str, take: Callable[[int], bool], seconds: float) -> No
         time.sleep(LOCK_POLL_SECONDS * 2 * random.random())
 
 
-def _close(fd: int) -> None:
-    _held.discard(fd)
-    os.close(fd)
+def _close(mine: _ThreadsHold) -> None:
+    if mine.fd is not None:
+        fd, mine.fd = mine.fd, None
+        _held.discard(fd)
+        os.close(fd)
 
 
 def clock_ms() -> int:

@@ -21,11 +21,6 @@ MODULES = {
     for package in PACKAGES
     for path in sorted((ROOT / package).rglob("*.py"))
 }
-LONGEST_FILE = 600
-"""Lines. A file is for one reading."""
-
-LONGEST_TEST_FILE = 650
-"""Lines. A list of tests is looked up, not read."""
 
 
 @cache
@@ -465,15 +460,6 @@ def test_importing_the_package_is_quick() -> None:
 
 
 SOURCES = sorted(path for package in (*PACKAGES, "spec_tests") for path in (ROOT / package).rglob("*.py"))
-
-
-def test_a_file_is_for_one_reading() -> None:
-    too_long = {}
-    for path in SOURCES:
-        length = len(path.read_text(encoding="utf-8").splitlines())
-        if length > (LONGEST_TEST_FILE if path.name.startswith("test_") else LONGEST_FILE):
-            too_long[str(path.relative_to(ROOT))] = length
-    assert too_long == {}
 
 
 def test_no_module_is_called_utils_and_no_class_manager() -> None:
