@@ -11,8 +11,18 @@ from urllib.parse import urlsplit
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, NoConnectionError
-from conformance.interface.answers import name_of
-from conformance.interface.messages import Answer, Call, Crash, Done, Hello, Identity, Request, Restart, Unknown
+from conformance.interface.messages import (
+    Answer,
+    Call,
+    Crash,
+    Done,
+    Hello,
+    Identity,
+    Request,
+    Restart,
+    Unknown,
+    name_of,
+)
 from conformance.interface.subject import TIMEOUT, AdapterError, gone
 from conformance.proxy.lossy import LossyConnections
 

@@ -24,7 +24,7 @@ from conformance.adapters.smoke_identity import contradictions
 from conformance.adapters.smoke_log import Log
 from conformance.adapters.smoke_report import PAGE, Outcome, SmokeReport, Step
 from conformance.interface import messages as m
-from conformance.interface.answers import name_of
+from conformance.interface.messages import name_of
 from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals
 from conformance.scenario.adversary import ClientHost
@@ -34,7 +34,7 @@ CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Obs
 TRIES: Final = 5
 """Proposals of the same kind, to an owner that refuses."""
 
-A = TypeVar("A", bound=m._Message)
+A = TypeVar("A", bound=m.Message)
 P = TypeVar("P", m.CreateTable, m.Commit)
 
 

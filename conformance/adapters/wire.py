@@ -14,8 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from conformance.interface.answers import answers_to, belongs, name_of
-from conformance.interface.messages import Answer, Call, Identity, Reply, Request
+from conformance.interface.messages import Answer, Call, Identity, Reply, Request, answers_to, belongs, name_of
 from conformance.interface.subject import AdapterError
 
 DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"

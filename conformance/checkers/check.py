@@ -1,4 +1,6 @@
-"""The verdict on a whole history."""
+"""The verdict on a whole history, and its breaches in words: which operations contradict each other, and what those
+asked and were answered.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,15 @@ from pathlib import Path
 import msgspec
 
 from conformance.checkers import content
-from conformance.checkers.breaches import Breach, Breaches
+from conformance.checkers.breaches import FIRST, SECOND, Breach, Breaches
 from conformance.checkers.columns import HistoryColumns
-from conformance.checkers.explanation import HistoryViolation, explain
 from conformance.checkers.log import LogChecker
+from conformance.checkers.rules import Rule
 from conformance.checkers.watermark import WatermarkChecker
-from conformance.history.events import Event, Header
-from conformance.history.operations import Item, operations
-from conformance.history.reading import read
+from conformance.history import events
+from conformance.history.events import Entry, Event, FileLook, Header
+from conformance.history.files import read
+from conformance.history.operations import Item, Operation, operations
 
 
 class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,3 +73,124 @@ def _check(items: Callable[[], Iterable[Item]]) -> HistoryVerdict:
         violations=explain(found, items()) if found else (),
         left_out=left_out,
     )
+
+
+class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
+    """One requirement that the history shows to be violated."""
+
+    rule: Rule
+    requirement: str
+    """The rule in words."""
+    table: str
+    version: int | None
+    message: str
+    """What contradicts what."""
+    operations: tuple[Operation | FileLook, ...]
+    """The operations that the message speaks of, first those that contradict each other, then the other requests of
+    the attempt that it is about."""
+    contradicting: int = 2
+    """How many of the operations contradict each other; with less than two, the final log is the other side."""
+
+
+def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
+    """`items` is the history once more: nothing of it was kept but numbers."""
+    numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
+    attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
+    operations: dict[int, Operation | FileLook] = {}
+    requests: dict[tuple[str, str], list[Operation]] = {}
+    for item in items:
+        if isinstance(item, (Operation, FileLook)):
+            if item.id in numbers:
+                operations[item.id] = item
+            if isinstance(item, Operation):
+                attempt = getattr(item.request, "attempt", None)
+                if attempt is not None and (item.table, attempt) in attempts:
+                    requests.setdefault((item.table, attempt), []).append(item)
+    return tuple(_explain(finding, operations, requests) for finding in breaches)
+
+
+def _explain(
+    finding: Breach,
+    operations: dict[int, Operation | FileLook],
+    requests: dict[tuple[str, str], list[Operation]],
+) -> HistoryViolation:
+    named = [operations[number] for number in (finding.first, finding.second) if number is not None]
+    words = [describe(operation) for operation in named]
+    first = words[0] if finding.first is not None else ""
+    second = words[-1] if finding.second is not None else ""
+    others: list[Operation] = []
+    if finding.attempt is not None:
+        sends = sorted(requests.get((finding.table, finding.attempt), []), key=lambda send: send.id)
+        others = [send for send in sends if send.id not in (finding.first, finding.second)]
+    message = finding.problem.replace(FIRST, first).replace(SECOND, second)
+    if others:
+        message += f" All other requests of attempt {finding.attempt}: {'; '.join(describe(send) for send in others)}."
+    return HistoryViolation(
+        rule=finding.rule,
+        requirement=finding.rule.meaning,
+        table=finding.table,
+        version=finding.version,
+        message=message,
+        operations=(*named, *others),
+        contradicting=len(named),
+    )
+
+
+def describe(operation: Operation | FileLook) -> str:
+    """An operation in one line: what was asked by whom, when, and what was answered."""
+    if isinstance(operation, FileLook):
+        seen = [f"version {file.version} published" for file in operation.published]
+        seen += [f"no version {version}" for version in operation.absent]
+        return f"a look at the files (operation {operation.id}, {operation.since}..{operation.at}: {', '.join(seen)})"
+    end = "" if operation.answered is None else operation.answered
+    answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
+    who = operation.client or "somebody"
+    asked = describe_request(operation.request)
+    return f"{who}'s {asked} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
+
+
+def describe_request(request: events.Request) -> str:
+    """What was asked, without who and when."""
+    name = str(type(request).__struct_config__.tag)
+    if isinstance(request, events.Other):
+        return request.name
+    details: list[str] = []
+    version = getattr(request, "version", None)
+    attempt = getattr(request, "attempt", None)
+    if version is not None:
+        details.append(f"of version {version}" if attempt is not None else f"at version {version}")
+    if attempt is not None:
+        details.append(f"as attempt {attempt}")
+    if isinstance(request, events.GetCommits) and (request.start is not None or request.end is not None):
+        details.append(f"from {_or(request.start, 'the first')} to {_or(request.end, 'the last')}")
+    if isinstance(request, events.Snapshot) and request.by_path:
+        details.append("by path")
+    return " ".join([name, *details])
+
+
+def describe_answer(answer: events.Answer) -> str:
+    """What was told."""
+    name = str(type(answer).__struct_config__.tag).replace("_", " ")
+    details: list[str] = []
+    version = getattr(answer, "version", None)
+    if version is not None:
+        details.append(f"version {version}")
+    if isinstance(answer, (events.Commits, events.Table)) or getattr(answer, "latest", None) is not None:
+        details.append(f"latest {_or(getattr(answer, 'latest', None), 'null')}")
+    listed = answer.winners if isinstance(answer, events.Conflict) else getattr(answer, "commits", None)
+    if listed:
+        details.append("listing " + _ranges(listed))
+    if reason := getattr(answer, "reason", ""):
+        details.append(reason)
+    return ", ".join([name, *details])
+
+
+def _or(value: int | None, otherwise: str) -> str:
+    return otherwise if value is None else str(value)
+
+
+def _ranges(listed: Sequence[Entry]) -> str:
+    versions = sorted({entry.version for entry in listed})
+    if len(versions) > 1 and versions[-1] - versions[0] == len(versions) - 1:
+        return f"{versions[0]}..{versions[-1]}"
+    return " ".join(map(str, versions[:10])) + (" ..." if len(versions) > 10 else "")

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from conformance.history import events
-from conformance.history.errors import InvalidHistoryError
-from conformance.history.events import Content, Entry, FileLook, Header, Promise, Witness
+from conformance.history.events import Content, Entry, FileLook, Header, InvalidHistoryError, Promise, Witness
 from conformance.history.operations import Item, Operation
 
 NOT_TOLD: Final = -2

@@ -8,7 +8,7 @@ from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
-from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario

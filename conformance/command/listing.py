@@ -15,8 +15,8 @@ from conformance.mutants.registry import all_mutants
 from conformance.requirements.catalogue import load
 from conformance.results import Layer
 from conformance.running.errors import UnusableError
+from conformance.running.plan import requirements_named
 from conformance.running.profiles import PROFILES
-from conformance.running.selection import requirements_named
 from conformance.scenario.check import Family
 
 _EPILOG: Final = """Examples:

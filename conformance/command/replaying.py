@@ -18,11 +18,10 @@ from conformance.reports import read_finding, to_json
 from conformance.reports.bundle import Finding
 from conformance.results import RunResult, Verdict
 from conformance.running import verdicts
-from conformance.running.durations import seconds
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
-from conformance.running.profiles import profile_named
-from conformance.running.selection import Selection
+from conformance.running.plan import Selection
+from conformance.running.profiles import profile_named, seconds
 
 _EPILOG: Final = """Examples:
 

@@ -20,11 +20,10 @@ from conformance.command.summary import show_result
 from conformance.reports import ReportFolder, to_json
 from conformance.results import RunResult
 from conformance.running import known_failures
-from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
 from conformance.running.execution import Options, execute
-from conformance.running.profiles import PROFILES, profile_named
-from conformance.running.selection import select
+from conformance.running.plan import select
+from conformance.running.profiles import PROFILES, profile_named, seconds
 
 _EPILOG: Final = """Examples:
 

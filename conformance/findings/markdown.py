@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from conformance.checkers.explanation import describe_answer, describe_request
+from conformance.checkers.check import describe_answer, describe_request
 from conformance.findings import clients
 from conformance.findings.clients import Deviation
 from conformance.findings.stored import Stored, Tested

@@ -21,7 +21,7 @@ NAMES: Final = ("orders", "returns")
 
 
 @dataclass(slots=True, kw_only=True)
-class Driven:
+class DrivenTable:
     """A table, and what is known of it."""
 
     handle: TableHandle
@@ -76,8 +76,8 @@ class Drive:
             profiles=frozenset(identity.profiles),
             promises=frozenset(identity.promises),
         )
-        self.tables: dict[int, Driven] = {}
-        self.in_flight: list[tuple[Driven, Delayed]] = []
+        self.tables: dict[int, DrivenTable] = {}
+        self.in_flight: list[tuple[DrivenTable, Delayed]] = []
         self.ratified = 0
         """Commits that were answered as ratified."""
 
@@ -101,7 +101,7 @@ class Drive:
                 self._find(place, table)
             self.watch(place)
 
-    def _find(self, place: int, table: Driven) -> None:
+    def _find(self, place: int, table: DrivenTable) -> None:
         if "discovery" in self.contract.profiles:
             self._do(steps.Load(table=place, client=-1))
         else:
@@ -126,7 +126,7 @@ class Drive:
         table = before
         if before is None or all(world.dropped for world in before.worlds):
             again = name if before is None else f"{before.handle.name} again"
-            table = Driven(handle=TableHandle(name=again, reference="", versions=0), place=step.table)
+            table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0), place=step.table)
             self.tables[step.table] = table
         elif before.dropped:  # nobody knows whether the name is free
             return
@@ -180,7 +180,7 @@ class Drive:
             attempt = table.proposal(step.which, unsettled=step.unsettled).attempt
             self._find_out(table, _client(step.client), attempt, step.fate)
 
-    def _find_out(self, table: Driven, client: str, attempt: m.AttemptId, fate: Fate) -> None:
+    def _find_out(self, table: DrivenTable, client: str, attempt: m.AttemptId, fate: Fate) -> None:
         if table.known and "attempt-outcome" in self.contract.profiles:
             self._send(table, client, m.AttemptOutcome(table=table.handle.reference, attempt=attempt), fate)
 
@@ -241,12 +241,12 @@ class Drive:
 
     # Asking, and what follows from the answer
 
-    def _table(self, place: int) -> Driven | None:
+    def _table(self, place: int) -> DrivenTable | None:
         """The table, if it can be asked for."""
         table = self.tables.get(place)
         return table if table is not None and table.known else None
 
-    def _send(self, table: Driven, client: str, request: m.Request, fate: Fate) -> None:
+    def _send(self, table: DrivenTable, client: str, request: m.Request, fate: Fate) -> None:
         if isinstance(request, m.Commit | m.CreateTable) and request not in table.sent:
             table.sent.append(request)
         if fate is Fate.DELAYED:
@@ -257,7 +257,7 @@ class Drive:
         else:
             self._hear(table, self.s.ask(client, request, table.handle))
 
-    def _hear(self, table: Driven, told: Exchange) -> None:
+    def _hear(self, table: DrivenTable, told: Exchange) -> None:
         """The answer rules worlds out; at least one is left."""
         before = table.newest
         self._keep(table, told, model.judge(table.worlds, self.contract, told.request, told.answer))
@@ -272,7 +272,7 @@ class Drive:
         if table.limit is not None and table.newest > before:
             self._within_limit(table, told)
 
-    def _keep(self, table: Driven, told: Exchange | None, found: Worlds | Wrong) -> None:
+    def _keep(self, table: DrivenTable, told: Exchange | None, found: Worlds | Wrong) -> None:
         if isinstance(found, Wrong):
             because = None if found.version is None else table.ratified.get(found.version)
             operations = [each for each in (told, because) if each is not None]
@@ -283,14 +283,14 @@ class Drive:
         table.worlds = found
         table.handle.versions = max(table.handle.versions, table.surely + 1)
 
-    def _named(self, table: Driven, reference: str | None) -> None:
+    def _named(self, table: DrivenTable, reference: str | None) -> None:
         if reference and not table.known:
             table.handle.reference = reference
             self.s.tables.append(table.handle)
 
     # Invariants
 
-    def _look(self, table: Driven) -> dict[m.Version, str]:
+    def _look(self, table: DrivenTable) -> dict[m.Version, str]:
         """What a stranger sees is a prefix of what was ratified, and what was seen before is still there."""
         seen = self.s.published(table.handle)
         if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
@@ -319,7 +319,7 @@ class Drive:
 
     def _listed(
         self,
-        table: Driven,
+        table: DrivenTable,
         told: Exchange,
         commits: Sequence[m.CommitEntry],
         latest: int | None,
@@ -339,7 +339,7 @@ class Drive:
                 observed=f"versions {[each.version for each in commits]} are",
             )  # fmt: skip
 
-    def _is_visible(self, table: Driven, told: Exchange) -> None:
+    def _is_visible(self, table: DrivenTable, told: Exchange) -> None:
         assert isinstance(told.answer, m.Ratified)
         version = told.answer.version
         self.s.require(
@@ -348,7 +348,7 @@ class Drive:
             expected=f"version {version}, which was ratified by publishing it, is published",
         )  # fmt: skip
 
-    def _within_limit(self, table: Driven, told: Exchange) -> None:
+    def _within_limit(self, table: DrivenTable, told: Exchange) -> None:
         published = max(self._look(table), default=-1)
         assert table.limit is not None
         self.s.require(

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity, strategies
+from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from conformance.generated import engine, steps
+from conformance.generated import steps
 from conformance.generated.steps import CLIENTS, Fate
 
 STEPS: Final = 16
@@ -112,10 +113,26 @@ def generate(runs: Runs, kinds: Sequence[type[steps.Step]], *, seed: int, count:
         derandomize=False,
         report_multiple_bugs=False,
         print_blob=False,
-        backend=engine.register(),
+        backend=register(),
         verbosity=Verbosity.quiet,
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
     made = hypothesis.seed(seed)(machine(runs, kinds))
     hypothesis.stateful.run_state_machine_as_test(made, settings=settings)
+
+
+NAME: Final = "delta-commit-conformance"
+
+
+class SeedAlone(HypothesisProvider):
+    """Draws as Hypothesis does, without constants."""
+
+    def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def register() -> str:
+    """The name under which settings find it."""
+    AVAILABLE_PROVIDERS[NAME] = f"{SeedAlone.__module__}.{SeedAlone.__name__}"
+    return NAME

@@ -1,16 +1,19 @@
-"""The real-process layer: rounds of real clients at the same time, recorded with a monotonic clock, and judged.
+"""The real-process layer: rounds of concurrent clients, recorded with a monotonic clock, and judged afterwards.
 
-Nothing here is deterministic, and nothing is asserted that does not hold under every schedule: whatever is found, the
-history shows it. It is shrunk by leaving observations out (`shrinking`).
+Each client is a thread with a connection or process of its own, and behaves as careful clients do: it rebases after a
+conflict, reads after a gap, resolves or repeats what stayed unknown. Nothing is deterministic, and only what holds
+under every schedule is required. A history that shows a violation is made smaller by `shrinking`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import Barrier, BrokenBarrierError, Event, Thread
+from random import Random
+from threading import Barrier, BrokenBarrierError, Event, Thread, Timer
 from typing import Any, Final
 
 import msgspec
@@ -20,13 +23,211 @@ from conformance.adapters.named import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.uc.subject import UcSubject
 from conformance.generated import shrinking
-from conformance.generated.clients import Client, Creator, Operator, Publisher, Reader, Shared, Writer
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, Subject
+from conformance.models import proposals
 from conformance.results import CaseResult, Verdict
+from conformance.scenario import ownership
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.running import finish
-from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Stopped, TableHandle
+
+COMMITS: Final = 6
+"""Of a writer, if it loses every other race."""
+READS: Final = 14
+BACKFILLS: Final = 5
+SILENT: Final = 3
+"""Requests in a row without an answer, after which a client gives up: nobody is there."""
+RESTART_WITHIN: Final = 30.0
+"""Seconds."""
+KILL_WITHIN: Final = 0.004
+"""Seconds after a request was sent in which its process is killed: in the middle of it, or just before or after."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """What the clients of one round have in common."""
+
+    s: Scenario
+    table: TableHandle
+    stop: Event = field(default_factory=Event)
+    """Somebody found something: there is no need to go on."""
+    down: Event = field(default_factory=Event)
+    """The subject was told to die, and is not told to start again yet."""
+    up: Event = field(default_factory=Event)
+    """It was started again."""
+
+    def resolvable(self) -> bool:
+        return "attempt-outcome" in self.s.identity.profiles
+
+
+class Client:
+    """One of them."""
+
+    def __init__(self, shared: Shared, name: str, seed: int) -> None:
+        self.shared = shared
+        self.s = shared.s
+        self.name = name
+        self.random = Random(f"{seed}/{name}")
+        self.next = 1
+        """The version to propose."""
+        self._silent = 0
+
+    def over(self) -> bool:
+        return self.shared.stop.is_set() or self._silent >= SILENT
+
+    def ask(self, request: m.Request) -> m.Answer:
+        answer = self.s.ask(self.name, request, self.shared.table).answer
+        if isinstance(answer, m.Unknown):
+            self._unanswered()
+        else:
+            self._silent = 0
+        return answer
+
+    def look(self) -> None:
+        """At the files."""
+        try:
+            self.s.observe(self.shared.table, self.name)
+        except Inconclusive:
+            self._unanswered()
+
+    def _unanswered(self) -> None:
+        if self.shared.down.is_set():
+            self.shared.up.wait(RESTART_WITHIN)
+        else:
+            self._silent += 1
+
+    def attempt(self) -> m.AttemptId:
+        return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
+
+    def read(self, start: int | None = None) -> None:
+        answer = self.ask(m.GetCommits(table=self.shared.table.reference, start=start))
+        if isinstance(answer, m.Commits) and answer.latest is not None:
+            self.next = max(self.next, answer.latest + 1)
+
+
+class Writer(Client):
+    """Commits, one version after the other. With `killed`, its process is killed in the middle of one of them."""
+
+    def __init__(self, shared: Shared, name: str, seed: int, killed: StdioSubject | None = None) -> None:
+        super().__init__(shared, name, seed)
+        self._killed = killed
+
+    def run(self) -> None:
+        victim = self.random.randrange(COMMITS)
+        for number in range(COMMITS * 2):  # some tries are lost
+            if self.over():
+                return
+            self._try(kill=self._killed is not None and number == victim)
+
+    def _try(self, *, kill: bool) -> None:
+        version, attempt = self.next, self.attempt()
+        request = m.Commit(
+            table=self.shared.table.reference, version=version, attempt=attempt,
+            actions=proposals.append(attempt, self.s.timestamp(version)),
+        )  # fmt: skip
+        answer = self._killed_while(lambda: self.ask(request)) if kill else self.ask(request)
+        if isinstance(answer, m.Unknown):
+            answer = self._find_out(request)
+        self._go_on(version, answer)
+
+    def _go_on(self, version: int, answer: m.Answer) -> None:
+        match answer:
+            case m.Ratified():
+                self.next = version + 1
+                self.shared.table.versions = max(self.shared.table.versions, self.next)
+            case m.Conflict(latest=latest):
+                self.next = max(version, -1 if latest is None else latest) + 1
+            case m.Rejected(retryable=True):
+                self.ask(m.BackfillToVersion(table=self.shared.table.reference, version=version - 1))
+            case _:
+                self.read()
+
+    def _find_out(self, request: m.Commit) -> m.Answer:
+        """What became of it: by asking, by sending it again, or not at all."""
+        choice = self.random.randrange(3)
+        if choice == 0 and self.shared.resolvable():
+            answer = self.ask(m.AttemptOutcome(table=request.table, attempt=request.attempt))
+            return m.Ratified(version=answer.version) if isinstance(answer, m.Landed) else answer
+        return self.ask(request) if choice <= 1 else m.Unknown()
+
+    def _killed_while(self, ask: Callable[[], m.Answer]) -> m.Answer:
+        assert self._killed is not None
+        self.s.recording.fault("SIGKILL", self.name)
+        timer = Timer(self.random.uniform(0, KILL_WITHIN), self._killed.kill, [self.name])
+        timer.start()
+        answer = ask()
+        timer.join()
+        return answer
+
+
+class Reader(Client):
+    """Asks, resolves, and looks at the files."""
+
+    def run(self) -> None:
+        for _ in range(READS):
+            if self.over():
+                return
+            match self.random.randrange(4):
+                case 0:
+                    self.look()
+                case 1 if "discovery" in self.s.identity.profiles:
+                    self.ask(m.LoadTable(name=self.s.physical(self.shared.table.name)))
+                case 2:
+                    self.read(start=max(0, self.next - self.random.randrange(4)))
+                case _:
+                    self.read()
+
+
+class Publisher(Client):
+    """Has commits backfilled, and looks whether they are."""
+
+    def run(self) -> None:
+        for _ in range(BACKFILLS):
+            if self.over():
+                return
+            self.read()
+            behind = self.random.randrange(2)
+            self.ask(m.BackfillToVersion(table=self.shared.table.reference, version=max(0, self.next - 1 - behind)))
+            self.look()
+
+
+class Operator(Client):
+    """Lets the whole subject die once, in the middle of everything, and starts it again."""
+
+    def run(self) -> None:
+        for _ in range(self.random.randrange(2, READS)):
+            self.read()
+        self.shared.down.set()
+        try:
+            ownership.crash(self.s)
+            ownership.restart(self.s)
+        finally:
+            self.shared.up.set()
+            self.shared.down.clear()
+
+
+class Creator(Client):
+    """Wants to have created the table. `told` is what it heard."""
+
+    def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable) -> None:
+        super().__init__(shared, name, seed)
+        self.request = request
+        self.told: Exchange | None = None
+
+    def run(self) -> None:
+        self.told = self.s.ask(self.name, self.request, self.shared.table)
+        if isinstance(self.told.answer, m.Unknown):
+            self.told = self.s.ask(self.name, self.request, self.shared.table)
+
+    @property
+    def reference(self) -> m.TableRef | None:
+        """How the subject calls the table, if this one was told."""
+        match self.told:
+            case Exchange(answer=m.Ratified(table=found)) | Exchange(answer=m.Conflict(winner_table=found)):
+                return found
+        return None
+
 
 WRITERS: Final = 3
 CREATORS: Final = 4
@@ -123,7 +324,7 @@ def _apart(subject: Subject) -> Iterator[None]:
 
 
 @dataclass
-class _Crew:
+class _AtOnce:
     """Threads that start at the same time, and what they raised."""
 
     clients: Sequence[Client]
@@ -166,14 +367,14 @@ class Round:
         self._create(creators)
         subject = self._mortal() if kills else None
         one_by_one = subject is not None and self.s.identity.shared_state
-        crew: list[Client] = [
+        clients: list[Client] = [
             Writer(self.shared, f"client {number}", self.seed, killed=subject if one_by_one and number else None)
             for number in range(writers)
         ]
-        crew += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
+        clients += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
         if subject is not None and not one_by_one:
-            crew.append(Operator(self.shared, "operator", self.seed))
-        _Crew(crew, self.shared.stop).run()
+            clients.append(Operator(self.shared, "operator", self.seed))
+        _AtOnce(clients, self.shared.stop).run()
         self.s.get_commits(self.shared.table, client="reader")
         self.s.observe(self.shared.table)
 
@@ -184,19 +385,19 @@ class Round:
         raise Inconclusive("its processes are not the kit's to kill")
 
     def _create(self, creators: int) -> None:
-        crew = [
+        clients = [
             Creator(self.shared, f"client {number}", self.seed, self.s.creation(self.shared.table.name))
             for number in range(creators)
         ]
-        _Crew(crew, self.shared.stop).run()
-        winners = [each for each in crew if each.told is not None and isinstance(each.told.answer, m.Ratified)]
-        reference = next((each.reference for each in [*winners, *crew] if each.reference is not None), None)
+        _AtOnce(clients, self.shared.stop).run()
+        winners = [each for each in clients if each.told is not None and isinstance(each.told.answer, m.Ratified)]
+        reference = next((each.reference for each in [*winners, *clients] if each.reference is not None), None)
         if reference is None and "discovery" in self.s.identity.profiles:
             name = self.s.physical(self.shared.table.name)
             found = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
             reference = found.table if isinstance(found, m.Table) else None
         if reference is None:
-            answers = ", ".join(str(each.told.answer) for each in crew if each.told is not None)
+            answers = ", ".join(str(each.told.answer) for each in clients if each.told is not None)
             raise Inconclusive(f"no table was created: {answers}")
         self.shared.table.reference, self.shared.table.versions = reference, 1
         self.s.tables.append(self.shared.table)

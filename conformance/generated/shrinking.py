@@ -17,11 +17,9 @@ from conformance.checkers.breaches import Breach
 from conformance.checkers.check import judge
 from conformance.checkers.columns import HistoryColumns
 from conformance.history import events
-from conformance.history.errors import InvalidHistoryError
-from conformance.history.events import Event
+from conformance.history.events import Event, InvalidHistoryError
+from conformance.history.files import read_events, write_events
 from conformance.history.operations import operations
-from conformance.history.reading import read_events
-from conformance.history.writing import write_events
 from conformance.results import CaseResult, Violation
 
 TRIALS: Final = 600

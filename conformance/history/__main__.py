@@ -32,9 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if options.command == "schema":
-            from conformance.history.schema import text
+            from conformance.history.events import schema_text
 
-            print(text(), end="")
+            print(schema_text(), end="")
             code = 0
         else:
             from conformance.history import command

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.checkers.check import HistoryVerdict, check_file
-from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import InvalidHistoryError
 from conformance.history.times import Times, times_of_file
 
 CONFORMANT: Final = 0

@@ -10,8 +10,10 @@ digests stand for contents, and the many operations that say nothing of the log 
 
 from __future__ import annotations
 
+import json
 from enum import Enum
-from typing import Annotated, Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -387,3 +389,34 @@ class Footer(_Line, frozen=True, kw_only=True, tag="footer"):
 
 Event = Header | Invoke | Ok | Fail | Info | Fault | FileLook | Witness | Footer
 Ended = Ok | Fail | Info
+
+
+class InvalidHistoryError(Exception):
+    """The history cannot be judged. `line` is where it stopped to make sense, counted from 1; None: it is about
+    the whole."""
+
+    def __init__(self, problem: str, line: int | None = None) -> None:
+        super().__init__(problem, line)
+        self.problem = problem
+        self.line = line
+
+    def __str__(self) -> str:
+        return self.problem if self.line is None else f"line {self.line}: {self.problem}"
+
+
+SCHEMA_FILE: Final = Path(__file__).with_name("history.schema.json")
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 of a line. What lines mean together is in `operations`."""
+    found = msgspec.json.schema(Event)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"One line of a history, schema {SCHEMA_VERSION}",
+        **found,
+    }
+
+
+def schema_text() -> str:
+    """The file's text."""
+    return json.dumps(schema(), indent=1) + "\n"

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from conformance.history import events
-from conformance.history.errors import InvalidHistoryError
 from conformance.history.events import (
     Counts,
     Ended,
@@ -29,6 +28,7 @@ from conformance.history.events import (
     Footer,
     Header,
     Info,
+    InvalidHistoryError,
     Invoke,
     Ok,
     Time,

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.history.reading import LONGEST_LINE
+from conformance.history.files import LONGEST_LINE
 
 _IN_A_MILLISECOND: Final = {"ns": 1_000_000, "us": 1_000, "ms": 1}
 _SPAN: Final = re.compile(r"(?P<operation>\(operation \d+), (?P<start>\d+)\.\.(?P<end>\d*)")

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from conformance.interface.answers import ANSWERS, answers_to, name_of
-from conformance.interface.messages import INTERFACE_VERSION, Call, Reply
+from conformance.interface.messages import ANSWERS, INTERFACE_VERSION, Call, Reply, answers_to, name_of
 
 FILE: Final = Path(__file__).with_name("interface.schema.json")
 

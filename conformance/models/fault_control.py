@@ -9,8 +9,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.subject import Died
-from conformance.models.state import STAGING, OwnedTable
-from conformance.models.storage import LOG, MemoryStorage, Storage
+from conformance.models.storage import LOG, STAGING, MemoryStorage, OwnedTable, Storage
 
 CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promise", "after-publish")
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface import messages as m
-from conformance.models import checkpoint_files
-from conformance.models.log_files import HINT, Listing, actions_in
+from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet
 from conformance.models.owner import STAGING
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
 
@@ -53,7 +52,7 @@ class ModelMaintainer(ModelReader):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
         state = self._replay(table, listed, version)
-        self._write(table.log / f"{version:020}.checkpoint.parquet", checkpoint_files.parquet(_actions(state)))
+        self._write(table.log / f"{version:020}.checkpoint.parquet", checkpoint_parquet(_actions(state)))
         self._hint(table, version)
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:

@@ -12,8 +12,7 @@ from typing import Final
 
 from conformance.interface import messages as m
 from conformance.models.fault_control import CRASH_POINTS, FaultControl
-from conformance.models.state import STAGING, Commit, OwnedTable
-from conformance.models.storage import LOG
+from conformance.models.storage import LOG, STAGING, Commit, OwnedTable
 
 __all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "STAGING", "Commit", "ModelOwner", "OwnedTable"]
 

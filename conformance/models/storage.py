@@ -1,14 +1,12 @@
-"""Where the models keep a table's files: in memory, or in a real folder for clients that read it themselves.
-
-A path is `<location>/_delta_log/<name>`; `/` stands between folders. All that a log needs of a storage is here, and
-`put_if_absent` is the only thing in it that decides a race.
-"""
+"""Where the model owner keeps a table: the files of its log, in memory or in a folder, and its state beside them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 LOG: Final = "_delta_log"
 
@@ -110,3 +108,42 @@ class FolderStorage:
         temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
         os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
         return temporary
+
+
+STAGING: Final = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
+"""The staging folder of each table feature."""
+
+
+class Commit(msgspec.Struct, kw_only=True):
+    """A ratified commit that the owner still stores: where its file is, or for an inline commit what it says."""
+
+    attempt: str
+    staged_file: str | None = None
+    actions: tuple[str, ...] | None = None
+
+
+class OwnedTable(msgspec.Struct, kw_only=True):
+    """All that the owner knows of a table."""
+
+    reference: str
+    name: str
+    feature: str
+    commit_mode: str
+    location: str
+    latest: int = -1
+    """The latest ratified version."""
+    backfilled: int = -1
+    """Every version up to it is `<v>.json`."""
+    unbackfilled: dict[int, Commit] = {}
+    landed: dict[str, int] = {}
+    """Version by attempt, for ever."""
+    never: set[str] = set()
+    """Attempts that were resolved as not landed."""
+    active: bool = True
+    promised: tuple[int, str, str] | None = None
+    """The commit that makes the table this owner's, from the promise until it is known to be visible: its version,
+    its attempt and its content."""
+    leaving: str | None = None
+    """The attempt that gives the table back, from the promise on."""
+    backfill: str = "on-request"
+    backlog_limit: int | None = None

@@ -12,8 +12,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable, content_of, time_of
-from conformance.models.state import Commit
-from conformance.models.storage import LOG, Storage
+from conformance.models.storage import LOG, Commit, Storage
 from conformance.mutants.content import schema_of
 from conformance.mutants.registry import good
 

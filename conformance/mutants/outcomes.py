@@ -8,8 +8,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
-from conformance.models.state import Commit
-from conformance.models.storage import Storage
+from conformance.models.storage import Commit, Storage
 from conformance.mutants.registry import mutant
 
 

@@ -10,10 +10,9 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models import proposals
-from conformance.models.client import ModelClient
+from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.ownership import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from conformance.models.reader import Resolved, State
 from conformance.models.storage import LOG
 from conformance.models.writer import Transaction

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from conformance.history.errors import InvalidHistoryError
+from conformance.history.events import InvalidHistoryError
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
 from conformance.reports.explaining import tabulate
@@ -22,11 +22,10 @@ from conformance.reports.recorded import read_history
 from conformance.reports.replaying import COMMAND
 from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running import known_failures, verdicts
-from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
 from conformance.running.plan import PlannedCase, plan
-from conformance.running.profiles import profile_named
-from conformance.running.session import Session
+from conformance.running.profiles import profile_named, seconds
+from conformance.running.worker_pool import Session
 from conformance.safe_text import one_line, visible
 
 RESULT: Final = "commit_owner_case"

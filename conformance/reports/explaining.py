@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from conformance.checkers.explanation import describe, describe_answer, describe_request
-from conformance.history.errors import InvalidHistoryError
-from conformance.history.events import Fault, FileLook, Witness
+from conformance.checkers.check import describe, describe_answer, describe_request
+from conformance.history.events import Fault, FileLook, InvalidHistoryError, Witness
 from conformance.history.times import Times
 from conformance.reports import labels
 from conformance.reports.bundle import bundle_name

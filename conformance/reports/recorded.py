@@ -8,10 +8,9 @@ from typing import Final
 
 from conformance.checkers.rules import Rule
 from conformance.history import events
-from conformance.history.errors import InvalidHistoryError
-from conformance.history.events import Fault, FileLook, Header, Witness
+from conformance.history.events import Fault, FileLook, Header, InvalidHistoryError, Witness
+from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
-from conformance.history.reading import read_events
 from conformance.history.times import Times, times_of
 from conformance.results import Violation
 

@@ -20,18 +20,29 @@ from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
 from conformance.running import known_failures, verdicts
-from conformance.running.crew import SILENCE_SECONDS, Crew, Died, WorkerProcess
-from conformance.running.driving import demand_same, is_remote
 from conformance.running.errors import ExitCode, UnusableError
-from conformance.running.plan import Plan, PlannedCase, plan
+from conformance.running.plan import EVERYTHING, Plan, PlannedCase, Selection, plan
 from conformance.running.profiles import PROFILES, RunProfile
-from conformance.running.selection import EVERYTHING, Selection
-from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Smoked, Unusable
+from conformance.running.worker import (
+    Alive,
+    Defect,
+    Open,
+    Opened,
+    Ran,
+    Report,
+    RunCase,
+    Smoke,
+    Smoked,
+    Unusable,
+    demand_same,
+    is_remote,
+)
+from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess
 
 OPENING_SECONDS: Final = 60.0
 """For a process to start and its subject to be opened, beyond the time that an answer may take."""
 
-MISHAPS: Final = 3
+MOST_MISHAPS: Final = 3
 """Cases that may end their worker, or never end, before the run is given up."""
 
 
@@ -122,17 +133,17 @@ class _Run:
         self._at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
     def execute(self) -> RunResult:
-        with Crew(self._scratch) as crew:
-            first = crew.hire()
-            identity = self._open(crew, first)
+        with WorkerPool(self._scratch) as pool:
+            first = pool.start()
+            identity = self._open(pool, first)
             state = self._plan(identity)
             with _stopping(state):
-                self._smoke(crew, first, state)
+                self._smoke(pool, first, state)
                 wanted = self._workers(identity, len(state.pending))
                 self._watcher.begins(identity, state.planned, wanted)
                 for _ in range(1, wanted):
-                    self._send_open(crew.hire())
-                self._hand_out(crew, state)
+                    self._send_open(pool.start())
+                self._hand_out(pool, state)
         return self._conclude(state)
 
     # Opening
@@ -143,9 +154,9 @@ class _Run:
             Open(subject=options.subject, timeout=options.timeout, directory=str(worker.directory), salt=self._salt)
         )
 
-    def _open(self, crew: Crew, worker: WorkerProcess) -> Identity:
+    def _open(self, pool: WorkerPool, worker: WorkerProcess) -> Identity:
         self._send_open(worker)
-        report = self._answer(crew, "open", OPENING_SECONDS)
+        report = self._answer(pool, "open", OPENING_SECONDS)
         if isinstance(report, Unusable) and report.says:
             raise UnusableError(f"the adapter is broken:\n{first_hello(report.came, report.says)}")
         if not isinstance(report, Opened):
@@ -153,11 +164,11 @@ class _Run:
         worker.silent_since = None
         return report.identity
 
-    def _answer(self, crew: Crew, what: str, patience: float) -> Report | Died:
+    def _answer(self, pool: WorkerPool, what: str, patience: float) -> Report | Died:
         """Of the only worker, which may be silent so long, and as long as an answer may take."""
         while True:
             left, limit = self._left(), patience + self._options.timeout
-            news = crew.news(max(0.0, min(left, limit)))
+            news = pool.news(max(0.0, min(left, limit)))
             if news is None and left < limit:
                 raise UnusableError(
                     f"the budget of {self._options.budget_seconds:g} s expired before the subject "
@@ -169,11 +180,11 @@ class _Run:
             if not isinstance(news[1], Alive):
                 return news[1]
 
-    def _smoke(self, crew: Crew, worker: WorkerProcess, state: _State) -> None:
+    def _smoke(self, pool: WorkerPool, worker: WorkerProcess, state: _State) -> None:
         """A subject that does not speak the interface is not judged; what an owner does wrong the cases will show."""
         worker.give(Smoke())
         try:
-            report = self._answer(crew, "answer the first requests", SILENCE_SECONDS)
+            report = self._answer(pool, "answer the first requests", SILENCE_SECONDS)
         except UnusableError as error:
             raise _Stopped(error.problem, error.exit_code) from error
         if not isinstance(report, Smoked):
@@ -204,15 +215,15 @@ class _Run:
 
     # Handing out
 
-    def _hand_out(self, crew: Crew, state: _State) -> None:
+    def _hand_out(self, pool: WorkerPool, state: _State) -> None:
         while state.pending or state.doing:
-            for worker in crew.workers:
+            for worker in pool.workers:
                 if worker.silent_since is None and state.pending:
                     self._give(worker, state)
-            news = crew.news(self._patience(crew, state))
+            news = pool.news(self._patience(pool, state))
             if news is not None:
-                self._hear(crew, state, *news)
-            self._look_at_the_clock(crew, state)
+                self._hear(pool, state, *news)
+            self._look_at_the_clock(pool, state)
 
     def _give(self, worker: WorkerProcess, state: _State) -> None:
         case = state.pending.popleft()
@@ -228,7 +239,7 @@ class _Run:
             )
         )
 
-    def _hear(self, crew: Crew, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
+    def _hear(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):
             return
         worker.silent_since = None
@@ -251,9 +262,9 @@ class _Run:
                 self._watcher.note(where)
                 self._mishap(state, worker, f"a defect of the kit: {problem}")
             case Died(how=how):
-                crew.release(worker)
+                pool.reap(worker)
                 self._mishap(state, worker, f"the process that ran it died: {how}")
-                self._replace(crew, state)
+                self._replace(pool, state)
 
     def _mishap(self, state: _State, worker: WorkerProcess, what: str) -> None:
         """Something that must not be taken for a verdict, nor be hidden."""
@@ -263,12 +274,12 @@ class _Run:
         if case is not None:
             self._record(state, case.without_verdict(Verdict.INCONCLUSIVE, what))
         state.mishaps += 1
-        if state.mishaps >= MISHAPS:
-            raise _Stopped(f"given up after {MISHAPS} such cases")
+        if state.mishaps >= MOST_MISHAPS:
+            raise _Stopped(f"given up after {MOST_MISHAPS} such cases")
 
-    def _replace(self, crew: Crew, state: _State) -> None:
+    def _replace(self, pool: WorkerPool, state: _State) -> None:
         if state.pending:
-            self._send_open(crew.hire())
+            self._send_open(pool.start())
 
     def _record(self, state: _State, result: CaseResult) -> None:
         seconds = time.monotonic() - self._started
@@ -286,9 +297,9 @@ class _Run:
     def _left(self) -> float:
         return self._started + self._options.budget_seconds - time.monotonic()
 
-    def _patience(self, crew: Crew, state: _State) -> float:
+    def _patience(self, pool: WorkerPool, state: _State) -> float:
         """Seconds until something has to be done even if nothing happens."""
-        return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in crew.workers)]))
+        return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in pool.workers)]))
 
     def _may_be_silent(self, worker: WorkerProcess, state: _State) -> float:
         """So many seconds more."""
@@ -297,14 +308,14 @@ class _Run:
         limit = SILENCE_SECONDS if worker.number in state.doing else OPENING_SECONDS
         return worker.silent_since + limit + self._options.timeout - time.monotonic()
 
-    def _look_at_the_clock(self, crew: Crew, state: _State) -> None:
+    def _look_at_the_clock(self, pool: WorkerPool, state: _State) -> None:
         if self._left() <= 0:
             raise _Stopped(f"the budget of {self._options.budget_seconds:g} s expired")
-        for worker in list(crew.workers):
+        for worker in list(pool.workers):
             if self._may_be_silent(worker, state) <= 0:
-                crew.release(worker)
+                pool.reap(worker)
                 self._mishap(state, worker, "no answer for a long time: the subject hangs")
-                self._replace(crew, state)
+                self._replace(pool, state)
 
     # The conclusion
 

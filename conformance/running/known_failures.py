@@ -19,7 +19,7 @@ import msgspec
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running.errors import UnusableError
-from conformance.running.selection import matches
+from conformance.running.plan import matches
 from conformance.running.verdicts import JUDGED, fails
 from conformance.safe_text import visible
 

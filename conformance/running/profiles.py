@@ -1,4 +1,4 @@
-"""How much of everything a run does: the one table of counts.
+"""How much a run does: the one table of counts, and the limits of time.
 
 Counts, not times, so that the same seed does the same on every machine. The budget is a limit beside them: a run that
 reaches it is incomplete.
@@ -6,6 +6,7 @@ reaches it is incomplete.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -58,3 +59,15 @@ def profile_named(name: str) -> RunProfile:
         return PROFILES[name]
     except KeyError:
         raise UnusableError(f"unknown --profile {name!r}; choose one of {', '.join(PROFILES)}") from None
+
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str, option: str) -> float:
+    """`90`, `90s`, `1.5m`, `2h`. Raises `UnusableError`, which names the option."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not (value := float(found[1]) * _SECONDS[found[2]]):
+        raise UnusableError(f"invalid {option} {text!r}; expected a time above zero, such as 60s, 500ms, 5m or 2h")
+    return value

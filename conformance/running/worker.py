@@ -1,34 +1,279 @@
-"""A worker process: opens a subject of its own and runs the cases that it is told to.
+"""A worker process: opens a subject of its own and runs the cases that it is sent, as JSON, one message a line.
 
 The coordinator's messages come by the standard input, the answers go to what was the standard output. A subject that
-runs in the process may print: that goes to the standard error. When the input ends, because the run is over, or was
-given up, or the coordinator is no more, the subject is closed and the process ends, whatever is still running in it.
+runs in the process may print: that goes to the standard error. When the input ends, the subject is closed and the
+process ends, whatever is still running in it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, Final
 
 import msgspec
 
-from conformance.interface.subject import AdapterError
-from conformance.running import driving
+from conformance import safe_text
+from conformance.adapters.named import InProcessSubject, UsageError, open_subject
+from conformance.adapters.smoke import smoke
+from conformance.adapters.smoke_report import SmokeReport
+from conformance.checks.registry import all_checks
+from conformance.generated.running import run_case
+from conformance.history.times import Times, times_of
+from conformance.interface.messages import Answer, Identity, Request
+from conformance.interface.subject import AdapterError, Subject
+from conformance.results import CaseResult, Verdict, Violation
 from conformance.running.errors import UnusableError
-from conformance.running.tasks import Alive, Defect, Open, Opened, Ran, Report, RunCase, Smoke, Task, Unusable, encode
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Check, Variant
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Open(_Message, frozen=True, kw_only=True):
+    """Open the subject. Answered by `Opened`."""
+
+    subject: str
+    timeout: float
+    """Seconds that one answer may take."""
+    directory: str
+    """Of the worker's subject alone."""
+    salt: str
+    """Part of the names of tables, where several workers and runs share one subject; otherwise empty."""
+
+
+class Smoke(_Message, frozen=True, kw_only=True):
+    """Find out whether it speaks the interface. Answered by `Smoked`."""
+
+
+class RunCase(_Message, frozen=True, kw_only=True):
+    """Run a case. Answered by `Ran`."""
+
+    check: str
+    feature: str
+    commit_mode: str
+    seed: int
+    count: int
+    reproduction: str | None = None
+    """Of a generated case that failed: run exactly that one again."""
+
+
+Task = Open | Smoke | RunCase
+
+
+class Opened(_Message, frozen=True, kw_only=True):
+    identity: Identity
+
+
+class Smoked(_Message, frozen=True, kw_only=True):
+    report: SmokeReport
+
+
+class Ran(_Message, frozen=True, kw_only=True):
+    result: CaseResult
+
+
+class Unusable(_Message, frozen=True, kw_only=True):
+    """Instead of any other answer: the call is wrong, or the subject does not speak the interface."""
+
+    problem: str
+    came: str = ""
+    says: str = ""
+
+
+class Defect(_Message, frozen=True, kw_only=True):
+    """Instead of any other answer: the kit itself failed."""
+
+    problem: str
+    where: str
+    """The traceback."""
+
+
+class Alive(_Message, frozen=True, kw_only=True):
+    """Between a task and its answer, now and then: the subject has answered something since the last time."""
+
+
+Report = Opened | Smoked | Ran | Unusable | Defect | Alive
+
+
+def encode(message: Task | Report) -> bytes:
+    """A line."""
+    return safe_text.to_json(message) + b"\n"
+
+
+class DrivenSubject:
+    """An open subject. After a case that did not pass it is opened anew, where that is possible: one case must not
+    decide what becomes of the next one."""
+
+    def __init__(self, task: Open) -> None:
+        """Raises `UnusableError` for a name that cannot be opened, `AdapterError` for a subject that does not speak."""
+        self._task = task
+        self.activity = ActivityMonitor()
+        self._folders = SubjectFolders(Path(task.directory))
+        self._host = ClientHost()
+        """Where a client under test finds the kit's owner."""
+        self._subject = self._open()
+        self.identity: Identity = self._subject.identity
+
+    def _open(self) -> Subject:
+        directory = self._folders.subject()
+        try:
+            opened = open_subject(
+                self._task.subject, timeout=self._task.timeout, directory=directory, owner=self._host.ask
+            )
+        except UsageError as error:
+            raise UnusableError(error.problem) from error
+        return self.activity.watch(opened)
+
+    def smoke(self) -> Smoked:
+        """The first requests, before any case."""
+        return Smoked(report=smoke(self._subject, self._host))
+
+    def run(self, task: RunCase) -> CaseResult:
+        """Raises `AdapterError` if the subject does not speak the interface."""
+        result = run_case(
+            check_named(task.check),
+            Variant(feature=task.feature, commit_mode=task.commit_mode),
+            self._subject,
+            seed=task.seed,
+            count=task.count,
+            salt=self._task.salt,
+            reproduction=task.reproduction,
+            host=self._host,
+        )
+        if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject):
+            self._reopen()
+        return with_readable_times(self._folders.hidden_in(result))
+
+    def _reopen(self) -> None:
+        self._subject.close()
+        self._subject = self._open()
+        demand_same(self.identity, self._subject.identity)
+
+    def close(self) -> None:
+        self._subject.close()
+
+
+class ActivityMonitor:
+    """How many answers the subject gave: somebody in another thread looks whether it moves."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def watch(self, subject: Subject) -> Subject:
+        """The same subject, whose answers are counted from now on; so are those of the processes that it is given
+        beside itself, where real clients need them."""
+        asked = subject.ask
+
+        def ask(client: str, request: Request) -> Answer:
+            answer = asked(client, request)
+            self.answers += 1
+            return answer
+
+        subject.ask = ask  # type: ignore[method-assign]
+        if isinstance(subject, InProcessSubject):
+            beside = cache(lambda: self.watch(started()))
+            started, subject.beside = subject.beside, beside  # type: ignore[method-assign,assignment]
+        return subject
+
+
+class SubjectFolders:
+    """Where a worker's subjects, and whatever else makes temporary files in its process, keep them. The names of these
+    folders differ from run to run, so they are taken out of results."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        temporary = directory / "temporary"
+        temporary.mkdir()
+        tempfile.tempdir = str(temporary)
+        folder = rf"{re.escape(str(directory))}/(?:\d+|temporary/[\w-]+)"
+        self._pattern = re.compile(folder)
+
+    def subject(self) -> Path:
+        """A new folder."""
+        folder = self._directory / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+    def hidden_in(self, result: CaseResult) -> CaseResult:
+        """With a word in the place of each folder's name."""
+        return msgspec.structs.replace(
+            result,
+            reason=self._hidden(result.reason),
+            history=None if result.history is None else self._hidden(result.history),
+            violations=tuple(
+                msgspec.structs.replace(
+                    each,
+                    message=self._hidden(each.message),
+                    expected=self._hidden(each.expected),
+                    observed=self._hidden(each.observed),
+                )
+                for each in result.violations
+            ),
+        )
+
+    def _hidden(self, text: str) -> str:
+        return self._pattern.sub("DIRECTORY", text)
+
+
+def demand_same(before: Identity, after: Identity) -> None:
+    """A subject says the same of itself whenever it is opened; only where its storage is may differ. Raises
+    `AdapterError`, which names the difference."""
+    for field in msgspec.structs.fields(Identity):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new and field.name != "storage":
+            raise AdapterError(
+                f"the answer to `hello` changed between two starts: `{field.name}` was {old!r}, is {new!r}; "
+                f"it must stay the same"
+            )
+
+
+def is_remote(subject: str) -> bool:
+    """Whether all workers, and all runs, ask one and the same process, which is not the kit's to start."""
+    return subject.startswith(("http:", "https:", "uc:"))
+
+
+def check_named(name: str) -> Check:
+    """Raises `KeyError`."""
+    return {check.name: check for check in all_checks()}[name]
+
+
+def with_readable_times(case: CaseResult) -> CaseResult:
+    """The case, with the times in its explanations as people read them. Its history stays as it is."""
+    times = times_of(case.history)
+    if not times.real:
+        return case
+    return msgspec.structs.replace(case, violations=tuple(_readable(each, times) for each in case.violations))
+
+
+def _readable(violation: Violation, times: Times) -> Violation:
+    return msgspec.structs.replace(
+        violation,
+        message=times.in_words(violation.message),
+        expected=times.in_words(violation.expected),
+        observed=times.in_words(violation.observed),
+    )
+
 
 CLOSING_SECONDS: Final = 5.0
 """How long a subject may take to close."""
 
-PULSE_SECONDS: Final = 1.0
+SIGN_OF_LIFE_SECONDS: Final = 1.0
 """Between two signs of life."""
 
 
@@ -36,7 +281,7 @@ class Worker:
     """Does one task after the other."""
 
     def __init__(self) -> None:
-        self._driven: driving.Driven | None = None
+        self._driven: DrivenSubject | None = None
 
     def do(self, task: Task) -> Report:
         """Whatever happens is an answer."""
@@ -50,7 +295,7 @@ class Worker:
     def _do(self, task: Task) -> Report:
         match task:
             case Open():
-                self._driven = driving.Driven(task)
+                self._driven = DrivenSubject(task)
                 return Opened(identity=self._driven.identity)
             case Smoke():
                 return self._opened().smoke()
@@ -60,9 +305,9 @@ class Worker:
     @property
     def answers(self) -> int:
         """Of the subject, so far."""
-        return 0 if self._driven is None else self._driven.pulse.answers
+        return 0 if self._driven is None else self._driven.activity.answers
 
-    def _opened(self) -> driving.Driven:
+    def _opened(self) -> DrivenSubject:
         if self._driven is None:
             raise RuntimeError("a worker was given work before a subject")
         return self._driven
@@ -82,7 +327,7 @@ def main() -> None:
     worker = Worker()
     tasks: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, tasks, worker.close), daemon=True).start()
-    threading.Thread(target=_feel_the_pulse, args=(worker, reports), daemon=True).start()
+    threading.Thread(target=_report_activity, args=(worker, reports), daemon=True).start()
     while True:
         task: Task = msgspec.json.decode(tasks.get(), type=Task)
         reports.put(worker.do(task))
@@ -102,11 +347,11 @@ class _Reports:
             self._stream.flush()
 
 
-def _feel_the_pulse(worker: Worker, reports: _Reports) -> None:
+def _report_activity(worker: Worker, reports: _Reports) -> None:
     """A slow subject is not one that hangs."""
     before = 0
     while True:
-        time.sleep(PULSE_SECONDS)
+        time.sleep(SIGN_OF_LIFE_SECONDS)
         now = worker.answers
         if now != before:
             before = now

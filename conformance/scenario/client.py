@@ -150,7 +150,7 @@ class ClientScenario(Scenario):
         told = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
         return told.commits if isinstance(told, m.Commits) else ()
 
-    def asked(self, kind: type[m._Message]) -> Sequence[OwnerExchange]:
+    def asked(self, kind: type[m.Message]) -> Sequence[OwnerExchange]:
         """What the client under test asked of the owner, of this kind."""
         return [heard for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 

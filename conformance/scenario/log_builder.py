@@ -23,7 +23,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
-from conformance.models import checkpoint_files, proposals
+from conformance.models import proposals
+from conformance.models.log_files import checkpoint_parquet
 from conformance.models.storage import LOG
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
@@ -212,21 +213,21 @@ class LogBuilder:
         else:
             names = [f"{version:020}.checkpoint.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
         for number, name in enumerate(names):
-            self.plant(name, checkpoint_files.parquet(actions[number::parts]))
+            self.plant(name, checkpoint_parquet(actions[number::parts]))
         return names
 
     def v2_checkpoint(self, version: int, *, form: str = "json") -> list[str]:
         """A manifest with one sidecar, which holds the files. `form`: `json` or `parquet`."""
         identifier, actions = self.s.attempt(), self.reconciled(version)
         in_sidecar = [action for action in actions if "add" in action or "remove" in action]
-        content = checkpoint_files.parquet(in_sidecar)
+        content = checkpoint_parquet(in_sidecar)
         sidecar = f"{self.s.attempt()}.parquet"
         body = {"path": sidecar, "sizeInBytes": len(content), "modificationTime": proposals.BASE_TIME}
         manifest: list[Action] = [{"checkpointMetadata": {"version": version}}, {"sidecar": body}]
         manifest += [action for action in actions if action not in in_sidecar]
         name = f"{version:020}.checkpoint.{identifier}.{form}"
         self.plant(f"_sidecars/{sidecar}", content)
-        self.plant(name, _lines(manifest) if form == "json" else checkpoint_files.parquet(manifest))
+        self.plant(name, _lines(manifest) if form == "json" else checkpoint_parquet(manifest))
         return [name, f"_sidecars/{sidecar}"]
 
     def hint(self, version: int, **more: Any) -> str:

@@ -11,8 +11,7 @@ from itertools import count
 
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
-from conformance.history.reading import read_events
-from conformance.history.writing import HistoryWriter
+from conformance.history.files import HistoryWriter, read_events
 from conformance.interface import messages as m
 from conformance.models.proposals import attempt_of
 

@@ -30,7 +30,7 @@ from conformance.scenario.recording import NOWHERE, Recording, witnesses
 TRIES: Final = 5
 """Proposals before a subject that refuses by a policy of its own cannot be judged."""
 
-A = TypeVar("A", bound=m._Message)
+A = TypeVar("A", bound=m.Message)
 
 
 class Stopped(Exception):  # noqa: N818  # it ends a scenario; it is not always an error

@@ -25,7 +25,7 @@ from typing import Final
 import greenlet
 
 from conformance.interface import messages as m
-from conformance.interface.answers import name_of
+from conformance.interface.messages import name_of
 from conformance.simulation.crash_company import Company, company, expected
 from conformance.simulation.crash_run import TRANSACTIONS, Moments, OneRun, Processes, State, nothing
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved

@@ -19,7 +19,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from conformance.interface.answers import name_of
+from conformance.interface.messages import name_of
 from conformance.simulation.jobs import Exchange, untold
 from conformance.simulation.power_checks import Examination, Wrong, moment
 from conformance.simulation.power_run import Asked, Cut, Host, recorded, recovery, troubled

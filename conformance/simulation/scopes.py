@@ -20,12 +20,12 @@ import msgspec
 
 from conformance.checkers.check import check_events
 from conformance.history import events
-from conformance.history.reading import read_events
+from conformance.history.files import read_events
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
-from conformance.scenario.rules import REQUIREMENTS
+from conformance.scenario.running import REQUIREMENTS
 from conformance.simulation.effects import Hook
 from conformance.simulation.schedule import Scheduler
 

@@ -34,9 +34,8 @@ from conformance.history.events import (
     Subject,
     Witness,
 )
+from conformance.history.files import read, write_events
 from conformance.history.operations import operations
-from conformance.history.reading import read
-from conformance.history.writing import write_events
 from spec_tests.benchmarks import measure
 from spec_tests.conformance.drafts import ended
 

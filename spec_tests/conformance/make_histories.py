@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.checkers.rules import Rule
-from conformance.history.writing import write_events
+from conformance.history.files import write_events
 from spec_tests.conformance import bad_histories, good_histories
 from spec_tests.conformance.drafts import Draft
 

@@ -22,9 +22,8 @@ from typing import Any
 
 import msgspec
 
-from conformance.checkers.check import judge
+from conformance.checkers.check import explain, judge
 from conformance.checkers.columns import HistoryColumns
-from conformance.checkers.explanation import explain
 from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.operations import Operation, operations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.history import command, schema
+from conformance.history import command, events
 from conformance.history.__main__ import main
 from spec_tests.conformance import make_histories
 
@@ -118,7 +118,7 @@ def test_a_wrong_call_is_a_usage_error(arguments: list[str], capsys: pytest.Capt
 
 def test_the_schema_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
-    assert capsys.readouterr().out == schema.text()
+    assert capsys.readouterr().out == events.schema_text()
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

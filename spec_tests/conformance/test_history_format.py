@@ -12,8 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
-from conformance.history import events, schema
-from conformance.history.errors import InvalidHistoryError
+from conformance.history import events
 from conformance.history.events import (
     Clock,
     Commit,
@@ -23,15 +22,15 @@ from conformance.history.events import (
     Footer,
     GetCommits,
     Header,
+    InvalidHistoryError,
     PublishedFile,
     Ratified,
     Subject,
     Unknown,
     Witness,
 )
+from conformance.history.files import HistoryWriter, read, read_events, write_events
 from conformance.history.operations import Item, Operation, operations
-from conformance.history.reading import read, read_events
-from conformance.history.writing import HistoryWriter, write_events
 from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
 from spec_tests.conformance.simulated_histories import simulate
 
@@ -373,6 +372,6 @@ def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
 
 def test_the_schema_is_the_one_that_is_released() -> None:
     """Write it again with `python -m conformance.history schema > conformance/history/history.schema.json`."""
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text()
-    names = json.loads(schema.text())["$defs"].keys()
+    assert events.SCHEMA_FILE.read_text(encoding="utf-8") == events.schema_text()
+    names = json.loads(events.schema_text())["$defs"].keys()
     assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names

@@ -150,7 +150,6 @@ IN_CIRCLES_FOR_NOW = {
 """Modules that import each other. Shrinks to nothing."""
 
 PRIVATE_FOR_NOW = {
-    ("conformance.adapters.reference.asked_owner", "m._Message"),
     ("conformance.adapters.reference.simulated", "_Process"),
     ("conformance.adapters.reference.simulated_crashes", "Ledger._commit"),
     ("conformance.adapters.reference.simulated_crashes", "_Connection"),
@@ -161,12 +160,6 @@ PRIVATE_FOR_NOW = {
     ("conformance.adapters.reference.simulated_more_schedules", "loading._read"),
     ("conformance.adapters.reference.simulated_processes", "_Folding"),
     ("conformance.adapters.reference.simulated_schedules", "publishing._stored_bytes"),
-    ("conformance.adapters.smoke", "m._Message"),
-    ("conformance.interface.messages", "_Message"),
-    ("conformance.interface.outcomes", "_Message"),
-    ("conformance.interface.outcomes", "_snake"),
-    ("conformance.scenario.client", "m._Message"),
-    ("conformance.scenario.scenario", "m._Message"),
 }
 """Module and private name of another module that it uses. Shrinks to nothing."""
 

@@ -64,7 +64,7 @@ QUESTIONS: Final = 3
 _COMMIT_MODES: Final = {commit_mode.value: commit_mode for commit_mode in CommitMode}
 _JOBS: Final = {job.value: job for job in Maintenance}
 
-Expected = TypeVar("Expected", bound=m._Message)
+Expected = TypeVar("Expected", bound=m.Message)
 
 
 class AskedOwner:

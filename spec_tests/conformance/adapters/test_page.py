@@ -20,7 +20,7 @@ from conformance.command.application import application
 from conformance.examples.__main__ import FILES
 from conformance.history.events import Promise
 from conformance.interface import messages as m
-from conformance.interface.answers import ANSWERS, REFUSALS, name_of
+from conformance.interface.messages import ANSWERS, REFUSALS, name_of
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
 from conformance.scenario.check import COMMIT_MODES

@@ -17,7 +17,7 @@ from conformance.adapters.smoke import smoke
 from conformance.history import translation
 from conformance.interface import messages as m
 from conformance.interface import schema
-from conformance.interface.answers import ANSWERS, REFUSALS, answers_to, belongs, name_of
+from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
 from conformance.models.owner import ModelOwner
 
 SAMPLES: dict[type, m.Answer] = {

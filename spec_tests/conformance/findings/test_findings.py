@@ -20,9 +20,9 @@ from conformance.reports.bundle import read_finding, write_bundle
 from conformance.reports.errors import ReportError
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, Environment, Layer, RunResult, SubjectFacts, Verdict, Violation
-from conformance.running.driving import check_named
 from conformance.running.plan import case_seed
 from conformance.running.profiles import profile_named
+from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
 from spec_tests.engines.jars import needed_classpath
 

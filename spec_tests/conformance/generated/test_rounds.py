@@ -15,7 +15,7 @@ from conformance.adapters.named import InProcessSubject, open_subject
 from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
-from conformance.history.reading import read_events
+from conformance.history.files import read_events
 from conformance.interface.messages import GetCommits, Unknown
 from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner

@@ -10,8 +10,7 @@ from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.generated import shrinking
 from conformance.history import events
 from conformance.history.events import Event
-from conformance.history.reading import read_events
-from conformance.history.writing import HistoryWriter
+from conformance.history.files import HistoryWriter, read_events
 from conformance.results import CaseResult, Layer, Verdict, Violation
 from spec_tests.conformance import make_histories
 

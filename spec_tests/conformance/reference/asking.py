@@ -22,7 +22,7 @@ COMMIT_MODES = [
     ("catalogManaged", "direct"),
 ]
 
-A = TypeVar("A", bound=m._Message)
+A = TypeVar("A", bound=m.Message)
 
 
 def attempt() -> str:

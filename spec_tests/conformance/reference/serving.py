@@ -14,7 +14,7 @@ from conformance.models.storage import FolderStorage
 from conformance.scenario.adversary import Adversary
 from spec_tests.conformance.reference.asking import attempt, published_name
 
-A = TypeVar("A", bound=m._Message)
+A = TypeVar("A", bound=m.Message)
 
 TABLE = "orders"
 
@@ -96,7 +96,7 @@ class Serving:
     def names(self) -> set[str]:
         return {path.name for path in self.log.iterdir() if path.is_file()}
 
-    def asked(self, kind: type[m._Message]) -> list[m.Request]:
+    def asked(self, kind: type[m.Message]) -> list[m.Request]:
         return [heard.request for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 
 

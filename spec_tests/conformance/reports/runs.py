@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from conformance.checkers.check import check_events
-from conformance.history.reading import read
+from conformance.history.files import read
 from conformance.requirements.catalogue import Level, Side, load
 from conformance.results import (
     CaseResult,
@@ -23,7 +23,7 @@ from conformance.results import (
     Verdict,
     Violation,
 )
-from conformance.scenario.rules import REQUIREMENTS
+from conformance.scenario.running import REQUIREMENTS
 
 HISTORIES = Path(__file__).resolve().parents[3] / "fixtures" / "histories"
 FAMILIES = ("concurrent-writers", "version-0", "backfill-ordering", "stale-reads")

@@ -7,9 +7,17 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from conformance.history.errors import InvalidHistoryError
-from conformance.history.events import Commit, Commits, Conflict, Fault, GetCommits, Ratified, Unknown
-from conformance.history.writing import write_events
+from conformance.history.events import (
+    Commit,
+    Commits,
+    Conflict,
+    Fault,
+    GetCommits,
+    InvalidHistoryError,
+    Ratified,
+    Unknown,
+)
+from conformance.history.files import write_events
 from conformance.reports.labels import LONGEST_LABEL, columns, short_attempt
 from conformance.reports.lanes import BAR, CHARACTER, FILES_LANE, Drawing, draw
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history

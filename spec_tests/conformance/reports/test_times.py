@@ -11,7 +11,7 @@ from conformance import reports
 from conformance.history.times import Times, times_of
 from conformance.reports.recorded import read_history
 from conformance.results import CaseResult
-from conformance.running.driving import with_readable_times
+from conformance.running.worker import with_readable_times
 from spec_tests.conformance.reports import runs
 
 START = 7_024_625_000_000

@@ -12,9 +12,16 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.interface.messages import Hello
 from conformance.interface.subject import AdapterError
 from conformance.results import Verdict
-from conformance.running.driving import Driven, Places, Pulse, demand_same, is_remote
 from conformance.running.errors import UnusableError
-from conformance.running.tasks import Open, RunCase
+from conformance.running.worker import (
+    ActivityMonitor,
+    DrivenSubject,
+    Open,
+    RunCase,
+    SubjectFolders,
+    demand_same,
+    is_remote,
+)
 from spec_tests.conformance.running.cases import MUST, ONE, case, identity
 
 OURS = "python:spec_tests.conformance.running.subjects"
@@ -26,8 +33,8 @@ def _own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
 
 
-def opened(subject: str, directory: Path) -> Driven:
-    return Driven(Open(subject=subject, timeout=5.0, directory=str(directory), salt=""))
+def opened(subject: str, directory: Path) -> DrivenSubject:
+    return DrivenSubject(Open(subject=subject, timeout=5.0, directory=str(directory), salt=""))
 
 
 def one(seed: int = 1) -> RunCase:
@@ -35,15 +42,15 @@ def one(seed: int = 1) -> RunCase:
 
 
 def test_every_answer_moves_the_pulse_also_of_processes_beside_the_subject() -> None:
-    pulse = Pulse()
-    with pulse.watch(open_subject("model")) as subject:
+    activity = ActivityMonitor()
+    with activity.watch(open_subject("model")) as subject:
         subject.ask("a", Hello())
-        assert pulse.answers == 1
+        assert activity.answers == 1
         beside = subject.beside()  # type: ignore[attr-defined]
         assert isinstance(beside, StdioSubject)
         assert subject.beside() is beside  # type: ignore[attr-defined]
         beside.ask("a", Hello())
-        assert pulse.answers == 2
+        assert activity.answers == 2
 
 
 def test_a_subject_is_opened_anew_after_a_case_that_did_not_pass_and_only_then(tmp_path: Path) -> None:
@@ -69,7 +76,7 @@ def test_a_case_is_the_same_whatever_was_run_before_it(tmp_path: Path) -> None:
 
 
 def test_no_name_of_a_folder_stays_in_a_result(tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = SubjectFolders(tmp_path)
     names = [str(places.subject()), tempfile.mkdtemp(prefix="conformance-")]
     assert all(name.startswith(str(tmp_path)) for name in names)
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), reason=f"{names[0]}/table and {names[1]}/other")

@@ -19,8 +19,7 @@ from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerd
 from conformance.running import execution
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
-from conformance.running.plan import Plan
-from conformance.running.selection import Selection
+from conformance.running.plan import Plan, Selection
 from conformance.scenario.check import Family
 from spec_tests.conformance.running.cases import ONE
 
@@ -201,7 +200,7 @@ def test_a_subject_that_hangs_at_once_is_not_tried_any_further(monkeypatch: pyte
 
 
 def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "MISHAPS", 2)
+    monkeypatch.setattr(execution, "MOST_MISHAPS", 2)
 
     class Impatient(Listener):
         """As soon as the first requests are answered, however long that took: from now on the subject hangs."""
@@ -212,9 +211,9 @@ def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch
     result = run(f"{OURS}:Hanging", Impatient(), timeout=0.5)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     hung = [case for case in result.cases if case.verdict is Verdict.INCONCLUSIVE]
-    assert len(hung) == execution.MISHAPS
+    assert len(hung) == execution.MOST_MISHAPS
     assert all("the subject hangs" in case.reason for case in hung)
-    assert {case.verdict for case in result.cases[execution.MISHAPS :]} == {Verdict.NOT_RUN}
+    assert {case.verdict for case in result.cases[execution.MOST_MISHAPS :]} == {Verdict.NOT_RUN}
 
 
 def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +248,7 @@ def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
     result = run(f"{OURS}:Dying", workers=2)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     died = [case for case in result.cases if "SIGKILL" in case.reason]
-    assert len(died) == execution.MISHAPS
+    assert len(died) == execution.MOST_MISHAPS
     assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
 
 
@@ -295,7 +294,7 @@ def test_a_defect_of_the_kit_is_no_verdict_and_is_not_hidden(monkeypatch: pytest
 
 
 def _broken(**fields: object) -> object:
-    from conformance.running.tasks import RunCase
+    from conformance.running.worker import RunCase
 
     return RunCase(**{**fields, "check": "no-such-check"})  # type: ignore[arg-type]
 

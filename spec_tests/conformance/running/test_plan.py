@@ -6,11 +6,9 @@ import pytest
 
 from conformance.checks.registry import all_checks
 from conformance.results import Layer, Verdict
-from conformance.running.durations import seconds
 from conformance.running.errors import UnusableError
-from conformance.running.plan import LAYERS, case_seed, plan
-from conformance.running.profiles import PROFILES, profile_named
-from conformance.running.selection import Selection, matches, select
+from conformance.running.plan import LAYERS, Selection, case_seed, matches, plan, select
+from conformance.running.profiles import PROFILES, profile_named, seconds
 from conformance.scenario.check import Family
 from spec_tests.conformance.running.cases import ONE, identity
 

@@ -1,24 +1,46 @@
-"""The worker processes of a run, from the coordinator's side."""
+"""The worker processes of a run, from the coordinator's side, and a session with one of them for a test runner."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
-from conformance.running.tasks import Alive, Report, Task, encode
-from conformance.running.worker import CLOSING_SECONDS
+from conformance.adapters.smoke_report import SmokeReport
+from conformance.interface.messages import Identity
+from conformance.interface.subject import AdapterError
+from conformance.results import CaseResult, Verdict
+from conformance.running.errors import UnusableError
+from conformance.running.plan import PlannedCase
+from conformance.running.worker import (
+    CLOSING_SECONDS,
+    Alive,
+    Defect,
+    Open,
+    Opened,
+    Ran,
+    Report,
+    RunCase,
+    Smoke,
+    Smoked,
+    Task,
+    Unusable,
+    encode,
+    is_remote,
+)
 
 SILENCE_SECONDS: Final = 60.0
 """Without an answer of its subject, beyond the time that an answer may take, after which a worker is given up."""
@@ -74,7 +96,7 @@ class WorkerProcess:
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         """After `dismiss`: wait until it is gone, and kill it if it does not go."""
         try:
             self._process.wait(_GRACE_SECONDS)
@@ -91,9 +113,9 @@ class WorkerProcess:
                     news.put((self, msgspec.json.decode(line, type=Report)))
         code = self._process.wait()
         if not self._ended:
-            news.put((self, Died(how=self._obituary(code))))
+            news.put((self, Died(how=self._how_it_ended(code))))
 
-    def _obituary(self, code: int) -> str:
+    def _how_it_ended(self, code: int) -> str:
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         with contextlib.suppress(OSError):
             lines = self._errors.read_text("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
@@ -102,34 +124,34 @@ class WorkerProcess:
         return how
 
 
-class Crew:
+class WorkerPool:
     """All workers of a run. Leaving the context ends them all."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._news: SimpleQueue[tuple[WorkerProcess, Report | Died]] = SimpleQueue()
-        self._hired = 0
+        self._started = 0
         self.workers: list[WorkerProcess] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *error: object) -> None:
         for worker in self.workers:
             worker.dismiss()
         for worker in self.workers:
-            worker.bury()
+            worker.reap()
         self.workers.clear()
 
-    def hire(self) -> WorkerProcess:
-        self._hired += 1
-        worker = WorkerProcess(self._hired, self._scratch / f"worker-{self._hired}", self._news)
+    def start(self) -> WorkerProcess:
+        self._started += 1
+        worker = WorkerProcess(self._started, self._scratch / f"worker-{self._started}", self._news)
         self.workers.append(worker)
         return worker
 
-    def release(self, worker: WorkerProcess) -> None:
+    def reap(self, worker: WorkerProcess) -> None:
         worker.dismiss()
-        worker.bury()
+        worker.reap()
         self.workers.remove(worker)
 
     def news(self, timeout: float) -> tuple[WorkerProcess, Report | Died] | None:
@@ -144,3 +166,91 @@ class Crew:
                 worker.silent_since = None if worker.silent_since is None else time.monotonic()
             if worker in self.workers:
                 return worker, report
+
+
+class Session:
+    """An open subject, in a process of its own. Raises `UnusableError` if it cannot be opened."""
+
+    def __init__(self, subject: str, *, timeout: float) -> None:
+        self.subject = subject
+        self._timeout = timeout
+        self._salt = f"-{secrets.token_hex(3)}" if is_remote(subject) else ""
+        self._scratch = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
+        self._pool = WorkerPool(Path(self._scratch.name))
+        self._worker: WorkerProcess | None = None
+        try:
+            self.identity: Identity = self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def smoke(self) -> SmokeReport:
+        """The first requests. Raises `AdapterError` for a subject that does not speak the interface at all."""
+        report = self._ask(Smoke())
+        if not isinstance(report, Smoked):
+            raise AdapterError(_why(report))
+        return report.report
+
+    def run(self, case: PlannedCase) -> CaseResult:
+        """Raises `AdapterError` if the subject does not speak the interface. A subject that takes the process with it,
+        or never ends, leaves the case inconclusive."""
+        report = self._ask(
+            RunCase(
+                check=case.check.name,
+                feature=case.variant.feature,
+                commit_mode=case.variant.commit_mode,
+                seed=case.seed,
+                count=case.count,
+            )
+        )
+        if isinstance(report, Ran):
+            return report.result
+        if isinstance(report, Unusable):
+            raise AdapterError(report.problem)
+        return case.without_verdict(Verdict.INCONCLUSIVE, _why(report))
+
+    def _open(self) -> Identity:
+        worker = self._worker = self._pool.start()
+        task = Open(subject=self.subject, timeout=self._timeout, directory=str(worker.directory), salt=self._salt)
+        report = self._ask(task)
+        if isinstance(report, Unusable):
+            raise UnusableError(report.problem, report.came, report.says)
+        if not isinstance(report, Opened):
+            raise UnusableError(_why(report))
+        return report.identity
+
+    def _ask(self, task: Task) -> Report | Died | None:
+        """None: for too long there was no sign of life."""
+        if self._worker is None:
+            self._open()
+        assert self._worker is not None
+        self._worker.give(task)
+        while (news := self._pool.news(SILENCE_SECONDS + self._timeout)) is not None and isinstance(news[1], Alive):
+            pass
+        if news is None or isinstance(news[1], Died):
+            self._pool.reap(self._worker)
+            self._worker = None
+        return None if news is None else news[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._pool.__exit__(None, None, None)
+        self._scratch.cleanup()
+
+
+def _why(report: Report | Died | None) -> str:
+    match report:
+        case None:
+            return "the subject hangs: it answers nothing"
+        case Unusable(problem=problem):
+            return problem
+        case Died(how=how):
+            return f"the process that ran it died: {how}"
+        case Defect(problem=problem, where=where):
+            return f"a defect of the kit: {problem}\n{where}"
+    return f"unexpectedly {report}"

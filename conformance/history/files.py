@@ -1,4 +1,4 @@
-"""Write a history as it happens. Safe to use from several threads: times and lines keep their order.
+"""A history as a file: read line by line in bounded memory, and written as it happens, from several threads.
 
     with HistoryWriter(path, header, clock=time.monotonic_ns) as history:
         number = history.invoke("writer-1", "orders", Commit(version=3, attempt=attempt))
@@ -7,17 +7,16 @@
         history.witness(Witness(table="orders", version=0, attempt=...))   # for every version of every table
         history.complete()
 
-Without `complete()` the file has no footer, and nobody will take it for a history: that is what should become of a run
-that was interrupted.
+Without `complete()` the file has no footer and is no history: that is what a run becomes that was interrupted.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -33,6 +32,7 @@ from conformance.history.events import (
     Footer,
     Header,
     Info,
+    InvalidHistoryError,
     Invoke,
     Ok,
     PublishedFile,
@@ -40,6 +40,50 @@ from conformance.history.events import (
     Unknown,
     Witness,
 )
+
+LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Bytes. Something longer is no history, and is not worth the memory to find out."""
+
+_SHOWN: Final = 60
+"""Bytes of a bad line that its message quotes."""
+
+
+def read_events(stream: BinaryIO) -> Iterator[Event]:
+    """The events of a history, one per line. Raises `InvalidHistoryError` for a line that is none."""
+    decode = msgspec.json.Decoder(Event).decode
+    number = 0
+    while line := stream.readline(LONGEST_LINE):
+        number += 1
+        if not line.endswith(b"\n"):
+            raise _cut_off(line, number)
+        try:
+            yield decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidHistoryError(f"not an event of a history: {error} (it reads {_start(line)})", number) from None
+
+
+def read(path: Path) -> Iterator[Event]:
+    """The events of the history in a file. Raises `InvalidHistoryError`, also for a file that cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            yield from read_events(stream)
+    except OSError as error:
+        raise InvalidHistoryError(f"cannot be read: {error.strerror or error}") from None
+
+
+def _start(line: bytes) -> str:
+    text = line[:_SHOWN].decode("utf-8", "replace").strip()
+    return repr(text) + (" ..." if len(line) > _SHOWN else "")
+
+
+def _cut_off(line: bytes, number: int) -> InvalidHistoryError:
+    if len(line) >= LONGEST_LINE:
+        return InvalidHistoryError(f"longer than {LONGEST_LINE} bytes; an event is one short line", number)
+    return InvalidHistoryError(
+        f"cut off after {len(line)} bytes: the last line has no end, and no footer follows; it reads {_start(line)}",
+        number,
+    )
+
 
 _REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported)
 
