@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from conformance.adapters.named import UsageError
-from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, smoking
+from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, simulating, smoking
 from conformance.command.output import say
 from conformance.interface.subject import AdapterError
 from conformance.reports.errors import ReportError
@@ -25,7 +25,7 @@ TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
 _BROKEN_PIPE: Final = 141
 """What a shell reports of a program that SIGPIPE ended: `... list checks | head` is no error."""
 
-_OPTIONAL: Final = ("hypothesis", "jinja2")
+_OPTIONAL: Final = ("greenlet", "hypothesis", "jinja2")
 """Libraries of the extra `conformance`."""
 
 EXIT_CODES: Final = (
@@ -144,5 +144,5 @@ def _conformance(
     """
 
 
-for module in (smoking, running, replaying, judging, reporting, listing, serving, fetching):
+for module in (smoking, running, replaying, judging, reporting, listing, serving, fetching, simulating):
     module.register(application)

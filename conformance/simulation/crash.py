@@ -1,38 +1,48 @@
-"""Every effect of every operation, interrupted in four ways: nothing acknowledged is lost, nothing is half there.
+"""Every effect of every operation, interrupted in four ways: acknowledged commits stay, others are there wholly or not.
 
 - `before`: the process dies just before the effect;
 - `after`: it dies just after;
-- `answer-lost`: the effect happens, and the process hears of an I/O error instead; it says to its clients what it makes
-  of that, is asked once more, and dies;
-- `delayed`: the process stalls before the effect, another one starts meanwhile, asks and recovers; then the first goes
-  on as if nothing had been. What a database does inside one transaction stalls as a whole.
+- `answer-lost`: the effect happens, and the process gets an I/O error instead; the request that fails is sent once
+  more, then the process dies;
+- `delayed`: the process stalls before the effect, a concurrent actor starts another process and sends requests; then
+  the first one continues. What a database does inside one transaction stalls as a whole.
 
-Then an ordinary start, and the strict examination of `power_checks`: what was acknowledged by anybody is there,
-unchanged; anything else is there wholly or not at all, its attempt's outcome says which, and says so for ever.
+After it comes an ordinary start, and the `examination`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, Protocol
 
 import greenlet
 
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
-from conformance.simulation.crash_company import Company, company, expected
-from conformance.simulation.crash_run import TRANSACTIONS, Moments, OneRun, Processes, State, nothing
+from conformance.models import proposals
+from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Kind, Moment, unobserved
-from conformance.simulation.power_checks import Examination, Wrong, log_of, moment
-from conformance.simulation.power_run import Asked, Recorder, in_order_of_answers, recorded
-from conformance.simulation.power_scopes import Scope
-from conformance.simulation.storage import Disk
+from conformance.simulation.examination import Examination, Flaw, log_of
+from conformance.simulation.operations import (
+    TABLE,
+    Ask,
+    Exchange,
+    Host,
+    Operation,
+    Recorder,
+    UnexpectedAnswerError,
+    answers_hash,
+    append,
+    attempt,
+    in_order_of_answers,
+    in_words,
+    recorded,
+)
 
 
 class Mode(StrEnum):
@@ -44,8 +54,18 @@ class Mode(StrEnum):
     DELAYED = "delayed"
 
 
+TRANSACTIONS: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY})
+"""What a database does to its files happens inside of these."""
 _NO_DISK: Final = TRANSACTIONS | {Kind.ACQUIRE, Kind.RELEASE, Kind.CLOCK, Kind.PAUSE}
-"""Effects that have no answer of a disk."""
+"""Effects without an answer of the disk."""
+
+
+class Processes(Host, Protocol):
+    """A host on which several processes of the subject may run."""
+
+    def beside(self, *, start: int) -> Ask:
+        """Another process on the same disk, beside those that run; `start` as for a start."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +79,14 @@ class Violation:
     at: int
     """The number of the effect in the operation, from 1."""
     effect: str
-    company: str = ""
-    """Who came meanwhile; only of `delayed`."""
-    facts: tuple[str, ...] = ()
-    """What had been asked, in the order of the answers."""
+    actor: str = ""
+    """The concurrent actor; only with `delayed`."""
+    exchanges: tuple[str, ...] = ()
+    """Requests and answers before, in the order of the answers."""
+
+    def __str__(self) -> str:
+        meanwhile = f", and {self.actor} meanwhile" if self.actor else ""
+        return f"effect {self.at}, {self.effect}: {self.mode.value}{meanwhile}"
 
 
 @dataclass(slots=True)
@@ -72,11 +96,11 @@ class Result:
     scope: str
     effects: int = 0
     """Of the uninterrupted operation."""
-    interrupted: dict[str, int] = field(default_factory=Counter)
+    interrupted: dict[str, int] = field(default_factory=lambda: dict.fromkeys((mode.value for mode in Mode), 0))
     """Runs by mode. An effect without an answer of the disk has none to lose; only the whole of a transaction is
-    delayed, once for each company."""
+    delayed, once for each actor."""
     states: int = 0
-    """Different disks, each with what had been answered by then: so many starts."""
+    """Different disks, each with the answers before: the number of starts."""
     judged: int = 0
     """Different states of the subject after these starts: each was examined as a whole."""
     violations: list[Violation] = field(default_factory=list)
@@ -86,10 +110,154 @@ class Result:
         return sum(self.interrupted.values())
 
 
-def explore(host: Processes, scope: Scope, modes: Sequence[Mode] = tuple(Mode)) -> Result:
-    """Interrupt an operation at each of its effects; first of all, start again after it. Ends with the first
-    violation."""
-    exploration = _Exploration(host, scope)
+# Concurrent actors
+
+RIVAL: Final = 950
+"""The attempt of the rival for version v has this number plus v; the one that creates the table has this one."""
+MOST_VERSIONS: Final = 8
+
+
+def _resolves(_operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+    _resolve(ask, stalled)
+    if stalled is not None:
+        ask(stalled)
+
+
+def _resends(_operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+    if stalled is not None:
+        ask(stalled)
+    _resolve(ask, stalled)
+
+
+def _resolve(ask: Ask, stalled: m.Request | None) -> None:
+    found = ask(m.LoadTable(name=TABLE))
+    own = getattr(stalled, "attempt", None)
+    if isinstance(found, m.Table) and own is not None:
+        ask(m.AttemptOutcome(table=found.table, attempt=own))
+
+
+def _commits(operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
+    """Proposes the version of the stalled request, or the next one, and publishes everything."""
+    found = ask(m.LoadTable(name=TABLE))
+    if not isinstance(found, m.Table):
+        if isinstance(stalled, m.CreateTable | m.TakeOver):
+            ask(operation.creation(attempt(RIVAL)))
+        return
+    late = isinstance(stalled, m.AttemptOutcome)
+    latest = -1 if found.latest is None else found.latest
+    version = stalled.version if isinstance(stalled, m.Commit | m.HandBack) else latest + 1
+    ask(append(found.table, version, stalled.attempt if late else attempt(RIVAL + version)))  # type: ignore[union-attr]
+    ask(m.BackfillToVersion(table=found.table, version=version))
+
+
+ACTORS: Final[tuple[tuple[str, Callable[[Operation, Ask, m.Request | None], None]], ...]] = (
+    ("another client resolves", _resolves),
+    ("another client resends", _resends),
+    ("a rival commits", _commits),
+)
+"""What another process is asked meanwhile, given the request that the stalled process is serving, if any."""
+
+
+# One run
+
+
+Moments = Callable[[int, Moment], None]
+"""Called with the number of an effect, from 1, before and after it."""
+
+State = tuple[Disk, tuple[Exchange, ...]]
+"""A disk, and all exchanges by then."""
+
+
+def _ignored(_number: int, _moment: Moment) -> None:
+    """Nothing happens."""
+
+
+class OneRun:
+    """From the start of a process to the end of its script, with `moments` before and after each effect."""
+
+    def __init__(
+        self, host: Processes, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
+    ) -> None:
+        self.disk = disk
+        self.exchanges = list(before)
+        self.effects: list[tuple[Effect, bool]] = []
+        """Each with whether it is inside of a transaction."""
+        self._host = host
+        self._start = start
+        self._moments = moments
+        self._open: list[int] = []
+        self._inside = False
+
+    @property
+    def state(self) -> State:
+        return self.disk.copy(), tuple(self.exchanges)
+
+    def go(self, script: Callable[[Ask], None], *, once_more: bool = False) -> list[State]:
+        """The states in which it ended. A request that fails ends it early; with `once_more` the request is sent again,
+        and the state before that is one of them too."""
+        try:
+            ask = self._recorded(self._host.start(self.disk, start=self._start, hook=self._see))
+        except Exception:  # noqa: BLE001  # a start that fails is a result; the next one may succeed
+            return [self.state]
+        ends: list[State] = []
+        try:
+            script(ask)
+        except UnexpectedAnswerError:
+            if once_more:
+                ends.append(self.state)
+                ask(self.exchanges[-1].request)
+        return [*ends, self.state]
+
+    def meanwhile(self, others: Sequence[Exchange]) -> None:
+        """Another process was asked this while this one stalled."""
+        if self.stalled is not None:
+            self.exchanges[-1] = Exchange(self.stalled, None, tuple(others))
+        else:
+            self.exchanges += others
+
+    @property
+    def stalled(self) -> m.Request | None:
+        """The request that is being served."""
+        return self.exchanges[-1].request if self.exchanges and self.exchanges[-1].answer is None else None
+
+    def _recorded(self, ask: Ask) -> Ask:
+        def asked(request: m.Request) -> m.Answer:
+            at = len(self.exchanges)
+            self.exchanges.append(Exchange(request, None))
+            answer = ask(request)
+            self.exchanges[at] = Exchange(request, answer, self.exchanges[at].meanwhile)
+            return answer
+
+        return asked
+
+    def _see(self, effect: Effect) -> None:
+        if effect.moment is Moment.BEFORE:
+            self.effects.append((effect, self._inside))
+            number = len(self.effects)
+            self._open.append(number)
+            self._moments(number, Moment.BEFORE)
+            self._inside = self._inside or effect.kind in TRANSACTIONS
+            return
+        number = self._ended(effect)
+        self._inside = self._inside and effect.kind not in TRANSACTIONS
+        self._moments(number, Moment.AFTER)
+
+    def _ended(self, effect: Effect) -> int:
+        """The number of the effect that is over. One that began after it and has no end has failed."""
+        while True:
+            number = self._open.pop()
+            begun = self.effects[number - 1][0]
+            if (begun.kind, begun.target) == (effect.kind, effect.target):
+                return number
+
+
+# Exploration
+
+
+def explore(host: Processes, operation: Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
+    """Interrupt an operation at each of its effects, after a start that follows the uninterrupted operation. Ends with
+    the first violation."""
+    exploration = _Exploration(host, operation)
     try:
         exploration.uninterrupted()
         for mode in modes:
@@ -99,28 +267,25 @@ def explore(host: Processes, scope: Scope, modes: Sequence[Mode] = tuple(Mode)) 
     return exploration.finished()
 
 
-class _Found(Exception):  # noqa: N818  # what was looked for
+class _Found(Exception):  # noqa: N818  # ends the exploration
     def __init__(self, violation: Violation) -> None:
         super().__init__(violation)
         self.violation = violation
 
 
 class _Exploration:
-    def __init__(self, host: Processes, scope: Scope) -> None:
+    def __init__(self, host: Processes, operation: Operation) -> None:
         self._host = host
-        self._scope = scope
-        self._script = partial(scope.script, scope)
-        self._before: tuple[Asked, ...] = ()
+        self._operation = operation
+        self._script = partial(operation.script, operation)
+        self._before: tuple[Exchange, ...] = ()
         self._settled = self._set_up()
-        setup = None if scope.setup is None else partial(scope.setup, scope)
-        self._examine = Examination(host, scope, recorded(host, setup, self._script))
+        self._examine = Examination(host, operation, recorded(host, operation))
         self._seen: set[tuple[int, int]] = set()
-        self.result = Result(scope=scope.name)
+        self.result = Result(scope=operation.name)
         self._effects, _ = self._run()
         self.result.effects = len(self._effects)
-        for each in expected(scope):
-            content = self._made_of(each.request, each.version) if each.content is None else each.content
-            self._examine.expect(each.request.attempt, each.version, content)
+        self._expect_rivals()
 
     def finished(self) -> Result:
         self.result.states = len(self._seen)
@@ -130,53 +295,55 @@ class _Exploration:
     def _set_up(self) -> Disk:
         """The disk just before the operation: an empty one, where the first start is part of it."""
         run = Recorder(Disk())
-        if self._scope.setup is not None:
-            self._scope.setup(self._scope, run.start(self._host, 1))
+        if self._operation.setup is not None:
+            self._operation.setup(self._operation, run.start(self._host, 1))
             run.disk.sync_everything()
-        self._before = tuple(run.facts)
+        self._before = tuple(run.exchanges)
         disk = run.disk.copy()
         self._host.stop()
         return disk
 
-    def _one_run(self, moments: Moments = nothing) -> OneRun:
-        return OneRun(self._host, self._settled.copy(), self._examine.next_start, self._before, moments)
-
-    def _made_of(self, request: m.Request, version: int) -> str:
-        """The content of a version that the subject makes of a request, if nobody else is there."""
-        ask = self._host.start(self._settled.copy(), start=self._examine.next_start, hook=unobserved)
-        told = ask(request)
-        named = isinstance(told, m.Ratified) and told.table is not None
-        content = log_of(ask, told.table)[version][1] if named else None  # type: ignore[union-attr,arg-type]
+    def _expect_rivals(self) -> None:
+        """The commits that concurrent actors may land, with the content that the subject gives each."""
+        creation = self._operation.creation(attempt(RIVAL))
+        ask = self._host.start(self._settled.copy(), start=self._examine.next_start(), hook=unobserved)
+        answer, first = ask(creation), self._operation.versions_before
+        landed = isinstance(answer, m.Ratified) and answer.table is not None
+        content = log_of(ask, answer.table)[first][1] if landed else None  # type: ignore[union-attr,arg-type]
         self._host.stop()
-        return content or ""
+        self._examine.expect(creation.attempt, first, content or "")
+        numbered = [(version, RIVAL + version) for version in range(1, MOST_VERSIONS)]
+        for version, number in [*numbered, (2, 900)]:
+            actions = append("", version, attempt(number)).actions or ()
+            self._examine.expect(attempt(number), version, proposals.content(actions))
 
     def uninterrupted(self) -> None:
         """The operation ends, and the process after it."""
         _, ends = self._run()
-        self._judge(ends[-1], Mode.AFTER, len(self._effects), self._effects[-1][0])
+        self._judge(ends[-1], Mode.AFTER, len(self._effects))
 
     def explore(self, mode: Mode) -> None:
         for number, (effect, inside) in enumerate(self._effects, 1):
             if mode is Mode.ANSWER_LOST and effect.kind in _NO_DISK:
                 continue
             if mode is Mode.DELAYED:
-                for who in company(self._scope) if not inside else ():
+                for name, go in ACTORS if not inside else ():
                     self.result.interrupted[mode] += 1
-                    self._judge(self._delayed(number, who), mode, number, effect, who.name)
+                    self._judge(self._delayed(number, partial(go, self._operation)), mode, number, name)
                 continue
             self.result.interrupted[mode] += 1
             if mode is Mode.ANSWER_LOST:
                 for end in self._answer_lost(number):
-                    self._judge(end, mode, number, effect)
+                    self._judge(end, mode, number)
             else:
-                self._judge(self._deaths[number, Moment(mode.value)], mode, number, effect)
+                self._judge(self._deaths[number, Moment(mode.value)], mode, number)
 
-    # The four ways
+    # The four modes
 
     @cached_property
     def _deaths(self) -> dict[tuple[int, Moment], State]:
-        """What is there before and after every effect, from one run. What has no end has failed: it left what the next
-        one found."""
+        """The states before and after every effect, from one run. An effect without an end has failed: it left what the
+        next one found."""
         found: dict[tuple[int, Moment], State] = {}
         disks: dict[int, Disk] = {}
 
@@ -184,7 +351,7 @@ class _Exploration:
             disk = disks.get(run.disk.revision)
             if disk is None:
                 disk = disks[run.disk.revision] = run.disk.copy()
-            found[number, at] = disk, tuple(run.facts)
+            found[number, at] = disk, tuple(run.exchanges)
 
         run = self._one_run(keep)
         last = run.go(self._script)[-1]
@@ -201,7 +368,7 @@ class _Exploration:
 
         return self._run(fail)[1]
 
-    def _delayed(self, number: int, who: Company) -> State:
+    def _delayed(self, number: int, actor: Callable[[Ask, m.Request | None], None]) -> State:
         hub = greenlet.getcurrent()
 
         def stall(at: int, when: Moment) -> None:
@@ -212,68 +379,67 @@ class _Exploration:
         process = greenlet.greenlet(lambda: run.go(self._script), parent=hub)
         process.switch()
         if not process.dead:
-            run.came(self._asked_by(who, run.stalled))
+            run.meanwhile(self._asked_by(actor, run.stalled))
             process.switch()
         end = run.state
         self._host.stop()
         return end
 
-    def _asked_by(self, who: Company, stalled: m.Request | None) -> list[Asked]:
-        facts: list[Asked] = []
+    def _asked_by(self, actor: Callable[[Ask, m.Request | None], None], stalled: m.Request | None) -> list[Exchange]:
+        exchanges: list[Exchange] = []
         try:
-            ask = self._host.beside(start=self._examine.next_start)
-        except Exception:  # noqa: BLE001  # a first start that stalls: nobody else starts meanwhile
-            return facts
+            ask = self._host.beside(start=self._examine.next_start())
+        except Exception:  # noqa: BLE001  # while a first start stalls, no other process can start
+            return exchanges
 
         def asked(request: m.Request) -> m.Answer:
             answer = ask(request)
-            facts.append(Asked(request, answer))
+            exchanges.append(Exchange(request, answer))
             return answer
 
-        who.go(asked, stalled)
-        return facts
+        actor(asked, stalled)
+        return exchanges
 
     # Runs and verdicts
 
-    def _run(self, moments: Moments = nothing) -> tuple[list[tuple[Effect, bool]], list[State]]:
+    def _one_run(self, moments: Moments = _ignored) -> OneRun:
+        return OneRun(self._host, self._settled.copy(), self._examine.next_start(), self._before, moments)
+
+    def _run(self, moments: Moments = _ignored) -> tuple[list[tuple[Effect, bool]], list[State]]:
         run = self._one_run(moments)
         ends = run.go(self._script, once_more=True)
         self._host.stop()
         return run.effects, ends
 
-    def _judge(self, state: State, mode: Mode, number: int, effect: Effect, who: str = "") -> None:
-        disk, facts = state
-        told = moment(facts)
-        seen = disk.fingerprint(), told
+    def _judge(self, state: State, mode: Mode, number: int, actor: str = "") -> None:
+        disk, exchanges = state
+        answers = answers_hash(exchanges)
+        seen = disk.fingerprint(), answers
         if seen in self._seen:
             return
         self._seen.add(seen)
-        wrong = self._examine(disk, facts, told, may_halt=mode is Mode.ANSWER_LOST)
-        if mode is Mode.DELAYED and wrong is None:
-            wrong = _unanswered(facts)
-        if wrong is not None:
+        flaw = self._examine(disk, exchanges, answers)
+        if mode is Mode.DELAYED and flaw is None:
+            flaw = _unanswered(exchanges)
+        if flaw is not None:
+            effect = self._effects[number - 1][0]
             raise _Found(
                 Violation(
-                    scope=self._scope.name,
-                    requirement=wrong.requirement,
-                    problem=wrong.problem,
+                    scope=self._operation.name,
+                    requirement=flaw.requirement,
+                    problem=flaw.problem,
                     mode=mode,
                     at=number,
                     effect=f"{effect.kind.value} {effect.target}",
-                    company=who,
-                    facts=tuple(_in_words(facts)),
+                    actor=actor,
+                    exchanges=in_words(exchanges),
                 )
             )
 
 
-def _unanswered(facts: Sequence[Asked]) -> Wrong | None:
-    """With a disk that works there is no reason for it."""
-    for each in in_order_of_answers(facts):
+def _unanswered(exchanges: Sequence[Exchange]) -> Flaw | None:
+    """While the disk works, every request has a definite answer."""
+    for each in in_order_of_answers(exchanges):
         if isinstance(each.answer, m.Unknown):
-            return Wrong(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")
+            return Flaw(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")
     return None
-
-
-def _in_words(facts: Sequence[Asked]) -> Iterator[str]:
-    for each in in_order_of_answers(facts):
-        yield f"{name_of(each.request)}: {'no answer' if each.answer is None else name_of(each.answer)}"

@@ -1,11 +1,8 @@
-"""A complete owner for the simulator, on a page: catalogManaged tables, inline commits, its ledger one JSON file.
+"""A complete owner for the simulator: catalogManaged tables, inline commits, its ledger one JSON file.
 
-    python -m conformance.simulation explore python:conformance.simulation.example_owner:ExampleOwner
-    python -m conformance.simulation power python:conformance.simulation.example_owner:ExampleOwner
-    python -m conformance.simulation crash python:conformance.simulation.example_owner:ExampleOwner
+    delta-commit-conformance simulate explore --subject python:conformance.simulation.example_owner:ExampleOwner
 
-Copy it, and put your own behind the methods. Beside it stand three owners with one planted bug each, which the same
-commands find.
+Copy it, and put your own owner behind the methods.
 """
 
 from __future__ import annotations
@@ -168,31 +165,3 @@ class ExampleOwner:
         with self._files.create(path) as file:
             file.write(content.encode())
             file.fsync()
-
-
-class UnlockedOwner(ExampleOwner):
-    """Reads and replaces its ledger without the lock. `explore` finds it."""
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        yield
-
-
-class UnsyncedOwner(ExampleOwner):
-    """Does not wait until its ledger is on the disk. `power` finds it."""
-
-    def _write(self, path: Path, content: str) -> None:
-        with self._files.create(path) as file:
-            file.write(content.encode())
-
-
-class OrderedOwner(ExampleOwner):
-    """Takes the entry that is listed last for the latest version. `explore` finds it: a listing has no order."""
-
-    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        told = super().get_commits(client, request)
-        if not isinstance(told, m.Commits) or told.commits:
-            return told
-        listed = self._files.list_directory(Path(self._ledger()[request.table]["place"]) / LOG)
-        last = [int(entry.name[:20]) for entry in listed if entry.name.endswith(".json")][-1]
-        return m.Commits(commits=(), latest=last)

@@ -3,8 +3,8 @@
 Depth first, every run starts anew and follows a list of choices to the point where it turns off. Pruning keeps one
 schedule of each class of schedules that differ only in the order of steps that commute (`schedule.dependent`): a run
 turns off only where two steps raced (dynamic partial-order reduction, with happened-before as vector clocks), and never
-begins with a step whose consequences were explored from a sibling (sleep sets). Classes are never lost: a step that
-raced and could not be made there adds everybody who could.
+begins with a step whose consequences were explored from a sibling (sleep sets). No class is lost: a step that
+raced and could not be made there adds all clients that could go on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from typing import Final, Protocol
 from conformance.simulation.schedule import Deadlock, Pending, Scheduler, Step, dependent, may_race
 
 MAX_STEPS: Final = 2000
-"""Of one run; more means that somebody waits for ever by asking again and again."""
+"""Of one run; more means that a client polls without end."""
+
+
+Progress = Callable[[Callable[[], str]], None]
+"""Called now and then with a function that says how far an exploration is."""
+
+
+def no_progress(_so_far: Callable[[], str]) -> None:
+    """Progress is not shown."""
 
 
 class Run(Protocol):
@@ -50,13 +58,13 @@ class Report:
     longest: int = 0
     """Steps of the longest run."""
     switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """How often a client was interrupted before an effect: (client, effect, who went on)."""
+    """How often a client was interrupted before an effect: (client, effect, next client)."""
     effects: set[tuple[str, str]] = field(default_factory=set)
     """What each client did: (client, effect)."""
 
     @property
     def switch_points(self) -> int:
-        """So many there are: each kind of effect of each client, before which each of the others could go on."""
+        """Each kind of effect of each client, before which each of the others could go on."""
         clients = {client for client, _ in self.effects}
         return len(self.effects) * (len(clients) - 1)
 
@@ -76,7 +84,7 @@ class _Node:
 
 
 def depth_first(begin: Callable[[], Run], report: Report, *, pruned: bool = True) -> Iterator[object]:
-    """What came of every schedule, one after the other; `report` grows meanwhile, and is `finished` at the end."""
+    """The outcome of every schedule, one after the other; `report` grows meanwhile, and is `finished` at the end."""
     path: list[_Node] = []
     while True:
         run = begin()
@@ -141,7 +149,7 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
 
 
 def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
-    """Who need not begin in the state after `before`: what it would do was explored before, and commutes."""
+    """Clients that need not begin in the state after `before`: their next step was explored before, and commutes."""
     if not pruned:
         return {}
     step = before.step
@@ -186,7 +194,7 @@ def _races(path: list[_Node], at: int, step: Step) -> None:
 
 
 def _blocked_races(scheduler: Scheduler, path: list[_Node]) -> None:
-    """Those that wait for ever raced with whoever took what they wait for."""
+    """Deadlocked clients raced with the holders of what they wait for."""
     for name, each in scheduler.pending().items():
         _races(path, len(path), Step(name, each.kind, each.target, each.invokes))
 
@@ -236,8 +244,8 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
 
 
 def follow(begin: Callable[[], Run], choices: list[str]) -> tuple[object, list[Step]]:
-    """One run by a list of choices, as far as it can be followed: who cannot go on is passed over, and at the end the
-    last client goes on, then the others by name. What came of it, and its steps."""
+    """One run by a list of choices, as far as it can be followed: a blocked client is passed over, and at the end the
+    last client continues, then the others by name. Returns the outcome and the steps."""
     run = begin()
     try:
         deadlock = _by_choices(run.scheduler, choices)

@@ -1,13 +1,11 @@
-"""Any owner in Python as a subject of the simulator: it does its effects through what it is given, and no others.
+"""Any owner in Python as a subject of the simulator: all of its effects go through what it is given.
 
     class MyOwner:
         def __init__(self, effects: Effects) -> None: ...
         def hello(self, client: str, request: m.Hello) -> m.Identity: ...
         def commit(self, client: str, request: m.Commit) -> m.Answer: ...     # one method for each operation
 
-    python -m conformance.simulation explore python:my_module:MyOwner
-    python -m conformance.simulation power python:my_module:MyOwner
-    python -m conformance.simulation crash python:my_module:MyOwner
+    delta-commit-conformance simulate explore --subject python:my_module:MyOwner
 
 One object is one process; everything that several of them share, or that is to survive, is in files. Its methods are
 those of the kit's interface (`conformance.adapters.in_process`); scopes that need an operation or a commit mode that
@@ -23,15 +21,14 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 from conformance.adapters.in_process import InProcess, operation
 from conformance.interface import messages as m
+from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
-from conformance.simulation.files import SimulatedFiles
-from conformance.simulation.power_scopes import Scope as Operation
-from conformance.simulation.scopes import Place, Scope, Start
-from conformance.simulation.storage import Disk
+from conformance.simulation.operations import CHECKPOINTING, Operation
+from conformance.simulation.schedule_scopes import Place, Scope, Start
 
 PREFIX: Final = "python:"
 STORAGE: Final = "/warehouse"
@@ -41,12 +38,12 @@ START_MS: Final = 1_700_000_000_000
 _NEEDED: Final = {
     "first-start": "create_table", "create": "create_table", "commit": "commit", "backfill": "backfill_to_version",
     "take-over": "take_over", "hand-back": "hand_back", "drop": "drop_table", "resolve": "attempt_outcome",
-    "read": "get_commits", "fold": "commit",
+    "read": "get_commits", CHECKPOINTING: "commit",
 }  # fmt: skip
 
 
 class LockTakenError(Exception):
-    """Another process holds the lock, and held it for as long as anybody would wait."""
+    """Another process holds the lock, and keeps it longer than any timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +123,9 @@ class _PythonHost:
         requests = [*scope.prepared(start), *(each for todo in scope.requests(start).values() for each in todo)]
         return all(self._has(operation(each)) for each in requests)
 
-    def can_do(self, scope: Operation) -> bool:
-        commit_modes = self.identity.commit_modes.get(scope.feature, ())
-        return scope.commit_mode in commit_modes and scope.path is None and self._has(_NEEDED[scope.operation])
+    def can_do(self, operation: Operation) -> bool:
+        commit_modes = self.identity.commit_modes.get(operation.feature, ())
+        return operation.commit_mode in commit_modes and operation.path is None and self._has(_NEEDED[operation.kind])
 
     def _has(self, name: str) -> bool:
         return hasattr(self._make, name)
@@ -147,7 +144,7 @@ class _PythonHost:
 
 
 class PythonClients(_PythonHost):
-    """A host for schedules: one process for each client, and whoever wants the lock waits."""
+    """A host for schedules: one process for each client, and a client that wants a held lock waits."""
 
     def prepare(self, ask: Callable[[Any], Any]) -> Any:
         self._boot(Disk())
@@ -161,7 +158,7 @@ class PythonClients(_PythonHost):
 
 
 class PythonProcesses(_PythonHost):
-    """A host for power cuts and crashes: who wants a lock that is held hears so at once."""
+    """A host for power cuts and crashes: a process that wants a held lock gets `LockTakenError` at once."""
 
     def start(self, disk: Disk, *, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
         self._boot(disk)
@@ -177,14 +174,3 @@ class PythonProcesses(_PythonHost):
     def state(self) -> object:
         """A process has no state but what is on the disk."""
         return self._disk.fingerprint()
-
-
-Of = TypeVar("Of", bound=_PythonHost)
-
-
-def split(names: list[str], host: type[Of]) -> tuple[Of | None, list[str]]:
-    """The subject that is named among the scopes, if there is one, and the scopes. Raises as `named` does."""
-    subjects = [name for name in names if name.startswith(PREFIX)]
-    if len(subjects) > 1:
-        raise ValueError("name one subject")
-    return (host.named(subjects[0]) if subjects else None), [name for name in names if name not in subjects]

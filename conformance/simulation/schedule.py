@@ -1,8 +1,8 @@
 """Several clients in one process, of which exactly one runs, and which changes only at effects.
 
 Each client is a greenlet that runs ordinary code. Whatever carries out its effects calls `Scheduler.hook`; there the
-client stops, and whoever drives the scheduler chooses who goes on. So a list of choices is a schedule, and the same
-choices give the same run. Between two of its effects a client is undisturbed: nobody can tell when that code ran.
+client stops, and the driver of the scheduler chooses the next one. So a list of choices is a schedule, and the same
+choices give the same run. No other client can observe when the code between two effects ran.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ WRITER: Final = "ledger"
 _TAKES: Final = frozenset({Kind.ACQUIRE, Kind.BEGIN})
 _FREES: Final = frozenset({Kind.RELEASE, Kind.COMMIT, Kind.ROLLBACK})
 _UNSEEN: Final = frozenset({Kind.FSYNC, Kind.FSYNC_DIRECTORY, Kind.CLOCK})
-"""No other client can tell when these happened: an fsync matters to a power cut only, and clocks are one each."""
+"""No other client can observe when these happen: an fsync matters to a power cut only, and each client has a clock."""
 
 
 class Stopped(BaseException):
-    """The run is over; whoever still runs ends here. No `Exception`: no handler of the code under test takes it."""
+    """The run is over; the client ends here. No `Exception`, so that no handler of the code under test takes it."""
 
 
 class Pending(NamedTuple):
@@ -53,7 +53,7 @@ class Step:
 
 
 class Deadlock(Exception):  # noqa: N818  # a finding, not an error of the scheduler
-    """Everybody waits for somebody."""
+    """Every client waits for another one."""
 
 
 class _Client:
@@ -79,7 +79,7 @@ class Scheduler:
         self._closing = False
         self.steps: list[Step] = []
         self.errors: dict[str, BaseException] = {}
-        """What clients died of."""
+        """By client: the exception that ended it."""
 
     def start(self, clients: Iterable[tuple[str, Callable[[], None]]]) -> None:
         """Each runs until just before its first effect."""
@@ -87,11 +87,11 @@ class Scheduler:
             client = self._clients[name] = _Client(name, run, self._hub)
             self._resume(client)
 
-    # Asked by what carries out effects, inside of a client
+    # Called by what carries out effects, inside of a client
 
     def hook(self, effect: Effect) -> None:
-        """A `Hook`: the client that runs stops before each effect that others may notice. Outside of clients, nothing
-        happens: whoever prepares a run, or looks at its end, is not part of it."""
+        """A `Hook`: the client that runs stops before each effect that others may notice. Outside of clients
+        (before and after a run) it does nothing."""
         if effect.moment is Moment.BEFORE:
             self.reach(effect.kind, effect.target)
 
@@ -132,14 +132,14 @@ class Scheduler:
             record, client.invoking = client.invoking, None
             record()
 
-    # Asked by whoever drives
+    # Called by the driver
 
     def pending(self) -> dict[str, Pending]:
         """What every client that is not done does next, whether it can or not."""
         return {name: client.pending for name, client in self._clients.items() if client.pending is not None}
 
     def enabled(self) -> dict[str, Pending]:
-        """Those that can go on. Raises `Deadlock` if nobody can and somebody would."""
+        """Those that can go on. Raises `Deadlock` if every client is blocked."""
         waiting = self.pending()
         found = {name: each for name, each in waiting.items() if not self._blocked(each)}
         if waiting and not found:
@@ -172,7 +172,7 @@ class Scheduler:
         self._running = client
         try:
             client.greenlet.switch()
-        except Exception as error:  # noqa: BLE001  # whatever the code under test raises is a finding
+        except Exception as error:  # noqa: BLE001  # a finding, whatever it is
             self.errors[client.name] = error
         finally:
             self._running = None
@@ -185,7 +185,7 @@ class Scheduler:
                 self._running = client
                 try:
                     client.greenlet.throw(Stopped)
-                except (Stopped, Exception):  # noqa: BLE001  # its last words are of no interest
+                except (Stopped, Exception):  # noqa: BLE001  # it is over
                     pass
                 finally:
                     self._running = None
@@ -203,14 +203,14 @@ _LOCKS: Final = frozenset({Kind.ACQUIRE, Kind.RELEASE})
 
 
 def dependent(one: Step, other: Step) -> bool:
-    """Whether the order of two neighbouring steps can matter to anybody, to those who judge the history included.
+    """Whether the order of two neighbouring steps can matter to a client or to a checker.
 
     Never false where it can; sometimes true where it cannot.
     """
     if one.client == other.client:
         return True
     if (one.returns and other.invokes) or (other.returns and one.invokes):
-        return True  # requests are ordered by who was answered before whom was asked
+        return True  # the history orders a request after the answers before it
     if one.kind is Kind.PAUSE or other.kind is Kind.PAUSE:
         return False
     if one.kind in _READS and other.kind in _READS:
@@ -236,7 +236,7 @@ def _same_place(one: Step, other: Step) -> bool:
 
 
 def may_race(one: Step, other: Step) -> bool:
-    """Whether two dependent steps could ever be next at the same time: who frees something is alone with it."""
+    """Whether two dependent steps can be next at the same time: what is held is freed by its holder alone."""
     kinds = {one.kind, other.kind}
     if (one.returns and other.invokes) or (other.returns and one.invokes):
         return True

@@ -3,7 +3,7 @@
 SQLite's own code runs; its operating system is replaced. Contents, names and syncs are those of the model, so that a
 power cut takes from a database what it takes from any other file, in one timeline. Two things stay with the host: the
 locks between connections of this process, and the index of the write-ahead log, which lives in shared memory and never
-on a disk. Both hang on an empty file of the host that nobody ever writes.
+on a disk. Both use an empty file of the host, which is never written.
 
 Its promise about the medium is that of SQLite's Unix port: a write touches no byte beside it, even when it is torn
 (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sector has `SECTOR` bytes.
@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import apsw
 
+from conformance.simulation.disk import SECTOR, Change, Disk, File, Number, Truncate, Write
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
-from conformance.simulation.storage import SECTOR, Change, Disk, File, Number, Truncate, Write
 
 _BASE: Final = "unix-excl"
 """Keeps the index of the write-ahead log on the heap: connections of one process share it, and no file is needed."""
@@ -36,7 +36,7 @@ _numbers = count(1)
 
 @contextlib.contextmanager
 def _as_sqlite(code: int) -> Iterator[None]:
-    """A failing disk, as SQLite is told of it."""
+    """Turn the error of a failing disk into SQLite's."""
     try:
         yield
     except OSError as error:
@@ -92,7 +92,7 @@ class SimulatedSqlite:
         self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0
     ) -> Callable[[Path], apsw.Connection]:
         """What opens a database on this disk. `hook` sees writes, truncations, syncs and removals of SQLite's files;
-        it is called from inside SQLite, which does not expect anybody else to run meanwhile: it may look, no more."""
+        it is called from inside SQLite: it may look, and must not run other code of the subject."""
         mount = next(self._mounts)
         self._hosts[mount] = _Host(disk, hook, now, Path(self._anchors.name), mount)
 

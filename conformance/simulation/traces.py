@@ -1,24 +1,28 @@
-"""A schedule that shows a violation: made as small as it can be, written so that a person can read it, run again.
+"""All schedules of a scope, and the one that shows a violation: made small, written readably, run again.
 
-The fixture is JSON: the scope, the clients with the numbers of the requests that they still make, the schedule as
-turns (who goes on, for how many effects), and for people every effect, the answers, and what was violated.
+The file of a trace is JSON: the scope, the clients with the numbers of the requests that they make, the schedule as
+turns (a client, and how many effects it does), and for people the effects, the answers and the violations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from conformance.scenario.formatting import in_words
-from conformance.simulation.explore import follow
+from conformance.simulation.explore import Progress, Report, by_priorities, depth_first, follow, no_progress
 from conformance.simulation.schedule import Step
-from conformance.simulation.scopes import Host, Outcome, Scope, ScopeRun, prepare
+from conformance.simulation.schedule_scopes import Host, Outcome, Scope, ScopeRun, prepare
 
 SCHEMA_VERSION: Final = 1
+DEPTH: Final = 3
+"""Of random schedules: they find bugs that need this many orderings."""
+VIOLATIONS_KEPT: Final = 5
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +43,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     requests: dict[str, tuple[int, ...]]
     """By client: which of its requests in the scope it makes, from 0."""
     turns: tuple[Turn, ...]
-    """Who is not named any more goes on when all turns are over, by name."""
+    """After them the other clients continue, by name."""
     requirement: str
     violations: tuple[str, ...]
     effects: tuple[str, ...]
@@ -149,6 +153,80 @@ def turns(steps: Iterable[Step]) -> tuple[Turn, ...]:
     return tuple(Turn(client=client, effects=len(list(each))) for client, each in grouped)
 
 
+@dataclass(slots=True, kw_only=True)
+class Explored:
+    """What was seen of one scope."""
+
+    scope: str
+    title: str
+    report: Report
+    outcomes: int = 0
+    """Different ones: by the answers."""
+    seconds: float = 0.0
+    random: int = 0
+    """Schedules by random priorities, where the space was not finished."""
+    bad: int = 0
+    violations: list[str] = field(default_factory=list)
+    """Of the bad schedules, the first few different ones."""
+    trace: Trace | None = None
+    """Of the first bad schedule."""
+
+    def as_json(self) -> dict[str, Any]:
+        report = self.report
+        switches = [
+            {"interrupted": client, "before": effect, "by": other, "times": times}
+            for (client, effect, other), times in sorted(report.switches.items())
+        ]
+        return {
+            "scope": self.scope, "title": self.title, "schedules": report.schedules, "pruned": report.pruned,
+            "finished": report.finished, "random": self.random, "longest": report.longest, "outcomes": self.outcomes,
+            "switches": switches, "switch_points": report.switch_points, "bad": self.bad,
+            "violations": self.violations,
+        }  # fmt: skip
+
+
+def explore_scope(
+    subject: str, host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress
+) -> Explored:
+    """Depth first for at most `budget` seconds; an unfinished space then gets as many random schedules again."""
+    start = prepare(scope, host)
+    began = time.perf_counter()
+    found = Explored(scope=scope.id, title=scope.title, report=Report())
+    answers: set[str] = set()
+    runs: list[ScopeRun] = []
+    bad: list[tuple[list[Step], str]] = []
+
+    def begin() -> ScopeRun:
+        runs[:] = [ScopeRun(scope, host, start)]
+        return runs[0]
+
+    def take(outcomes: Iterator[object]) -> Iterator[None]:
+        for outcome in cast(Iterator[Outcome], outcomes):
+            answers.add(str(outcome.answers))
+            if outcome.violations and not found.bad:
+                bad.append((list(runs[0].scheduler.steps), min(outcome.requirements)))
+            found.bad += bool(outcome.violations)
+            new = [each for each in outcome.violations if each not in found.violations]
+            found.violations += new[: VIOLATIONS_KEPT - len(found.violations)]
+            yield
+
+    for _ in take(depth_first(begin, found.report)):
+        progress(lambda: f"{found.report.schedules:,} schedules")
+        if time.perf_counter() - began > budget:
+            break
+    if not found.report.finished:
+        found.random = found.report.schedules
+        by_chance = by_priorities(
+            begin, found.report, seed=seed, schedules=found.random, depth=DEPTH, length=found.report.longest
+        )
+        for _ in take(by_chance):
+            pass
+    for steps, requirement in bad:
+        found.trace = shrunk(subject, scope, host, steps, requirement)
+    found.outcomes, found.seconds = len(answers), time.perf_counter() - began
+    return found
+
+
 def _run(host: Host, scope: Scope, requests: Requests, clients: Sequence[str]) -> tuple[Outcome, list[Step]]:
     start = prepare(scope, host)
     wanted = {client: tuple(todo[each] for each in requests[client]) for client, todo in scope.requests(start).items()
@@ -170,5 +248,5 @@ def _trace(
         requirement=requirement,
         violations=outcome.violations,
         effects=tuple(str(step) for step in steps),
-        answers={client: tuple(in_words(each) for each in told) for client, told in outcome.answers},
+        answers={client: tuple(in_words(each) for each in answers) for client, answers in outcome.answers},
     )

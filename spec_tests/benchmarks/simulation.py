@@ -16,10 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from conformance.adapters.reference.simulated_clients import SimulatedClients
+from conformance.adapters.reference.simulated.clients import SimulatedClients
 from conformance.simulation.explore import Report, by_priorities
-from conformance.simulation.scopes import Scope, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import scopes
+from conformance.simulation.schedule_scopes import Scope, ScopeRun, prepare, scopes
 from spec_tests.benchmarks import measure
 
 PER_SECOND = 200

@@ -15,10 +15,9 @@ from typing import cast
 
 import pytest
 
+from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect
-from conformance.simulation.files import SimulatedFiles
-from conformance.simulation.power_states import PowerCut
-from conformance.simulation.storage import Disk
+from conformance.simulation.power_cut import PowerCut
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError

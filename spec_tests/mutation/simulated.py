@@ -10,22 +10,18 @@ from typing import Final
 
 import pytest
 
-from conformance.adapters.reference.simulated import SimulatedReference
-from conformance.adapters.reference.simulated_clients import SimulatedClients
+from conformance.adapters.reference.simulated.clients import SimulatedClients
+from conformance.adapters.reference.simulated.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.explore import Report, depth_first
+from conformance.simulation.operations import CHECKPOINTING, Operation, operations
 from conformance.simulation.power import Budget, explore
-from conformance.simulation.power_scopes import FOLDING
-from conformance.simulation.power_scopes import Scope as PowerScope
-from conformance.simulation.power_scopes import scopes as power_scopes
-from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import scopes
+from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
 
 SCHEDULES: Final = 250
 """Of each scope; most have fewer."""
 
 CUTS: Final = Budget(states=8)
 TROUBLED: Final = Budget(states=1, deaths=True, failing_syncs=True)
-TROUBLED_SCOPES: Final = ("commit/catalogManaged/inline",)
 
 
 @pytest.mark.parametrize("scope", scopes(), ids=lambda scope: scope.id)
@@ -37,17 +33,13 @@ def test_no_schedule_breaks_a_promise(scope: Scope) -> None:
             assert outcome.violations == ()
 
 
-POWER_SCOPES: Final = list(power_scopes(SimulatedReference.storage))
+@pytest.mark.parametrize("operation", list(operations(STORAGE)), ids=lambda operation: operation.name)
+def test_a_power_cut_loses_nothing(operation: Operation) -> None:
+    with SimulatedProcesses(checkpointing=operation.kind == CHECKPOINTING) as host:
+        assert explore(host, operation, CUTS, seed=1).violations == []
 
 
-@pytest.mark.parametrize("scope", POWER_SCOPES, ids=lambda scope: scope.name)
-def test_a_power_cut_loses_nothing(scope: PowerScope) -> None:
-    with SimulatedReference(folding=scope.operation == FOLDING) as host:
-        assert explore(host, scope, CUTS, seed=1).violations == []
-
-
-@pytest.mark.parametrize("name", TROUBLED_SCOPES)
-def test_nor_after_a_death_or_a_sync_that_failed(name: str) -> None:
-    (scope,) = [each for each in POWER_SCOPES if each.name == name]
-    with SimulatedReference(folding=scope.operation == FOLDING) as host:
-        assert explore(host, scope, TROUBLED, seed=1).violations == []
+def test_nor_after_a_death_or_a_sync_that_failed() -> None:
+    (operation,) = [each for each in operations(STORAGE) if each.name == "commit/catalogManaged/inline"]
+    with SimulatedProcesses() as host:
+        assert explore(host, operation, TROUBLED, seed=1).violations == []

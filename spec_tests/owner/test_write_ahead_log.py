@@ -7,20 +7,21 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 import pytest
 
 import refimpl
-from conformance.adapters.reference.simulated import environment
-from conformance.simulation.effects import Effect, Kind, Moment
+from conformance.simulation.disk import Disk, SimulatedFiles
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from conformance.simulation.storage import Disk
 from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.files import Files
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, owned
@@ -132,6 +133,16 @@ def test_a_commit_whose_log_is_removed_meanwhile_is_unknown(tmp_path: Path) -> N
 # A sync that failed
 
 
+def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> Environment:
+    """The effects of one start on a simulated host."""
+    return Environment(
+        files=cast(Files, SimulatedFiles(disk, hook=hook)),
+        connect=sqlite.mounted(disk, hook=hook),
+        host_lock=lambda _path: nullcontext,
+        host_queue=lambda _path: lambda: nullcontext(False),
+    )
+
+
 def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> None:
     """After a failed sync the next one has nothing to do: only bytes that are written again become durable."""
     disk, place, seen = Disk(), Path("/warehouse"), list[str]()
@@ -141,7 +152,7 @@ def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> No
             seen.append(f"{effect.kind.value} {Path(effect.target).name}")
 
     with SimulatedSqlite() as sqlite:
-        warehouse = refimpl.open(place, environment=environment(disk, sqlite, start=1), create=True)
+        warehouse = refimpl.open(place, environment=simulated(disk, sqlite), create=True)
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         proposal = table.propose(1, append(START + 1))
         disk.failing_sync = disk.syncs + 1
@@ -152,7 +163,7 @@ def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> No
         log = disk.numbered(number)
         assert log.durable != bytes(log.content)
         warehouse.close()
-        again = refimpl.open(place, environment=environment(disk, sqlite, start=2, hook=hook))
+        again = refimpl.open(place, environment=simulated(disk, sqlite, hook))
         assert log.durable == bytes(log.content)
         assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
         assert owned(again, "orders").latest == 1

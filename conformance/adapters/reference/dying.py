@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final, Self
 
+from conformance.adapters.reference.host_effects import LedgerConnection
 from refimpl.environment import Environment
 from refimpl.files import FileStatus, NewFile, PosixFiles
 from refimpl.log_path import LOG_FOLDER, FileKind, parse
@@ -93,7 +94,7 @@ class Life:
         self.dead = True
         for connection in self._connections:
             with contextlib.suppress(Exception):  # another thread is inside of it, and dies at its next effect
-                connection.database.close(True)
+                connection.kill()
 
     def _connect(self, path: Path) -> _Connection:
         self.alive()
@@ -130,12 +131,12 @@ class Life:
         return "link" if getattr(self._of_thread, "promised", False) else "publish"
 
 
-class _Connection:
+class _Connection(LedgerConnection):
     """A connection to the ledger whose commits are effects."""
 
     def __init__(self, life: Life, database: Any) -> None:
+        super().__init__(database)
         self.life = life
-        self.database = database
 
     def execute(self, statement: str, *values: Any) -> Any:
         self.life.alive()
@@ -154,9 +155,6 @@ class _Connection:
         if what is not None:
             self.life.reach(f"after-{what}")
         return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.database, name)
 
 
 class _Files(PosixFiles):

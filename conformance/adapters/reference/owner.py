@@ -64,11 +64,11 @@ class ReferenceOwner:
         named = directory or os.environ.get(DIRECTORY_VARIABLE) or None
         self._temporary = tempfile.mkdtemp(prefix="conformance-reference-") if named is None else None
         self.directory = Path(named or self._temporary or "").resolve()
-        self._process: _Process | None = None
+        self._process: OwnerProcess | None = None
         self._start()
 
     def _start(self) -> None:
-        self._process = _Process(self.directory, Life(synced=self._synced))
+        self._process = OwnerProcess(self.directory, Life(synced=self._synced))
         (self.directory / FILESYSTEM_TABLES).mkdir(exist_ok=True)
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class ReferenceOwner:
             raise Died("it was told to crash")
         return answer
 
-    def _bury(self, process: _Process) -> None:
+    def _bury(self, process: OwnerProcess) -> None:
         process.life.end()
         if self._process is process:
             self._process = None
@@ -302,7 +302,7 @@ class ReferenceOwner:
         return m.Done()
 
 
-class _Process:
+class OwnerProcess:
     """One start of the owner, until it stops or dies."""
 
     def __init__(self, directory: Path, life: Life) -> None:

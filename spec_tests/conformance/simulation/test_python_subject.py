@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from conformance.simulation import example_owner, files
-from conformance.simulation.__main__ import main
+from conformance.interface import messages as m
+from conformance.simulation import disk, example_owner
 from conformance.simulation.explore import follow
-from conformance.simulation.python_subject import PythonClients, split
-from conformance.simulation.scopes import Outcome, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import scopes
+from conformance.simulation.python_subject import PythonClients, PythonProcesses
+from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare, scopes
+from spec_tests.conformance.simulation import simulate
+from spec_tests.conformance.simulation.hunting import operation_named
 
-EXAMPLE = "python:conformance.simulation.example_owner:"
+EXAMPLE = "python:conformance.simulation.example_owner:ExampleOwner"
+
+
+class UnlockedOwner(example_owner.ExampleOwner):
+    """Reads and replaces its ledger without the lock. `explore` finds it."""
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        yield
+
+
+class UnsyncedOwner(example_owner.ExampleOwner):
+    """Does not wait until its ledger is on the disk. `power` finds it."""
+
+    def _write(self, path: Path, content: str) -> None:
+        with self._files.create(path) as file:
+            file.write(content.encode())
+
+
+class OrderedOwner(example_owner.ExampleOwner):
+    """Takes the entry that is listed last for the latest version. `explore` finds it: a listing has no order."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        answer = super().get_commits(client, request)
+        if not isinstance(answer, m.Commits) or answer.commits:
+            return answer
+        listed = self._files.list_directory(Path(self._ledger()[request.table]["place"]) / example_owner.LOG)
+        last = [int(entry.name[:20]) for entry in listed if entry.name.endswith(".json")][-1]
+        return m.Commits(commits=(), latest=last)
 
 
 @pytest.mark.parametrize(
@@ -25,27 +58,30 @@ EXAMPLE = "python:conformance.simulation.example_owner:"
 def test_the_example_is_clean_and_a_planted_bug_is_found(
     command: str, scope: str, bad: str, requirement: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, EXAMPLE + "ExampleOwner", scope]) == 0
-    assert main([command, EXAMPLE + bad, scope]) == 1
+    assert simulate(command, "--subject", EXAMPLE, scope) == 0
+    assert simulate(command, "--subject", f"python:{__name__}:{bad}", scope) == 1
     assert requirement in capsys.readouterr().out
 
 
-def test_scopes_that_need_what_a_subject_lacks_are_left_out() -> None:
-    host, rest = split([EXAMPLE + "ExampleOwner", "two-writers"], PythonClients)
-    assert rest == ["two-writers"]
-    assert host is not None
-    assert host.identity.name == "example"
+def test_scopes_that_need_a_missing_operation_are_left_out() -> None:
     assert not hasattr(example_owner.ExampleOwner, "hand_back")
+    clients, processes = PythonClients.named(EXAMPLE), PythonProcesses.named(EXAMPLE)
+    (without, able) = (
+        scopes(lambda each, name=name: each.id == f"{name}[catalogManaged,inline]") for name in ("hand-back", "looker")
+    )
+    assert [clients.can(scope) for scope in (*without, *able)] == [False, True]
+    assert not processes.can_do(operation_named("hand-back/catalogManaged/staged"))
+    assert processes.can_do(operation_named("commit/catalogManaged/inline"))
 
 
-def test_a_subject_that_is_not_there_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explore", "python:nothing"]) == 2
+def test_a_missing_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate("explore", "--subject", "python:nothing") == 2
     assert "python:MODULE:CLASS" in capsys.readouterr().err
-    assert main(["power", "python:no_such_module_at_all:Owner"]) == 2
+    assert simulate("power", "--subject", "python:no_such_module_at_all:Owner") == 2
 
 
 def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
-    """A writer, a backfiller and a reader, none of whom interrupts another."""
+    """A writer, a backfiller and a reader, one after the other."""
     (scope,) = scopes(lambda each: each.id == "backfiller[catalogManaged,inline]")
     with PythonClients(owner) as host:
         start = prepare(scope, host)
@@ -55,8 +91,8 @@ def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
     return outcome
 
 
-def test_a_listing_is_in_no_order_and_only_an_owner_that_relies_on_one_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_relies_on_listing_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_turn(example_owner.ExampleOwner).requirements == frozenset()
-    assert in_turn(example_owner.OrderedOwner).requirements == {"CM-GET-04"}
-    monkeypatch.setattr(files, "crc32", lambda _name: 0)
-    assert in_turn(example_owner.OrderedOwner).requirements == frozenset(), "in the order in which they were made"
+    assert in_turn(OrderedOwner).requirements == {"CM-GET-04"}
+    monkeypatch.setattr(disk, "crc32", lambda _name: 0)
+    assert in_turn(OrderedOwner).requirements == frozenset(), "in the order in which they were made"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.adapters.reference.simulated_clients import SimulatedClients
+from conformance.adapters.reference.simulated.clients import SimulatedClients
 from conformance.interface import messages as m
 from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
-from conformance.simulation.scopes import Outcome, Scope, ScopeRun, prepare
-from conformance.simulation.scopes_catalogue import COMMIT_MODES, NAMES, scopes
+from conformance.simulation.operations import COMMIT_MODES
+from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
 """Scopes whose space is finished within half a second; the command explores the others too."""
@@ -39,20 +39,18 @@ def kinds(outcome: Outcome) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
-def test_of_two_writers_exactly_one_wins_in_every_schedule(
-    host: SimulatedClients, feature: str, commit_mode: str
-) -> None:
+def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, feature: str, commit_mode: str) -> None:
     found, report = explored(the_scope("two-writers", feature, commit_mode), host)
     assert report.finished
     assert [outcome.violations for outcome in found if outcome.violations] == []
-    assert {tuple(sorted(told for (told,) in kinds(each).values())) for each in found} == {("Conflict", "Ratified")}
+    assert {tuple(sorted(answer for (answer,) in kinds(each).values())) for each in found} == {("Conflict", "Ratified")}
     assert {"alice", "bob"} == {
-        client for each in found for client, told in each.answers if isinstance(told[0], m.Ratified)
+        client for each in found for client, answers in each.answers if isinstance(answers[0], m.Ratified)
     }
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_every_schedule_of_a_small_scope_is_run_and_clean(host: SimulatedClients, name: str) -> None:
+def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: str) -> None:
     """In one way of each table feature; the others differ in fewer effects than these."""
     for feature, commit_mode in (("managedCommit", "direct"), ("catalogManaged", "inline")):
         found, report = explored(the_scope(name, feature, commit_mode), host)
@@ -61,7 +59,7 @@ def test_every_schedule_of_a_small_scope_is_run_and_clean(host: SimulatedClients
         assert [outcome.violations for outcome in found if outcome.violations] == []
 
 
-def test_a_cleanup_removes_what_a_reader_may_be_about_to_read_and_the_reader_reads_on(host: SimulatedClients) -> None:
+def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
     found, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
     assert report.finished
     assert [outcome.violations for outcome in found if outcome.violations] == []
@@ -76,7 +74,7 @@ def test_a_cleanup_removes_what_a_reader_may_be_about_to_read_and_the_reader_rea
     assert {f"{version:020}.json" for version in (0, 1)} <= removed
 
 
-def test_every_scope_has_all_commit_modes_of_both_features_and_starts(host: SimulatedClients) -> None:
+def test_every_scope_has_all_commit_modes(host: SimulatedClients) -> None:
     for name in NAMES:
         found = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
         assert tuple((each.feature, each.commit_mode) for each in found) == COMMIT_MODES
@@ -98,7 +96,7 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None
     assert report.finished
 
 
-def test_the_same_choices_give_the_same_trace_and_history(host: SimulatedClients) -> None:
+def test_the_same_choices_give_the_same_history(host: SimulatedClients) -> None:
     scope = the_scope("two-writers", "managedCommit", "staged")
     start = prepare(scope, host)
     runs = [follow(lambda: ScopeRun(scope, host, start), ["bob", "alice"] * 8) for _ in range(2)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from random import Random
 
-from conformance.simulation.storage import (
+from conformance.simulation.disk import (
     ROOT,
     SECTOR,
     Change,
@@ -46,10 +46,10 @@ class PowerCut:
             number: options_of(durable, changes) for number, (durable, changes) in snapshot.files.items() if changes
         }
         self.choices = len(self._names) * math.prod(len(one) for each in self._options.values() for one in each)
-        """So many ways there are to choose, at most. Several may lead to the same disk."""
+        """The number of choices. Several may lead to the same disk."""
 
     def disks(self, random: Random, *, limit: int) -> Iterator[Tree]:
-        """All of them, if there are no more choices than `limit`. Otherwise so many: the telling ones first (nothing
+        """All of them, if there are no more choices than `limit`. Otherwise that many: the typical ones first (nothing
         kept, everything kept, a first part with and without a torn end, all but one, one alone), then random ones."""
         if self.choices <= limit:
             for kept in self._names:
@@ -175,7 +175,7 @@ def torn(write: Write, size: int) -> Iterator[Option]:
 
 
 def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[Option]:
-    """The telling choices by their number, and random ones beyond them."""
+    """The typical choices by their number, then random ones."""
     count = len(options)
     if not count:
         return []

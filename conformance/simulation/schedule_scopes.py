@@ -1,8 +1,8 @@
-"""Small scopes: a table, a few clients, and what each of them asks, one request after the other.
+"""Small scopes: a table, a few clients, and the requests of each, one after the other, for every schedule.
 
-Every schedule of a scope is recorded as a history and judged by the checkers; besides, nobody may wait for ever and
-every request must be answered. What a scope runs on is a `Host`: the reference, or any owner whose effects can be
-given to a scheduler (`Scheduler.hook`).
+Every schedule of a scope is recorded as a history and judged by the checkers; besides, no client may wait without end,
+and every request must be answered. A scope runs on a `Host`: the reference, or any owner whose effects a scheduler can
+order (`Scheduler.hook`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
 from conformance.scenario.running import REQUIREMENTS
 from conformance.simulation.effects import Hook
+from conformance.simulation.operations import COMMIT_MODES
 from conformance.simulation.schedule import Scheduler
 
 TABLE: Final = "orders"
 
 
-class Asked(Protocol):
+class ScopeSubject(Protocol):
     """A subject as one client reaches it."""
 
     @property
@@ -48,8 +49,8 @@ class Host(Protocol):
         """Let `ask` make what every run starts from, with one client and without a scheduler."""
         ...
 
-    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, Asked]:
-        """Begin a run: who serves each client. `hook` hears of every effect of theirs."""
+    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, ScopeSubject]:
+        """Begin a run: the subject of each client. `hook` is called at every effect."""
         ...
 
     def stop(self) -> None:
@@ -62,23 +63,24 @@ class Start:
     """The table before the clients begin."""
 
     table: str
-    """What the subject calls it; a path, or nothing, where there is none yet."""
+    """The subject's name of it; a path, or empty, where there is no table yet."""
     feature: str
     commit_mode: str
     identity: m.Identity
-    told: tuple[tuple[m.Request, m.Answer], ...] = ()
-    """What was asked to get there."""
+    setup: tuple[tuple[m.Request, m.Answer], ...] = ()
+    """The requests that made it."""
     versions: int = 0
     before: int = 0
-    """So many versions are older than the history."""
+    """The number of versions that are older than the history."""
     archived: tuple[m.LogFile, ...] = ()
-    """The log at that time. What a cleanup removes later was there all the same."""
+    """The log at that time, with the files that a cleanup removes later."""
 
 
-Requests = Callable[[Start], Mapping[str, tuple[m.Request, ...]]]
+Requests = Mapping[str, tuple[m.Request, ...]]
+"""By client."""
 
 
-def nothing_more(_start: Start) -> tuple[m.Request, ...]:
+def _nothing_more(_start: Start) -> tuple[m.Request, ...]:
     """The table is as its commits left it."""
     return ()
 
@@ -99,13 +101,13 @@ class Scope:
     title: str
     feature: str
     commit_mode: str
-    requests: Requests
-    """What each client asks, one request after the other."""
+    requests: Callable[[Start], Requests]
+    """Of each client, one after the other."""
     place: Place = Place.TABLE
     commits: int = 0
-    """So many after version 0 are ratified and unpublished when the clients begin."""
-    prepared: Callable[[Start], tuple[m.Request, ...]] = nothing_more
-    """What is asked after these commits, before the clients begin."""
+    """After version 0: ratified and unpublished when the clients begin."""
+    prepared: Callable[[Start], tuple[m.Request, ...]] = _nothing_more
+    """Requests after these commits, before the clients begin."""
 
     @property
     def id(self) -> str:
@@ -124,7 +126,7 @@ class Outcome:
 
     @property
     def requirements(self) -> frozenset[str]:
-        """What is violated."""
+        """The violated ones."""
         return frozenset(each.partition(":")[0] for each in self.violations)
 
 
@@ -161,15 +163,15 @@ def file_of(version: int) -> str:
 def prepare(scope: Scope, host: Host) -> Start:
     """Make what every run of the scope starts from."""
 
-    def make(subject: Asked) -> Start:
+    def make(subject: ScopeSubject) -> Start:
         identity = subject.identity
         empty = Start(table="", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
-        told: list[tuple[m.Request, m.Answer]] = []
+        exchanges: list[tuple[m.Request, m.Answer]] = []
 
         def ask(request: m.Request) -> m.Answer:
             answer = subject.ask("setup", request)
             assert isinstance(answer, m.Ratified | m.Done), f"{scope.id} cannot start: {answer}"
-            told.append((request, answer))
+            exchanges.append((request, answer))
             return answer
 
         match scope.place:
@@ -190,7 +192,7 @@ def prepare(scope: Scope, host: Host) -> Start:
                     ask(request)
                 seen = subject.ask("setup", m.Observe(table=start.table))
                 archived = seen.files if isinstance(seen, m.Observation) else ()
-                return replace(start, told=tuple(told), archived=archived)
+                return replace(start, setup=tuple(exchanges), archived=archived)
 
     found: Start = host.prepare(make)
     return found
@@ -217,7 +219,7 @@ class ScopeRun:
                 note=scope.id,
             )
         )
-        for request, answer in start.told:
+        for request, answer in start.setup:
             self._recording.ended(self._recording.invoke("setup", TABLE, request), request, answer)
         self.scheduler = Scheduler()
         requests = scope.requests(start)
@@ -236,8 +238,7 @@ class ScopeRun:
         return run
 
     def _ask(self, client: str, request: m.Request) -> m.Answer:
-        """Ask, and record it. A filesystem writer has no owner to ask: what it plants is recorded as the commit that it
-        is."""
+        """Send a request, and record it. A file that a filesystem writer plants is recorded as a commit."""
         numbers: list[int] = []
         planted = _meant(request) if isinstance(request, m.Plant) else None
         recorded = planted or request
@@ -249,7 +250,7 @@ class ScopeRun:
         if planted is not None:
             answer = m.Ratified(version=planted.version) if isinstance(answer, m.Done) else m.Conflict()
         if isinstance(request, m.Snapshot) and not isinstance(answer, m.SnapshotRead):
-            self._unread.append(f"{client} asked for a snapshot and heard {in_words(answer)}")
+            self._unread.append(f"{client} asked for a snapshot and was answered {in_words(answer)}")
         self._recording.ended(numbers[0], recorded, answer)
         return answer
 
@@ -269,10 +270,12 @@ class ScopeRun:
         """The verdict; the final log is looked at by one of the clients, after all of them."""
         problems: list[str] = []
         if deadlock is not None:
-            problems.append(f"PROFILE-CORE-02: nobody gets on: {deadlock}")
+            problems.append(f"PROFILE-CORE-02: deadlock: {deadlock}")
         problems += [f"PROFILE-CORE-02: {name} ended by {error!r}" for name, error in self.scheduler.errors.items()]
         for client, answers in self._answers.items():
-            problems += [f"PROFILE-CORE-03: {client} heard {each}" for each in answers if isinstance(each, m.Unknown)]
+            problems += [
+                f"PROFILE-CORE-03: {client} was answered {each}" for each in answers if isinstance(each, m.Unknown)
+            ]
         problems += [f"PROFILE-CLIENT-01: {each}" for each in self._unread]
         if deadlock is None:
             problems += self._final_log()
@@ -284,7 +287,7 @@ class ScopeRun:
         )
 
     def _final_log(self) -> list[str]:
-        """Written to the history; and what is wrong with its times."""
+        """Record it; returns what is wrong with its timestamps."""
         client, subject = next(iter(self._subjects.items()))
         table = self._table()
         listed = subject.ask(client, m.GetCommits(table=table))
@@ -307,7 +310,7 @@ class ScopeRun:
         return _times_out_of_order(final_contents(found, commits))
 
     def _table(self) -> str:
-        """What the table is called at the end: that of whoever created it, or changed its owner."""
+        """The table's name at the end, which its creation or a change of owner may have given it."""
         for answers in self._answers.values():
             for answer in answers:
                 if isinstance(answer, m.Ratified) and answer.table is not None:
@@ -340,7 +343,7 @@ def _time_of(content: str) -> int | None:
 
 
 def _meant(plant: m.Plant) -> m.Commit:
-    """The commit that a filesystem writer makes with a file."""
+    """The commit of a filesystem writer."""
     version = int(plant.file.partition(".")[0])
     own = proposals.attempt_of(plant.content) or plant.file
     return m.Commit(table=plant.table, version=version, attempt=own, actions=tuple(plant.content.splitlines()))
@@ -348,10 +351,169 @@ def _meant(plant: m.Plant) -> m.Commit:
 
 @lru_cache(maxsize=4096)
 def _judged(history: str) -> tuple[str, ...]:
-    """What the checkers say. Many schedules have one history."""
+    """The violations that the checkers find. Many schedules have the same history."""
     verdict = check_events(list(read_events(io.BytesIO(history.encode()))))
     foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
     return tuple(
         f"{next(name for name in REQUIREMENTS[each.rule] if not name.startswith(foreign))}: {each.message}"
         for each in verdict.violations
     )
+
+
+def _two_writers(start: Start) -> Requests:
+    return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),)}
+
+
+def _two_creators_of_a_name(start: Start) -> Requests:
+    return {"alice": (creation(start, 11),), "bob": (creation(start, 12),)}
+
+
+def _two_creators_of_a_file(start: Start) -> Requests:
+    path = f"{start.identity.storage}/{TABLE}"
+    return {
+        "alice": (creation(start, 11, path=path),),
+        "bob": (creation(start, 12, name=f"{TABLE}_again", path=path),),
+    }
+
+
+def _writer_backfiller_reader(start: Start) -> Requests:
+    return {
+        "writer": (proposal(start, 2, 11),),
+        "backfiller": (m.BackfillToVersion(table=start.table, version=2),),
+        "reader": (m.GetCommits(table=start.table), m.Observe(table=start.table)),
+    }
+
+
+def _looker_then_asker(start: Start) -> Requests:
+    return {
+        "writer": (proposal(start, 1, 11),),
+        "reader": (m.Observe(table=start.table), m.GetCommits(table=start.table)),
+    }
+
+
+def _two_backfillers(start: Start) -> Requests:
+    return {
+        "alice": (m.BackfillToVersion(table=start.table, version=1),),
+        "bob": (m.BackfillToVersion(table=start.table, version=2),),
+        "reader": (m.Observe(table=start.table), m.Observe(table=start.table)),
+    }
+
+
+def _resolving_a_delayed_request(start: Start) -> Requests:
+    delayed = proposal(start, 1, 11)
+    return {
+        "network": (delayed,),
+        "resolver": (m.AttemptOutcome(table=start.table, attempt=delayed.attempt), proposal(start, 1, 12)),
+    }
+
+
+def _giving_back(start: Start, version: int, number: int) -> m.HandBack:
+    own = attempt(number)
+    actions = (
+        proposals.commit_info(own, timestamp(version), "UNSET TBLPROPERTIES"),
+        proposals.protocol(None),
+        proposals.metadata(attempt(number + 50), timestamp(version)),
+    )
+    return m.HandBack(table=start.table, version=version, attempt=own, actions=actions)
+
+
+def _writer_and_hand_back(start: Start) -> Requests:
+    return {"writer": (proposal(start, 2, 11),), "migrator": (_giving_back(start, 2, 12),)}
+
+
+def _taking_over(start: Start, number: int, name: str) -> m.TakeOver:
+    own = attempt(number)
+    actions = (
+        proposals.commit_info(own, timestamp(1), "SET TBLPROPERTIES"),
+        proposals.protocol(start.feature),
+        proposals.metadata(attempt(number + 50), timestamp(1)),
+    )
+    return m.TakeOver(
+        path=start.table,
+        name=name,
+        feature=start.feature,
+        commit_mode=start.commit_mode,
+        version=1,
+        attempt=own,
+        actions=actions,
+    )
+
+
+def _filesystem_writer_and_take_over(start: Start) -> Requests:
+    actions = proposals.append(attempt(11), timestamp(1))
+    plant = m.Plant(table=start.table, file=file_of(1), content=proposals.content(actions), if_absent=True)
+    return {"writer": (plant,), "migrator": (_taking_over(start, 12, TABLE),)}
+
+
+def _two_take_overs(start: Start) -> Requests:
+    return {"alice": (_taking_over(start, 11, TABLE),), "bob": (_taking_over(start, 12, f"{TABLE}_again"),)}
+
+
+def _backfiller_and_client(start: Start) -> Requests:
+    return {
+        "backfiller": (m.BackfillToVersion(table=start.table, version=1),),
+        "reader": (m.Snapshot(table=start.table),),
+    }
+
+
+def _two_transactions(start: Start) -> Requests:
+    def appending(number: int) -> m.Transact:
+        return m.Transact(table=start.table, marker=attempt(number), adds=(m.DataFile(path=f"{number}.parquet"),))
+
+    return {"alice": (appending(11),), "bob": (appending(12),)}
+
+
+def _cleanup_and_reader(start: Start) -> Requests:
+    return {
+        "cleaner": (m.Cleanup(table=start.table, older_than=timestamp(2)),),
+        "reader": (m.Snapshot(table=start.table),),
+    }
+
+
+def _published_with_a_checkpoint(start: Start) -> tuple[m.Request, ...]:
+    return m.BackfillToVersion(table=start.table, version=3), m.Checkpoint(table=start.table, version=2)
+
+
+_SCOPES: Final[tuple[tuple[str, str, Callable[[Start], Requests], Place, int], ...]] = (
+    ("two-writers", "two writers of one version", _two_writers, Place.TABLE, 0),
+    ("creators-of-a-name", "two creators of one name", _two_creators_of_a_name, Place.NOTHING, 0),
+    ("creators-of-a-file", "two creators of one version 0", _two_creators_of_a_file, Place.NOTHING, 0),
+    ("backfiller", "a writer, a backfiller, a reader that asks, then lists", _writer_backfiller_reader,
+     Place.TABLE, 1),
+    ("looker", "a writer, and a reader that lists the log, then asks the owner", _looker_then_asker, Place.TABLE, 0),
+    ("two-backfillers", "two backfillers, and a reader that lists the log twice", _two_backfillers, Place.TABLE, 2),
+    ("delayed", "an attempt that is resolved while its request is delayed", _resolving_a_delayed_request,
+     Place.TABLE, 0),
+    ("hand-back", "a writer, and the table is handed back", _writer_and_hand_back, Place.TABLE, 1),
+    ("take-over", "a filesystem writer, and the table is taken over", _filesystem_writer_and_take_over,
+     Place.FILESYSTEM, 0),
+    ("reader", "a backfiller, and a client that reads the table", _backfiller_and_client, Place.TABLE, 1),
+    ("transactions", "two clients that append each to the next free version", _two_transactions, Place.TABLE, 0),
+    ("two-take-overs", "two take-overs of one table", _two_take_overs, Place.FILESYSTEM, 0),
+    ("cleanup", "the log is cleaned up while a reader reads the table", _cleanup_and_reader, Place.TABLE, 3),
+)  # fmt: skip
+
+NAMES: Final = tuple(name for name, *_ in _SCOPES)
+"""Of the scopes, each of which exists for every table feature and commit mode."""
+
+QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name", "transactions"))
+"""Those with a small space: the others have two thirds of all schedules."""
+
+
+def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:
+    """Those of the scopes that are wanted, in their order."""
+    found = [
+        Scope(
+            name=name,
+            title=title,
+            feature=feature,
+            commit_mode=commit_mode,
+            requests=requests,
+            place=place,
+            commits=commits,
+            prepared=_published_with_a_checkpoint if name == "cleanup" else _nothing_more,
+        )
+        for name, title, requests, place, commits in _SCOPES
+        for feature, commit_mode in COMMIT_MODES
+    ]
+    return [scope for scope in found if wanted(scope)]

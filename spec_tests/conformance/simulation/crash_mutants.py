@@ -1,7 +1,7 @@
-"""Known-bad variants of the reference that only an interrupted effect exposes: nobody dies, and each of them works.
+"""Mutants that only an interrupted effect exposes: while no process dies, each of them works.
 
-Most of them lack one step of the protocol by which an owner survives its death: a promise before the link, one
-transaction instead of two, a look before an error is believed.
+Most lack one step of the protocol by which an owner survives its death: a promise before the link, one transaction
+instead of two, a look before an error is believed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from conformance.adapters.reference.simulated_more_schedules import recorded_first
-from conformance.adapters.reference.simulated_processes import Change, SimulatedProcesses, unchanged
-from conformance.adapters.reference.simulated_schedules import _connected, _Connection, trusts_the_lock
+from conformance.adapters.reference.simulated.processes import Patch
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
@@ -25,28 +21,8 @@ from refimpl.owner.context import Context
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
-
-Patch = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrashVariant:
-    """A bad owner. `scope` is the name of an operation whose interruption finds it, `requirement` what it is found
-    by."""
-
-    name: str
-    title: str
-    scope: str
-    requirement: str
-    change: Change = unchanged
-    patch: Patch = contextlib.nullcontext
-
-    def host(self) -> SimulatedProcesses:
-        return SimulatedProcesses(self.change, self.patch)
-
-
-def _edit(target: object, name: str, function: Any) -> Patch:
-    return lambda: mock.patch.object(target, name, function)
+from spec_tests.conformance.simulation.hunting import CrashMutant, Wrapped, connected, patched, with_lock
+from spec_tests.conformance.simulation.schedule_mutants import recorded_first, trusts_the_lock
 
 
 def _without_promise(kind: PromiseKind) -> Patch:
@@ -57,7 +33,7 @@ def _without_promise(kind: PromiseKind) -> Patch:
         if promise.kind is not kind:
             ordinary(writer, table, promise)
 
-    return _edit(Writer, "add_promise", add_promise)
+    return patched(Writer, "add_promise", add_promise)
 
 
 def _always_forgotten(writer: Writer, table: TableRecord, _log: LogStore, _now: int) -> None:
@@ -80,7 +56,7 @@ def _recorded_in_two_transactions() -> AbstractContextManager[Any]:
 _RESOLVED: Final = "tombstones WHERE table_id = ? AND attempt = ?"
 
 
-class _ForgetsTombstones(_Connection):
+class _ForgetsTombstones(Wrapped):
     """That an attempt was resolved is known to the process that did it, and to nobody else."""
 
     def __init__(self, database: Any) -> None:
@@ -94,7 +70,7 @@ class _ForgetsTombstones(_Connection):
         if _RESOLVED in statement:
             known = int(values[0][-1] in self._own)
             statement = statement.replace(_RESOLVED, f"(SELECT ? AS table_id, ? AS attempt) WHERE {known}")
-        return self.database.execute(statement, *values)
+        return self.wrapped.execute(statement, *values)
 
 
 def _error_believed(context: Context, table: TableRecord, promise: Promise) -> Any:
@@ -128,9 +104,7 @@ def _failed_commit_believed() -> AbstractContextManager[Any]:
 def _lease(environment: Environment) -> Environment:
     """A lock that is taken from whoever holds it for too long, and who does not notice."""
 
-    def host_lock(path: Path) -> Callable[[], AbstractContextManager[object]]:
-        take = environment.host_lock(path)
-
+    def leased(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
         @contextlib.contextmanager
         def lock() -> Iterator[None]:
             with contextlib.ExitStack() as stack, contextlib.suppress(OwnerUnavailableError):
@@ -139,7 +113,7 @@ def _lease(environment: Environment) -> Environment:
 
         return lock
 
-    return replace(environment, host_lock=host_lock)
+    return with_lock(environment, leased)
 
 
 def _described_after_the_commit() -> AbstractContextManager[Any]:
@@ -152,10 +126,10 @@ def _described_after_the_commit() -> AbstractContextManager[Any]:
     return mock.patch.object(lifecycle, "OutcomeUnknown", Believes)
 
 
-CRASH_VARIANTS: Final = (
+CRASH_MUTANTS: Final = (
     *(
-        CrashVariant(
-            name=f"{kind.value}-without-promise",
+        CrashMutant(
+            id=f"{kind.value}-without-promise",
             title=f"{what} is linked first and recorded afterwards, and no promise tells of it",
             scope=scope,
             requirement=requirement,
@@ -167,72 +141,72 @@ CRASH_VARIANTS: Final = (
             (PromiseKind.HAND_BACK, "a hand-back", "hand-back/managedCommit/staged", "PROFILE-OUTCOME-01"),
         )
     ),
-    CrashVariant(
-        name="direct-recorded-first",
+    CrashMutant(
+        id="direct-recorded-first",
         title="a direct commit is recorded as published, and then linked",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-DURABLE-01",
-        patch=_edit(Context, "keep", recorded_first),
+        patch=patched(Context, "keep", recorded_first),
     ),
-    CrashVariant(
-        name="hand-back-recorded-first",
+    CrashMutant(
+        id="hand-back-recorded-first",
         title="a table is recorded as handed back, and then its last commit is linked",
         scope="hand-back/catalogManaged/staged",
         requirement="PROFILE-DURABLE-01",
-        patch=_edit(Context, "keep", recorded_first),
+        patch=patched(Context, "keep", recorded_first),
     ),
-    CrashVariant(
-        name="promise-always-forgotten",
+    CrashMutant(
+        id="promise-always-forgotten",
         title="recovery forgets every promise, whether or not its file is visible",
         scope="commit/managedCommit/direct",
         requirement="PROFILE-OUTCOME-01",
-        patch=_edit(promises, "settle", _always_forgotten),
+        patch=patched(promises, "settle", _always_forgotten),
     ),
-    CrashVariant(
-        name="promise-always-believed",
+    CrashMutant(
+        id="promise-always-believed",
         title="recovery takes every promise for kept, and links nothing",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-DURABLE-01",
-        patch=_edit(promises, "_published_now", lambda _promise, _log, **_more: True),
+        patch=patched(promises, "_published_now", lambda _promise, _log, **_more: True),
     ),
-    CrashVariant(
-        name="recorded-in-two-transactions",
+    CrashMutant(
+        id="recorded-in-two-transactions",
         title="a kept promise is recorded in one transaction and forgotten in another",
         scope="commit/managedCommit/direct",
         requirement="PROFILE-DURABLE-01",
         patch=_recorded_in_two_transactions,
     ),
-    CrashVariant(
-        name="tombstones-in-memory",
+    CrashMutant(
+        id="tombstones-in-memory",
         title="that an attempt was resolved is known to the process that resolved it",
         scope="resolve/catalogManaged/staged",
         requirement="PROFILE-OUTCOME-02",
-        change=lambda environment: _connected(environment, _ForgetsTombstones),
+        change=lambda environment: connected(environment, _ForgetsTombstones),
     ),
-    CrashVariant(
-        name="error-of-a-link-believed",
+    CrashMutant(
+        id="error-of-a-link-believed",
         title="a link that failed is taken for one that was not made",
         scope="commit/managedCommit/direct",
         requirement="PROFILE-OUTCOME-01",
-        patch=_edit(Context, "keep", _error_believed),
+        patch=patched(Context, "keep", _error_believed),
     ),
-    CrashVariant(
-        name="error-of-a-commit-believed",
+    CrashMutant(
+        id="error-of-a-commit-believed",
         title="a transaction whose commit failed is said not to be one",
         scope="commit/catalogManaged/inline",
         requirement="PROFILE-DURABLE-01",
         patch=_failed_commit_believed,
     ),
-    CrashVariant(
-        name="lock-with-a-lease",
+    CrashMutant(
+        id="lock-with-a-lease",
         title="a lock is taken from whoever holds it for too long, and he goes on",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-CORE-03",
         change=_lease,
         patch=trusts_the_lock,
     ),
-    CrashVariant(
-        name="description-decides",
+    CrashMutant(
+        id="description-decides",
         title="a creation that landed is said to have failed where the new table cannot be described",
         scope="create/catalogManaged/staged",
         requirement="PROFILE-DURABLE-01",

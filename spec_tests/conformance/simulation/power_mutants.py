@@ -1,24 +1,17 @@
-"""Known-bad variants of the reference that only a power cut finds: each lacks, or moves, one step of its durability.
-
-They are the ordinary reference on a host that does not do one thing it is asked. Which requirement a variant breaks
-stands beside it.
-"""
+"""Mutants that only a power cut exposes: each lacks, or moves, one step of the owner's durability."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from conformance.adapters.reference.dying import STAGING_FOLDERS
-from conformance.adapters.reference.simulated import SimulatedReference
-from conformance.adapters.reference.simulated_processes import SimulatedProcesses
-from conformance.simulation.files import SimulatedFiles
-from conformance.simulation.storage import Disk, Number
+from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+from conformance.simulation.disk import Disk, Number, SimulatedFiles
 from refimpl import log_path
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import LOG_FOLDER, Version
@@ -26,6 +19,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.local import OWNER_FOLDER
 from refimpl.owner.write_ahead_log import WriteAheadLog
+from spec_tests.conformance.simulation.hunting import PowerMutant, Wrapped, patched
 
 
 class _WithoutFileSync(SimulatedFiles):
@@ -148,18 +142,15 @@ def _retried() -> AbstractContextManager[None]:
     return contextlib.suppress(OSError)
 
 
-class _LazyLedger:
+class _LazyLedger(Wrapped):
     """A connection with a lower `synchronous`."""
 
     def __init__(self, database: Any, level: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._level = level
 
     def execute(self, statement: str, *values: Any) -> Any:
-        return self._database.execute(statement.replace("synchronous=FULL", f"synchronous={self._level}"), *values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
+        return self.wrapped.execute(statement.replace("synchronous=FULL", f"synchronous={self._level}"), *values)
 
 
 def _equal_file_believed(log: LogStore, version: Version, content: bytes) -> None:
@@ -177,11 +168,11 @@ class _LogFolderNotSynced(SimulatedFiles):
             super().fsync_directory(path)
 
 
-class _UnsyncedCommits:
+class _UnsyncedCommits(Wrapped):
     """A connection that does not wait for the disk where its transaction does one thing."""
 
     def __init__(self, database: Any, statement: str, disk: Callable[[], Disk]) -> None:
-        self._database = database
+        super().__init__(database)
         self._statement = statement
         self._disk = disk
         self._does = False
@@ -189,55 +180,34 @@ class _UnsyncedCommits:
     def execute(self, statement: str, *values: Any) -> Any:
         self._does = self._does or statement.lstrip().startswith(self._statement)
         if statement != "COMMIT" or not self._does:
-            return self._database.execute(statement, *values)
+            return self.wrapped.execute(statement, *values)
         self._does = False
         with mock.patch.object(self._disk(), "sync", lambda _number: None):
-            return self._database.execute(statement, *values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
+            return self.wrapped.execute(statement, *values)
 
 
-class _FoldsUnsynced:
+class _FoldsUnsynced(Wrapped):
     """A connection that moves its write-ahead log into the database, and does not wait for the disk before it goes on
     with that log from its beginning."""
 
     def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
-        self._database = database
+        super().__init__(database)
         self._disk = disk
 
     def wal_checkpoint(self, *values: Any, **more: Any) -> Any:
         with mock.patch.object(self._disk(), "sync", lambda _number: None):
-            return self._database.wal_checkpoint(*values, **more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerVariant:
-    """A bad owner. `scope` is the beginning of the name of one that finds it."""
-
-    name: str
-    title: str
-    requirement: str
-    scope: str
-    start: Callable[[], SimulatedReference]
-    deaths: bool = False
-    """Whether a process must die before the power goes."""
-    failing_syncs: bool = False
-    """Whether a sync must fail before that."""
+            return self.wrapped.wal_checkpoint(*values, **more)
 
 
 def _files(
     name: str, scope: str, files: type[SimulatedFiles], requirement: str = "PROFILE-DURABLE-01", **needs: bool
-) -> PowerVariant:
-    return PowerVariant(
-        name=name,
+) -> PowerMutant:
+    return PowerMutant(
+        id=name,
         title=" ".join((files.__doc__ or "").split()),
         requirement=requirement,
         scope=scope,
-        start=lambda: SimulatedReference(make_files=files),
+        host=lambda: SimulatedProcesses(make_files=files),
         **needs,
     )
 
@@ -252,52 +222,44 @@ def _patched(
     *,
     requirement: str = "PROFILE-DURABLE-01",
     **needs: bool,
-) -> PowerVariant:
-    return PowerVariant(
-        name=name,
+) -> PowerMutant:
+    return PowerMutant(
+        id=name,
         title=title,
         requirement=requirement,
         scope=scope,
-        start=lambda: SimulatedProcesses(patch=lambda: mock.patch.object(target, method, instead)),
+        host=lambda: SimulatedProcesses(patch=patched(target, method, instead)),
         **needs,
     )
 
 
-def _lazy(level: str, scope: str) -> PowerVariant:
-    return PowerVariant(
-        name=f"ledger-synchronous-{level.lower()}",
+def _lazy(level: str, scope: str) -> PowerMutant:
+    return PowerMutant(
+        id=f"ledger-synchronous-{level.lower()}",
         title=f"The ledger is written with synchronous={level}.",
         requirement="PROFILE-OUTCOME-02",
         scope=scope,
-        start=lambda: SimulatedReference(change_database=lambda database: _LazyLedger(database, level)),
+        host=lambda: SimulatedProcesses(change_database=lambda database: _LazyLedger(database, level)),
     )
 
 
-def _unsynced(name: str, statement: str, scope: str, requirement: str) -> PowerVariant:
-    def start() -> SimulatedReference:
-        host: list[SimulatedReference] = []
-        host.append(
-            SimulatedReference(
-                change_database=lambda database: _UnsyncedCommits(database, statement, lambda: host[0].disk)
-            )
-        )
-        return host[0]
-
-    title = f"The transaction of `{statement}` does not wait for the disk."
-    return PowerVariant(name=name, title=title, requirement=requirement, scope=scope, start=start)
+def _with_database(wrap: Callable[[Any, Callable[[], Disk]], Any], **options: bool) -> SimulatedProcesses:
+    """`wrap`: given a connection, and what tells the disk of the present start."""
+    host = SimulatedProcesses(change_database=lambda database: wrap(database, lambda: host.disk), **options)
+    return host
 
 
-def _folding() -> SimulatedReference:
-    host: list[SimulatedReference] = []
-    host.append(
-        SimulatedReference(
-            folding=True, change_database=lambda database: _FoldsUnsynced(database, lambda: host[0].disk)
-        )
+def _unsynced(name: str, statement: str, scope: str, requirement: str) -> PowerMutant:
+    return PowerMutant(
+        id=name,
+        title=f"The transaction of `{statement}` does not wait for the disk.",
+        requirement=requirement,
+        scope=scope,
+        host=lambda: _with_database(lambda database, disk: _UnsyncedCommits(database, statement, disk)),
     )
-    return host[0]
 
 
-VARIANTS: Final = (
+POWER_MUTANTS: Final = (
     _files("staged-file-not-synced", "commit/catalogManaged/staged", _StagedFileNotSynced),
     _files("staged-name-not-synced", "commit/managedCommit/staged", _StagedNameNotSynced),
     _files("published-file-not-synced", "backfill/catalogManaged/staged", _PublishedFileNotSynced),
@@ -353,11 +315,11 @@ VARIANTS: Final = (
     ),
     _unsynced("ratified-not-synced", "INSERT INTO commits", "commit/managedCommit/staged", "PROFILE-DURABLE-01"),
     _unsynced("drop-not-synced", "UPDATE tables SET state", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01"),
-    PowerVariant(
-        name="folded-without-sync",
+    PowerMutant(
+        id="folded-without-sync",
         title="The write-ahead log is moved into the database, and written anew before that is synced.",
         requirement="PROFILE-OUTCOME-01",
         scope="fold/catalogManaged/inline",
-        start=_folding,
+        host=lambda: _with_database(_FoldsUnsynced, checkpointing=True),
     ),
 )

@@ -1,21 +1,22 @@
-"""A disk that tells what was made durable from what was only written: the model under every simulated file.
+"""A simulated disk that knows what is durable, and the files of a simulated host on it.
 
-A file has content, a directory has entries, and both exist twice: as every process sees them now, and as they are on
-the disk. In between stand the changes that nobody has synced yet, in their order. A write to a file becomes durable by
-an fsync of that file, a name by an fsync of its directory, and neither by the other: that is what POSIX promises, and
-no more. Nothing here calls the host: a disk lives in memory.
-
-What a power cut leaves of a disk is the business of `power_states`.
+A file has content and a directory has entries, and both exist twice: as every process sees them, and as they are on the
+disk. In between are the changes that were not synced yet, in their order. As POSIX promises, and no more, a write
+becomes durable by an fsync of its file, a name by an fsync of its directory, and neither by the other. Nothing here
+calls the host. What a power cut leaves of a disk is the business of `power_cut`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from typing import Final
+from pathlib import Path, PurePath
+from typing import Final, Self
+from zlib import crc32
+
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 
 ROOT: Final = 0
 """The number of the root directory."""
@@ -63,10 +64,10 @@ def applied(content: bytes | bytearray, changes: tuple[Change, ...] | list[Chang
     """The content after these changes. What a write leaves out before its offset is zero."""
     if not changes:
         return bytes(content)
-    found = bytearray(content)
+    result = bytearray(content)
     for change in changes:
-        apply(found, change)
-    return bytes(found)
+        apply(result, change)
+    return bytes(result)
 
 
 def apply(content: bytearray, change: Change) -> None:
@@ -124,19 +125,19 @@ class Disk:
         self._renamings: list[Renaming] = []
         self._next: Number = ROOT + 1
         self.revision = 0
-        """Goes up with everything that decides what a power cut may leave."""
+        """Increases with every change of what a power cut may leave."""
         self.syncs = 0
-        """So many syncs were asked for."""
+        """The number of syncs requested."""
         self.failing_sync: int | None = None
-        """The one of them that fails, once. What it should have made durable never will be, though everybody still
-        reads it: a later sync finds nothing to do, and says so. That is what kernels do."""
+        """The number of the sync that fails, once. What it should have made durable never becomes so, although it can
+        be read: a later sync finds nothing to do, and succeeds. That is what kernels do."""
 
     # Looking
 
     def find(self, path: PurePath | str) -> Number | None:
         """What has this name now; None if nothing has, or a file is on the way."""
         at = ROOT
-        for part in str(path).split("/"):  # this is asked most often of all, and parsing a path costs more
+        for part in str(path).split("/"):  # the hottest call; parsing a path costs more
             if not part:
                 continue
             entries = self._directories.get(at)
@@ -272,7 +273,7 @@ class Disk:
             raise _error(errno.EIO, path)
 
     def sync_everything(self) -> None:
-        """As a disk stands that was left alone for long."""
+        """As after a long time without changes."""
         for file in self._files.values():
             file.durable = bytes(file.content)
             file.unsynced.clear()
@@ -366,7 +367,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What stands on a disk after a power cut: directories and files, all of them durable."""
+    """A disk after a power cut: directories and files, all of them durable."""
 
     directories: dict[Number, dict[str, Number]]
     files: dict[Number, bytes]
@@ -392,3 +393,164 @@ def put(entries: dict[str, Number], name: str, number: Number | None) -> None:
 
 def _error(code: int, path: PurePath | str) -> OSError:
     return OSError(code, os.strerror(code), str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One directory entry: `size` in bytes, `modified` in ms since the epoch."""
+
+    name: str
+    size: int
+    modified: int
+    is_directory: bool
+
+
+class SimulatedFiles:
+    """The file-system calls that a log is made of: effects on a `Disk`, each with its hook before and after. A subject
+    whose own port for files has other names wraps this one.
+
+    `now` gives ms since the epoch, and is no effect here. Errors are `OSError`s with their usual kinds.
+    """
+
+    def __init__(self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0) -> None:
+        self.disk = disk
+        self._hook = hook
+        self._now = now
+
+    def _before(self, kind: Kind, target: Path | str) -> None:
+        self._hook(Effect(kind=kind, target=str(target), moment=Moment.BEFORE))
+
+    def _after(self, kind: Kind, target: Path | str) -> None:
+        self._hook(Effect(kind=kind, target=str(target), moment=Moment.AFTER))
+
+    # Changing
+
+    def create(self, path: Path) -> SimulatedNewFile:
+        """Create exclusively; `FileExistsError` if the name is taken."""
+        self._before(Kind.CREATE, path)
+        number = self.disk.create(path, now=self._now())
+        self._after(Kind.CREATE, path)
+        return SimulatedNewFile(self, path, number)
+
+    def write(self, path: Path, number: Number, content: bytes) -> None:
+        """Append to an open file, whatever its name is by now."""
+        self._before(Kind.WRITE, path)
+        offset = len(self.disk.numbered(number).content)
+        self.disk.change(number, Write(offset, bytes(content)), now=self._now())
+        self._after(Kind.WRITE, path)
+
+    def sync(self, path: Path, number: Number) -> None:
+        """Make the content of an open file durable."""
+        self._before(Kind.FSYNC, path)
+        self.disk.sync(number)
+        self._after(Kind.FSYNC, path)
+
+    def fsync(self, path: Path) -> None:
+        """Make the content of an existing file durable."""
+        self._before(Kind.FSYNC, path)
+        self.disk.file(path)
+        number = self.disk.find(path)
+        assert number is not None
+        self.disk.sync(number)
+        self._after(Kind.FSYNC, path)
+
+    def fsync_directory(self, path: Path) -> None:
+        """Make the entries of a directory durable."""
+        self._before(Kind.FSYNC_DIRECTORY, path)
+        self.disk.sync_directory(path)
+        self._after(Kind.FSYNC_DIRECTORY, path)
+
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:  # noqa: ARG002 - one user
+        """Create one directory; `FileExistsError` if the name is taken, by anything."""
+        self._before(Kind.MAKE_DIRECTORY, path)
+        self.disk.make_directory(path, now=self._now())
+        self._after(Kind.MAKE_DIRECTORY, path)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory; `OSError` for one that is not empty, or not there."""
+        self._before(Kind.REMOVE_DIRECTORY, path)
+        self.disk.remove_directory(path, now=self._now())
+        self._after(Kind.REMOVE_DIRECTORY, path)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, atomically; `FileExistsError` if the name is taken."""
+        self._before(Kind.LINK, target)
+        self.disk.link(source, target, now=self._now())
+        self._after(Kind.LINK, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Rename atomically over whatever `target` was."""
+        self._before(Kind.REPLACE, target)
+        self.disk.replace(source, target, now=self._now())
+        self._after(Kind.REPLACE, target)
+
+    def unlink(self, path: Path) -> None:
+        self._before(Kind.UNLINK, path)
+        self.disk.unlink(path, now=self._now())
+        self._after(Kind.UNLINK, path)
+
+    # Looking
+
+    def list_directory(self, directory: Path) -> list[Status]:
+        """The entries in no order that means anything, as POSIX and object stores promise no more, and always the same
+        one; `FileNotFoundError` for no such directory."""
+        self._before(Kind.LIST, directory)
+        names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
+        found = [self._status(name, number) for name, number in names]
+        self._after(Kind.LIST, directory)
+        return found
+
+    def read(self, path: Path) -> bytes:
+        self._before(Kind.READ, path)
+        found = bytes(self.disk.file(path).content)
+        self._after(Kind.READ, path)
+        return found
+
+    def stat(self, path: Path) -> Status | None:
+        """None if nothing has this name."""
+        self._before(Kind.STAT, path)
+        number = self.disk.find(path)
+        found = None if number is None else self._status(path.name, number)
+        self._after(Kind.STAT, path)
+        return found
+
+    def exists(self, path: str) -> bool:
+        """Whether anything has this name. Takes text, because it is asked often."""
+        self._before(Kind.STAT, path)
+        found = self.disk.find(path) is not None
+        self._after(Kind.STAT, path)
+        return found
+
+    def identity(self, path: str) -> object:
+        """Of the file that has this name, None if nothing has. No effect here: a subject asks it all the time."""
+        return self.disk.find(path)
+
+    def hold_shared(self, path: str, start: int, length: int) -> None:
+        """The simulated host has no process with two SQLite libraries."""
+
+    def _status(self, name: str, number: Number) -> Status:
+        size, modified = self.disk.size_and_time(number)
+        return Status(name, size, modified, self.disk.is_directory(number))
+
+
+class SimulatedNewFile:
+    """A file that did not exist before; a context manager that closes it. Closing makes nothing durable."""
+
+    __slots__ = ("_files", "_number", "_path")
+
+    def __init__(self, files: SimulatedFiles, path: Path, number: Number) -> None:
+        self._files = files
+        self._path = path
+        self._number = number
+
+    def write(self, content: bytes) -> None:
+        self._files.write(self._path, self._number, content)
+
+    def fsync(self) -> None:
+        self._files.sync(self._path, self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Closing makes nothing durable."""

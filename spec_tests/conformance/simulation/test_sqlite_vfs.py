@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from conformance.adapters.reference import simulated
+from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Kind, Moment
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from conformance.simulation.storage import Disk
+from refimpl.environment import Environment
+from refimpl.files import Files
+from refimpl.owner.ledger import Ledger
 
 DATABASE = Path("/ledger.sqlite")
 WAL = "/ledger.sqlite-wal"
@@ -73,9 +77,8 @@ def test_writes_and_syncs_of_the_database_stand_in_one_timeline_with_those_of_fi
 def test_a_database_that_another_file_replaced_has_moved(sqlite: SimulatedSqlite) -> None:
     """The reference asks SQLite whether the ledger was restored under it."""
     disk = Disk()
-    environment = simulated.environment(disk, sqlite)
-    from refimpl.owner.ledger import Ledger
-
+    files = cast(Files, SimulatedFiles(disk))
+    environment = Environment(files=files, connect=sqlite.mounted(disk), host_lock=lambda _path: nullcontext)
     environment.files.make_directory(Path("/_owner"))
     ledger = Ledger(Path("/_owner"), environment.host_lock(Path("/lock")), environment)
     ledger.create()

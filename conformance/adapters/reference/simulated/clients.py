@@ -24,7 +24,9 @@ import refimpl
 from conformance.adapters.in_process import InProcess, operation
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.dying import Killed, Life
+from conformance.adapters.reference.host_effects import LedgerConnection
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
+from conformance.adapters.reference.simulated.processes import Change, Patch, unchanged
 from conformance.interface import messages as m
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
@@ -39,16 +41,6 @@ START_MS: Final = 1_700_000_100_000
 """ms since the epoch, on the clock of the first client."""
 SKEW_MS: Final = 3_600_000
 """The clock of each client is so much behind that of the one before: nothing may be ordered by clocks."""
-
-Change = Callable[[Environment], Environment]
-"""Puts something between the reference and the effects of a client: a known-bad variant, or nothing."""
-
-Patch = Callable[[], contextlib.AbstractContextManager[Any]]
-"""Edits the reference while clients run."""
-
-
-def unchanged(environment: Environment) -> Environment:
-    return environment
 
 
 class SimulatedClients:
@@ -296,17 +288,17 @@ class _SimulatedLife(Life):
     def end(self) -> None:
         for connection in self._open:
             with contextlib.suppress(Exception):
-                connection.database.close(True)
+                connection.kill()
         self._open.clear()
 
 
-class _Connection:
+class _Connection(LedgerConnection):
     """A connection to the ledger. What others can tell of it: when a write transaction begins and ends, and when a
     reader takes its snapshot, which is at its first question."""
 
     def __init__(self, life: _SimulatedLife, database: Any) -> None:
+        super().__init__(database)
         self.life = life
-        self.database = database
         self._writing = False
         self._reading = False
 
@@ -333,9 +325,6 @@ class _Connection:
             self.database.execute("ROLLBACK")
             raise
         return self.database.execute(statement)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.database, name)
 
 
 class _Files(PosixFiles):

@@ -1,0 +1,307 @@
+"""The reference as processes of one simulated host: its ordinary code, on a disk that can lose its power.
+
+Files, database, clock and identifiers are the simulation's. One process may die or stall at an effect while another
+one runs; a process that wants a held lock gets the error of an expired timeout at once. Transactions are effects too,
+each as a whole: what SQLite does to its files happens inside of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+import refimpl
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.reference.dying import Life
+from conformance.adapters.reference.host_effects import LedgerConnection
+from conformance.adapters.reference.owner import FILESYSTEM_TABLES, OwnerProcess, ReferenceOwner
+from conformance.interface import messages as m
+from conformance.simulation.disk import Disk, SimulatedFiles
+from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
+from conformance.simulation.schedule import WRITER
+from conformance.simulation.sqlite_vfs import SimulatedSqlite
+from refimpl.environment import Environment, HostLock
+from refimpl.errors import OwnerUnavailableError
+from refimpl.files import Files
+from refimpl.log_path import LOG_FOLDER
+from refimpl.owner.ledger import FOLD_PAGES
+from refimpl.owner.local import OWNER_FOLDER
+
+START_MS: Final = 1_700_000_000_000
+"""The simulated clock when a host starts for the first time; ms since the epoch."""
+WAREHOUSE: Final = Path("/warehouse")
+STORAGE: Final = str(WAREHOUSE / FILESYSTEM_TABLES)
+
+Change = Callable[[Environment], Environment]
+"""Puts something between the reference and the effects of a process: for known-bad variants."""
+
+Patch = Callable[[], contextlib.AbstractContextManager[Any]]
+"""Edits the reference while its processes run: for known-bad variants."""
+
+
+def unchanged(environment: Environment) -> Environment:
+    return environment
+
+
+def identifiers(start: int) -> Callable[[], str]:
+    """Lower-case uuids. Each start of a host needs a `start` of its own."""
+    numbers = count(1)
+
+    def new() -> str:
+        number = (start << 12) + next(numbers)
+        return f"{number % 2**32:08x}-0000-4000-8000-{number:012x}"
+
+    return new
+
+
+class SimulatedOwner(ReferenceOwner):
+    """The reference as a subject on a simulated host. Raises the reference's errors where it cannot start."""
+
+    def __init__(self, disk: Disk, environment: Environment) -> None:
+        self.directory = WAREHOUSE
+        self._disk = disk
+        self._environment = environment
+        self._temporary = None
+        self._process = None
+        self._start()
+
+    def _start(self) -> None:
+        self._process = OwnerProcess(self.directory, cast(Life, _NeverDying(self._environment)))
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            return m.Observation(files=tuple(_files(self._disk, self._location(warehouse, request.table) / LOG_FOLDER)))
+
+        return self._answered(ask)
+
+    def plant(self, client: str, request: m.Plant) -> m.Answer:
+        """Like the finished write of an external writer: durable, with its folders."""
+
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            target = self._location(warehouse, request.table) / LOG_FOLDER / request.file
+            files = SimulatedFiles(self._disk)
+            if request.if_absent and files.exists(str(target)):
+                return m.Conflict()
+            for folder in reversed(target.parents):
+                if self._disk.find(folder) is None:
+                    files.make_directory(folder)
+                    files.fsync_directory(folder.parent)
+            temporary = target.with_name(f".planting-{target.name}")
+            with files.create(temporary) as file:
+                file.write(request.content.encode("utf-8", "surrogateescape"))
+                file.fsync()
+            files.replace(temporary, target)
+            files.fsync_directory(target.parent)
+            return m.Done()
+
+        return self._answered(ask)
+
+    def remove(self, client: str, request: m.Remove) -> m.Answer:
+        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
+            target = self._location(warehouse, request.table) / LOG_FOLDER / request.file
+            files = SimulatedFiles(self._disk)
+            if files.exists(str(target)):
+                files.unlink(target)
+                files.fsync_directory(target.parent)
+            return m.Done()
+
+        return self._answered(ask)
+
+
+class _NeverDying:
+    """The life of a process that is not told to die: the simulation stops it."""
+
+    dead = False
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def environment(self) -> Environment:
+        return self._environment
+
+    def end(self) -> None:
+        """It ended in good order."""
+
+
+def _files(disk: Disk, folder: Path, below: str = "") -> Iterator[m.LogFile]:
+    if disk.find(folder) is None:
+        return
+    for name, number in sorted(disk.names(folder).items()):
+        if disk.is_directory(number):
+            yield from _files(disk, folder / name, f"{below}{name}/")
+        else:
+            content = bytes(disk.numbered(number).content)
+            text = content.decode("utf-8", "surrogateescape")
+            yield m.LogFile(name=below + name, size=len(content), content=text)
+
+
+class SimulatedProcesses:
+    """Starts the reference on simulated disks. `start` boots the host with one process; `beside` starts another one
+    next to those that run. A context manager.
+
+    `checkpointing`: the database moves its write-ahead log into itself after every commit. `change`, `patch`,
+    `make_files` and `change_database` make a known-bad variant.
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpointing: bool = False,
+        change: Change = unchanged,
+        patch: Patch = contextlib.nullcontext,
+        make_files: Callable[..., SimulatedFiles] = SimulatedFiles,
+        change_database: Callable[[Any], Any] = lambda database: database,
+    ) -> None:
+        self._sqlite = SimulatedSqlite()
+        self._checkpointing = checkpointing
+        self._change = change
+        self._patch = patch
+        self._make_files = make_files
+        self._change_database = change_database
+        self._patched = contextlib.ExitStack()
+        self._connections: list[Transactions] = []
+        self._holders: dict[Path, list[int]] = {}
+        self._disk: Disk | None = None
+        self._connect: Callable[[Path], Any] | None = None
+
+    def start(self, disk: Disk, *, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
+        self._disk = disk
+        self._holders.clear()
+        self._patched.close()
+        self._patched.enter_context(self._patch())
+        self._connect = self._sqlite.mounted(disk, hook=hook)
+        return self._process(start, hook)
+
+    def beside(self, *, start: int) -> Callable[[m.Request], m.Answer]:
+        """An ordinary start of another process. It shares files, database and lock with those that run."""
+        return self._process(start, unobserved)
+
+    def _process(self, number: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
+        connect = self._connect
+        assert connect is not None, "`start` comes before `beside`"
+
+        def connected(path: Path) -> Any:
+            database = connect(path)
+            database = _Checkpointing(database) if self._checkpointing else database
+            self._connections.append(Transactions(self._change_database(database), hook))
+            return self._connections[-1]
+
+        ticks = count(START_MS + number * 1_000_000)
+        environment = Environment(
+            files=cast(Files, self._make_files(self.disk, hook=hook)),
+            host_lock=lambda path: self._lock(path, number, hook),
+            host_queue=lambda _path: lambda: contextlib.nullcontext(False),
+            now=lambda: next(ticks),
+            new_id=identifiers(number),
+            random=lambda: 0.5,
+            pause=lambda _seconds: None,
+            connect=connected,
+        )
+        owner = InProcess(SimulatedOwner(self.disk, self._change(environment)))
+        return lambda request: owner.ask("client", request)
+
+    def _lock(self, path: Path, number: int, hook: Hook) -> HostLock:
+        @contextlib.contextmanager
+        def held() -> Iterator[None]:
+            with _effect(hook, Kind.ACQUIRE, str(path)):
+                holders = self._holders.setdefault(path, [])
+                if holders and holders[-1] != number:
+                    raise OwnerUnavailableError(f"{path} was held by another process all the time; try again")
+                holders.append(number)
+            try:
+                yield
+            finally:
+                with _effect(hook, Kind.RELEASE, str(path)):
+                    holders.remove(number)
+
+        return held
+
+    @property
+    def disk(self) -> Disk:
+        """Of the last start."""
+        assert self._disk is not None
+        return self._disk
+
+    def state(self) -> object:
+        """The ledger as SQLite reads it, and every other file. What is left in the write-ahead log of transactions that
+        did not commit does not count."""
+        ledger = hash(self._connections[-1].serialize("main"))  # those before it made the ledger, and are closed
+        others = {
+            path: hash(bytes(self.disk.numbered(number).content))
+            for path, number in self.disk.walk()
+            if Path(path).parent.name != OWNER_FOLDER
+        }
+        return ledger, tuple(sorted(others.items()))
+
+    def stop(self) -> None:
+        """Close what is open on the real host: the simulated one has lost its power, and sees nothing of it."""
+        for database in self._connections:
+            database.kill()
+        self._connections.clear()
+        self._sqlite.unmount()
+        self._patched.close()
+
+    def close(self) -> None:
+        self.stop()
+        self._sqlite.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _effect(hook: Hook, kind: Kind, target: str) -> Iterator[None]:
+    hook(Effect(kind=kind, target=target, moment=Moment.BEFORE))
+    yield
+    hook(Effect(kind=kind, target=target, moment=Moment.AFTER))
+
+
+class _Checkpointing(LedgerConnection):
+    """A connection that takes every write-ahead log for a long one."""
+
+    def set_wal_hook(self, callback: Callable[[Any, str, int], int]) -> None:
+        self.database.set_wal_hook(lambda database, schema, pages: callback(database, schema, pages + FOLD_PAGES))
+
+
+class Transactions(LedgerConnection):
+    """A connection whose transactions are effects: the begin and the end of one that writes, and the first question of
+    one that reads, which takes its snapshot."""
+
+    def __init__(self, database: Any, hook: Hook) -> None:
+        super().__init__(database)
+        self._hook = hook
+        self._begun: str | None = None
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        kind = self._kind(statement)
+        if kind is None:
+            return self.database.execute(statement, *values)
+        self._hook(Effect(kind=kind, target=WRITER, moment=Moment.BEFORE))
+        try:
+            return self.database.execute(statement, *values)
+        finally:
+            self._hook(Effect(kind=kind, target=WRITER, moment=Moment.AFTER))
+
+    def _kind(self, statement: str) -> Kind | None:
+        if statement == "BEGIN":
+            self._begun = "read"
+            return None
+        if statement.startswith("BEGIN"):
+            self._begun = "write"
+            return Kind.BEGIN
+        if statement in ("COMMIT", "ROLLBACK"):
+            begun, self._begun = self._begun, None
+            return Kind(statement.lower()) if begun == "write" else None
+        if self._begun == "read":
+            self._begun = "reading"
+            return Kind.QUERY
+        return None
+
+    def set_busy_timeout(self, _milliseconds: int) -> None:
+        """No other process runs while one waits: what is taken stays taken."""

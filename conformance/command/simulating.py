@@ -1,0 +1,349 @@
+"""The command `simulate`: every schedule, every crash and every power cut of the reference or of an owner in Python."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import msgspec
+import typer
+
+from conformance.command.options import JsonOption
+from conformance.command.output import counted, say, show, show_json
+from conformance.running.errors import ExitCode, UnusableError
+
+if TYPE_CHECKING:
+    from conformance.simulation import crash, power, traces
+
+SECONDS_BETWEEN_LINES: Final = 15.0
+"""Of progress."""
+_EPILOG: Final = """Examples:
+
+delta-commit-conformance simulate explore two-writers --jobs 2
+
+delta-commit-conformance simulate crash commit/catalogManaged
+
+delta-commit-conformance simulate power --subject python:conformance.simulation.example_owner:ExampleOwner
+
+Exit codes: 0 no violation · 1 violation · 2 usage error · 3 a space was not finished"""
+
+ScopesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SCOPE]...", show_default=False,
+        help="only scopes whose name begins so, such as `two-writers[catalogManaged` or `commit/catalogManaged`",
+    ),
+]  # fmt: skip
+SubjectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subject", metavar="python:MODULE:CLASS", show_default=False,
+        help="your owner, which takes its effects as an argument (default: the reference)",
+    ),
+]  # fmt: skip
+JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="number of processes")]
+SeedOption = Annotated[int, typer.Option("--seed", help="seed of the random choices")]
+
+
+def register(application: typer.Typer) -> None:
+    commands = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+    application.add_typer(commands, name="simulate", epilog=_EPILOG, help=(
+        "Simulate an owner: every interleaving of its effects, every crash, every power cut."
+    ))  # fmt: skip
+    for command in (explore, crash_, power_, replay):
+        commands.command(name=command.__name__.rstrip("_"))(command)
+
+
+def explore(
+    scopes: ScopesArgument = None,
+    subject: SubjectOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="leave out the two largest situations")] = False,
+    budget: Annotated[float, typer.Option("--budget", help="seconds for each scope")] = 120.0,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="write the first violation, made small, for `replay`")
+    ] = None,
+    seed: SeedOption = 1,
+    jobs: JobsOption = 1,
+    json: JsonOption = False,
+) -> None:
+    """Run every schedule of small scopes, pruned by partial-order reduction."""
+    from conformance.simulation import schedule_scopes
+    from conformance.simulation.traces import to_json
+
+    known = [each for each in schedule_scopes.scopes() if not quick or each.name in schedule_scopes.QUICK]
+    if subject is not None:
+        host = _python_host(subject, "PythonClients")
+        known = [each for each in known if host.can(each)]
+    chosen = _chosen([each.id for each in known], scopes)
+    began = time.perf_counter()
+    results: list[traces.Explored] = []
+    for found in _in_order(partial(_explored, subject, budget, seed), chosen, jobs):
+        results.append(found)
+        if not json:
+            _show_explored(found)
+    first = next((each.trace for each in results if each.trace is not None), None)
+    if trace is not None and first is not None:
+        trace.write_bytes(to_json(first))
+    bad = sum(each.bad for each in results)
+    finished = sum(each.report.finished for each in results)
+    if json:
+        show_json({"seed": seed, "scopes": [each.as_json() for each in results]})
+    else:
+        schedules = sum(each.report.schedules for each in results)
+        show(
+            f"{counted(len(results), 'scope')}, {finished} finished, {schedules:,} schedules, "
+            f"{counted(bad, 'bad schedule')}, in {time.perf_counter() - began:.0f} s"
+        )
+    incomplete = ExitCode.CONFORMANT if finished == len(results) else ExitCode.INCOMPLETE
+    raise typer.Exit(ExitCode.VIOLATION if bad else incomplete)
+
+
+def _explored(subject: str | None, budget: float, seed: int, name: str) -> traces.Explored:
+    from conformance.simulation import schedule_scopes, traces
+
+    (scope,) = schedule_scopes.scopes(lambda each: each.id == name)
+    with _clients(subject) as host:
+        return traces.explore_scope(
+            subject or "reference", host, scope, budget=budget, seed=seed, progress=_Progress(name)
+        )
+
+
+def _clients(subject: str | None) -> Any:
+    from conformance.adapters.reference.simulated.clients import SimulatedClients
+
+    return SimulatedClients() if subject is None else _python_host(subject, "PythonClients")
+
+
+def _show_explored(found: traces.Explored) -> None:
+    report = found.report
+    space = "finished" if report.finished else f"NOT finished, then {found.random} random schedules"
+    show(
+        f"{found.scope}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
+        f"{counted(report.pruned, 'run')} pruned, {space}; {counted(found.outcomes, 'outcome')}, "
+        f"{len(report.switches)} of {report.switch_points} switch points; {found.seconds:.1f} s"
+    )
+    for each in found.violations:
+        show(f"  {each}")
+    for line in found.trace.effects if found.trace is not None else ():
+        show(f"    {line}")
+
+
+def crash_(
+    scopes: ScopesArgument = None,
+    subject: SubjectOption = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option("--mode", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)"),
+    ] = None,
+    jobs: JobsOption = 1,
+    json: JsonOption = False,
+) -> None:
+    """Interrupt every effect of every operation in four ways."""
+    from conformance.simulation.crash import Mode
+
+    unknown = set(mode or ()) - {each.value for each in Mode}
+    if unknown:
+        raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
+    modes = tuple(Mode(each) for each in mode or Mode)
+    started, results = time.perf_counter(), []
+    for result in _in_order(partial(_crashed, subject, modes), _operations(subject, scopes), jobs):
+        results.append(result)
+        if not json:
+            _show_crashed(result, modes)
+    effects, runs = sum(each.effects for each in results), sum(each.runs for each in results)
+    summary = (
+        f"{counted(len(results), 'operation')}, {counted(effects, 'effect')} x {counted(len(modes), 'mode')} = "
+        f"{counted(runs, 'interruption')}, {sum(each.states for each in results):,} distinct states started from"
+    )
+    _finish(results, summary, started, json={} if json else None)
+
+
+def _crashed(subject: str | None, modes: tuple[crash.Mode, ...], name: str) -> crash.Result:
+    from conformance.simulation.crash import explore
+
+    with _processes(subject, name) as host:
+        return explore(host, _operation(name), modes)
+
+
+def _show_crashed(result: crash.Result, modes: Sequence[crash.Mode]) -> None:
+    by_mode = "  ".join(f"{result.interrupted[mode]:>4} {mode.value}" for mode in modes)
+    show(
+        f"{result.scope:<32} {result.effects:>4} effects:  {by_mode};  {result.states:>5,} states  "
+        f"{result.judged:>5,} judged  {counted(len(result.violations), 'violation')}"
+    )
+    for violation in result.violations:
+        show(f"  {violation.requirement}: {violation.problem}\n  {violation}; requests and answers before:")
+        for line in violation.exchanges:
+            show(f"    {line}")
+
+
+def power_(
+    scopes: ScopesArgument = None,
+    subject: SubjectOption = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="many more disks of each cut, and cuts while the subject recovers")
+    ] = False,
+    failing_syncs: Annotated[
+        int | None,
+        typer.Option(
+            "--failing-syncs", metavar="DEATHS", show_default=False,
+            help="fail each sync, then kill the process at N moments, restart it, and cut the power at each effect",
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+    jobs: JobsOption = 1,
+    json: JsonOption = False,
+) -> None:  # fmt: skip
+    """Cut the power at every effect of every operation, and restart from each possible disk."""
+    from conformance.simulation.power import Budget
+
+    budget = Budget(states=8)
+    if thorough:
+        budget = Budget(states=3000, deaths=True, states_in_recovery=2, failing_syncs=True)
+    if failing_syncs is not None:
+        budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
+    started, results = time.perf_counter(), []
+    for result in _in_order(partial(_cut, subject, budget, seed), _operations(subject, scopes), jobs):
+        results.append(result)
+        if not json:
+            _show_cut(result)
+    states = sum(each.states for each in results)
+    cuts = sum(each.cuts for each in results)
+    summary = f"{counted(len(results), 'scope')}, {counted(cuts, 'cut')}, {states:,} distinct states after a cut"
+    _finish(results, summary, started, json={"seed": seed, "states": states} if json else None)
+
+
+def _cut(subject: str | None, budget: power.Budget, seed: int, name: str) -> power.Result:
+    from conformance.simulation.power import explore
+
+    with _processes(subject, name) as host:
+        return explore(host, _operation(name), budget, seed=seed, progress=_Progress(name))
+
+
+def _show_cut(result: power.Result) -> None:
+    show(
+        f"{result.scope:<32} {result.effects:>4} effects  {result.cuts:>4} cuts ({result.exhausted} exhausted)  "
+        f"{result.states:>7,} distinct states  {result.judged:>5,} judged  "
+        f"{counted(len(result.violations), 'violation')}"
+    )
+    for violation in result.violations:
+        show(f"  {violation.requirement}: {violation.problem}")
+        show(f"  power cut {violation.effect}, effect {violation.at} of the script; requests and answers before:")
+        for line in (*violation.exchanges, *(f"lost: {lost}" for lost in violation.lost)):
+            show(f"    {line}")
+
+
+def replay(file: Annotated[Path, typer.Argument(metavar="FILE", help="file that `explore --trace` wrote")]) -> None:
+    """Run the schedule of a violation again; exit code 0: no violation, 1: the violation is still there."""
+    from conformance.simulation import schedule_scopes, traces
+
+    try:
+        trace = traces.from_json(file.read_bytes())
+        (scope,) = schedule_scopes.scopes(lambda each: each.id == trace.scope)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise UnusableError(f"{file} is not a trace: {error}") from error
+    with _clients(None if trace.subject == "reference" else trace.subject) as host:
+        again = traces.replayed(trace, scope, host)
+    for effect in again.effects:
+        show(f"  {effect}")
+    for client, answers in again.answers.items():
+        show(f"answers of {client}: {'; '.join(answers)}")
+    for violation in again.violations:
+        show(violation)
+    raise typer.Exit(ExitCode.VIOLATION if again.violations else ExitCode.CONFORMANT)
+
+
+# Subjects and scopes
+
+
+def _python_host(subject: str, kind: str) -> Any:
+    from conformance.simulation import python_subject
+
+    try:
+        return getattr(python_subject, kind).named(subject)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnusableError(str(error)) from error
+
+
+def _processes(subject: str | None, name: str) -> Any:
+    from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+    from conformance.simulation.operations import CHECKPOINTING
+
+    if subject is not None:
+        return _python_host(subject, "PythonProcesses")
+    return SimulatedProcesses(checkpointing=_operation(name).kind == CHECKPOINTING)
+
+
+def _operation(name: str) -> Any:
+    from conformance.adapters.reference.simulated.processes import STORAGE
+    from conformance.simulation.operations import operations
+
+    return next(each for each in operations(STORAGE) if each.name == name)
+
+
+def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:
+    from conformance.adapters.reference.simulated.processes import STORAGE
+    from conformance.simulation.operations import operations
+
+    known = list(operations(STORAGE))
+    if subject is not None:
+        host = _python_host(subject, "PythonProcesses")
+        known = [each for each in known if host.can_do(each)]
+    return _chosen([each.name for each in known], beginnings)
+
+
+def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]:
+    chosen = [name for name in known if not beginnings or name.startswith(tuple(beginnings))]
+    if not chosen:
+        raise UnusableError(f"no scope begins with {' or '.join(beginnings or ())}; expected {', '.join(known)}")
+    return chosen
+
+
+# Work in several processes
+
+Done = TypeVar("Done")
+
+
+def _in_order(function: Callable[[str], Done], names: Sequence[str], jobs: int) -> Iterator[Done]:
+    """`function` of each, in their order, as soon as those before are done. Worker processes start afresh, so that
+    nothing of this process influences them."""
+    if jobs == 1 or len(names) == 1:
+        yield from map(function, names)
+        return
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(names)), mp_context=fresh) as pool:
+        yield from pool.map(function, names)
+
+
+@dataclass
+class _Progress:
+    """Prints to stderr, now and then, how far one scope is."""
+
+    name: str
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._last = self.now()
+
+    def __call__(self, so_far: Callable[[], str]) -> None:
+        now = self.now()
+        if now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
+            say(f"{self.name}: {so_far()} so far")
+            sys.stderr.flush()
+
+
+def _finish(results: Sequence[Any], summary: str, started: float, *, json: dict[str, Any] | None) -> None:
+    violations = sum(len(result.violations) for result in results)
+    if json is None:
+        show(f"{summary}, {counted(violations, 'violation')}, in {time.perf_counter() - started:.0f} s")
+    else:
+        show_json({**json, "scopes": [msgspec.to_builtins(result) for result in results]})
+    raise typer.Exit(ExitCode.VIOLATION if violations else ExitCode.CONFORMANT)

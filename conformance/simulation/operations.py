@@ -1,0 +1,355 @@
+"""Operations of an owner for every table feature and commit mode, and recorded runs of one while storage fails.
+
+An operation has a setup, all of which is durable when the faults begin, and a script. Attempt ids are the same in every
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+from uuid import UUID
+
+from conformance.interface import messages as m
+from conformance.interface.messages import name_of
+from conformance.models import proposals
+from conformance.simulation.disk import Disk
+from conformance.simulation.effects import Effect, Hook, Moment
+
+Ask = Callable[[m.Request], m.Answer]
+
+
+class UnexpectedAnswerError(Exception):
+    """The subject rejects a request that must succeed while nothing fails."""
+
+
+class Host(Protocol):
+    """Starts the subject on a disk."""
+
+    def start(self, disk: Disk, *, start: int, hook: Hook) -> Ask:
+        """An ordinary start; `start` counts them. Whatever it raises means that the subject does not start."""
+        ...
+
+    def state(self) -> object:
+        """Just after a start: equal for two starts only if the subject will answer every request alike. `object()`
+        where that is unknown."""
+        ...
+
+    def stop(self) -> None:
+        """Free what the last process holds of the real host. Writes nothing to the disk."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and its answer; None: the fault came before the answer."""
+
+    request: m.Request
+    answer: m.Answer | None
+    meanwhile: tuple[Exchange, ...] = ()
+    """Requests of other clients between this request and its answer."""
+
+
+def in_order_of_answers(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    return [each for exchange in exchanges for each in (*in_order_of_answers(exchange.meanwhile), exchange)]
+
+
+def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
+    """A line for each, in the order of the answers."""
+    return tuple(
+        f"{name_of(each.request)}: {'no answer' if each.answer is None else name_of(each.answer)}"
+        for each in in_order_of_answers(exchanges)
+    )
+
+
+def answers_hash(exchanges: Sequence[Exchange]) -> int:
+    """Equal for equal answers, within one process."""
+    answers = (each.answer for each in in_order_of_answers(exchanges))
+    return hash(tuple(None if answer is None else str(answer) for answer in answers))
+
+
+# Recorded runs
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A moment at which the power may fail, or the process may die."""
+
+    effect: Effect
+    """The last one before it."""
+    at: int
+    """Its number in the run."""
+    disk: Disk
+    """With everything that was not synced; a copy that is not changed any more."""
+    exchanges: tuple[Exchange, ...]
+
+    def __str__(self) -> str:
+        return f"{self.effect.moment.value} {self.effect.kind.value} {self.effect.target}"
+
+
+class Recorder:
+    """Runs a subject on a disk, and records every moment at which a power cut leaves another disk than the moment
+    before, or another answer had been given."""
+
+    def __init__(self, disk: Disk, exchanges: Sequence[Exchange] = ()) -> None:
+        self.disk = disk
+        self.exchanges = list(exchanges)
+        self.cuts: list[Cut] = []
+        self.effects = 0
+        self.syncs = 0
+        """Of the script."""
+        self.records = True
+        self._last: object = None
+
+    def start(self, host: Host, start: int) -> Ask:
+        ask = host.start(self.disk, start=start, hook=self._see)
+
+        def asked(request: m.Request) -> m.Answer:
+            self.exchanges.append(Exchange(request, None))
+            answer = ask(request)
+            self.exchanges[-1] = Exchange(request, answer)
+            return answer
+
+        return asked
+
+    def end(self) -> None:
+        """Record the last moment: everything was answered."""
+        if self.cuts:
+            self._cut(self.cuts[-1].effect)
+
+    def _cut(self, effect: Effect) -> None:
+        self.cuts.append(Cut(effect, self.effects, self.disk.copy(), tuple(self.exchanges)))
+
+    def _see(self, effect: Effect) -> None:
+        if not self.records:
+            return
+        self.effects += effect.moment is Moment.BEFORE
+        now = self.disk.revision, len(self.exchanges), bool(self.exchanges) and self.exchanges[-1].answer is None
+        if now != self._last:
+            self._last = now
+            self._cut(effect)
+
+
+def recorded(host: Host, operation: Operation, *, failing_sync: int | None = None) -> Recorder:
+    """Run the setup, sync everything, then record the script; without a setup record the first start too.
+
+    With `failing_sync` that sync of the script fails, by its number. The script goes on as far as it can, then the
+    request that failed is sent once more.
+    """
+    run = Recorder(Disk())
+    run.records = operation.setup is None
+    ask = run.start(host, 1)
+    if operation.setup is not None:
+        operation.setup(operation, ask)
+        run.disk.sync_everything()
+    before = run.disk.syncs
+    if failing_sync is not None:
+        run.disk.failing_sync = before + failing_sync
+    run.records = True
+    try:
+        operation.script(operation, ask)
+    except UnexpectedAnswerError:
+        if failing_sync is None:
+            raise
+        ask(run.exchanges[-1].request)
+    run.syncs = run.disk.syncs - before
+    run.end()
+    host.stop()
+    return run
+
+
+def recovery(
+    host: Host,
+    disk: Disk,
+    exchanges: Sequence[Exchange],
+    start: Callable[[], int],
+    failing_sync: int | None = None,
+) -> Recorder:
+    """Record a start on a disk, whatever it holds, and the resend of the interrupted request. With `failing_sync` (by
+    its number from then on) the last request is sent again too, and a start that it ends is followed by another."""
+    run = Recorder(disk, exchanges)
+    disk.failing_sync = None if failing_sync is None else disk.syncs + failing_sync
+    try:
+        try:
+            ask = run.start(host, start())
+        except Exception:
+            if failing_sync is None or disk.syncs < (disk.failing_sync or 0):
+                raise
+            host.stop()
+            ask = run.start(host, start())
+        if exchanges and (exchanges[-1].answer is None or failing_sync is not None):
+            ask(exchanges[-1].request)
+        run.end()
+    finally:
+        host.stop()
+    return run
+
+
+# The operations
+
+TABLE: Final = "orders"
+FEATURES: Final = ("managedCommit", "catalogManaged")
+COMMIT_MODES: Final = (
+    ("managedCommit", "staged"), ("managedCommit", "direct"),
+    ("catalogManaged", "staged"), ("catalogManaged", "inline"), ("catalogManaged", "direct"),
+)  # fmt: skip
+FILESYSTEM_VERSIONS: Final = 2
+CHECKPOINTING: Final = "fold"
+"""The operation during which the database moves its write-ahead log into itself after every commit."""
+
+
+def attempt(number: int) -> m.AttemptId:
+    """A lower-case uuid. Versions use their own numbers, other attempts numbers from 900 on."""
+    return str(UUID(int=(0xA << 124) | (4 << 76) | (2 << 62) | number))
+
+
+Run = Callable[["Operation", Ask], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation on a table of one table feature and commit mode."""
+
+    kind: str
+    feature: str
+    commit_mode: str
+    setup: Run | None
+    """None: faults begin with the very first start."""
+    script: Run
+    path: str | None = None
+    """Of a filesystem table that the owner takes over."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}/{self.feature}/{self.commit_mode}"
+
+    @property
+    def versions_before(self) -> int:
+        """The number of versions that are older than the owner."""
+        return FILESYSTEM_VERSIONS if self.path is not None else 0
+
+    def creation(self, own: m.AttemptId | None = None) -> m.CreateTable | m.TakeOver:
+        """The request that makes the table one of the owner. `own`: the attempt id of another client."""
+        own = own or attempt(self.versions_before)
+        actions = _all_actions(self.feature, self.versions_before, own)
+        if self.path is None:
+            return m.CreateTable(
+                name=TABLE, feature=self.feature, commit_mode=self.commit_mode, attempt=own, actions=actions
+            )
+        return m.TakeOver(
+            path=self.path, name=TABLE, feature=self.feature, commit_mode=self.commit_mode,
+            version=self.versions_before, attempt=own, actions=actions,
+        )  # fmt: skip
+
+
+def _all_actions(feature: str | None, version: int, own: m.AttemptId | None = None) -> tuple[str, ...]:
+    return proposals.version_0(feature, own or attempt(version), TABLE, timestamp=proposals.BASE_TIME + version)
+
+
+def append(table: str, version: int, own: m.AttemptId | None = None) -> m.Commit:
+    own = own or attempt(version)
+    actions = proposals.append(own, proposals.BASE_TIME + version)
+    return m.Commit(table=table, version=version, attempt=own, actions=actions)
+
+
+def _must(ask: Ask, request: m.Request, kind: type[m.Answer]) -> m.Answer:
+    answer = ask(request)
+    if not isinstance(answer, kind):
+        raise UnexpectedAnswerError(f"{name_of(request)} was answered by {answer}; expected {kind.__name__}")
+    return answer
+
+
+def _create(operation: Operation, ask: Ask) -> None:
+    _made(operation, ask)
+
+
+def _made(operation: Operation, ask: Ask) -> str:
+    answer = _must(ask, operation.creation(), m.Ratified)
+    assert isinstance(answer, m.Ratified)
+    if answer.table is None:
+        raise UnexpectedAnswerError("the answer to the creation names no table")
+    return answer.table
+
+
+def _table(ask: Ask) -> str:
+    answer = _must(ask, m.LoadTable(name=TABLE), m.Table)
+    assert isinstance(answer, m.Table)
+    return answer.table
+
+
+def _with_versions(versions: int, operation: Operation, ask: Ask) -> None:
+    table = _made(operation, ask)
+    for version in range(1, versions + 1):
+        _must(ask, append(table, version), m.Ratified)
+
+
+def _only_started(_: Operation, __: Ask) -> None:
+    """The host is started; no request was sent."""
+
+
+def _filesystem_table(operation: Operation, ask: Ask) -> None:
+    assert operation.path is not None
+    for version in range(operation.versions_before):
+        actions = append("", version).actions if version else _all_actions(None, 0)
+        content = proposals.content(actions or ())
+        _must(ask, m.Plant(table=operation.path, file=f"{version:020}.json", content=content), m.Done)
+
+
+def _commit(versions: Sequence[int], _: Operation, ask: Ask) -> None:
+    table = _table(ask)
+    for version in versions:
+        _must(ask, append(table, version), m.Ratified)
+
+
+def _backfill(_: Operation, ask: Ask) -> None:
+    table = _table(ask)
+    for version in (1, 3):
+        _must(ask, m.BackfillToVersion(table=table, version=version), m.Done)
+
+
+def _hand_back(_: Operation, ask: Ask) -> None:
+    request = m.HandBack(table=_table(ask), version=3, attempt=attempt(3), actions=_all_actions(None, 3))
+    _must(ask, request, m.Ratified)
+
+
+def _drop(_: Operation, ask: Ask) -> None:
+    _must(ask, m.DropTable(table=_table(ask)), m.Done)
+
+
+def _read(_: Operation, ask: Ask) -> None:
+    _must(ask, m.GetCommits(table=_table(ask)), m.Commits)
+
+
+def _resolve(_: Operation, ask: Ask) -> None:
+    """An attempt is resolved; then its commit arrives after all, and another attempt lands."""
+    table, late = _table(ask), attempt(900)
+    _must(ask, m.AttemptOutcome(table=table, attempt=late), m.NotLanded)
+    ask(append(table, 2, late))
+    _must(ask, append(table, 2), m.Ratified)
+
+
+def operations(storage: str) -> Iterator[Operation]:
+    """All of them. `storage`: the folder for filesystem tables."""
+
+    def made(kind: str, feature: str, commit_mode: str, setup: Run | int | None, script: Run) -> Operation:
+        run = partial(_with_versions, setup) if isinstance(setup, int) else setup
+        path = f"{storage}/imports" if kind == "take-over" else None
+        return Operation(kind=kind, feature=feature, commit_mode=commit_mode, setup=run, script=script, path=path)
+
+    yield made("first-start", "catalogManaged", "inline", None, _create)
+    for feature in FEATURES:
+        yield made("create", feature, "staged", _only_started, _create)
+    for feature, commit_mode in COMMIT_MODES:
+        yield made("commit", feature, commit_mode, 1, partial(_commit, (2, 3)))
+    for feature, commit_mode in COMMIT_MODES:
+        if commit_mode != "direct":
+            yield made("backfill", feature, commit_mode, 3, _backfill)
+    for feature in FEATURES:
+        yield made("take-over", feature, "staged", _filesystem_table, _create)
+        yield made("hand-back", feature, "staged", 2, _hand_back)
+        yield made("drop", feature, "staged", 2, _drop)
+        yield made("resolve", feature, "staged", 1, _resolve)
+        yield made("read", feature, "staged", 2, _read)
+    yield made(CHECKPOINTING, "catalogManaged", "inline", 1, partial(_commit, (2, 3, 4)))

@@ -1,0 +1,66 @@
+"""Hunt the known-bad variants of the reference that only the simulator exposes.
+
+    python -m spec_tests.conformance.simulation                              all of them
+    python -m spec_tests.conformance.simulation lock-not-taken power         one, and a family
+
+Exit code 0: each is killed by its requirement; 1: one survived; 2: usage error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Final
+
+from conformance.command.output import counted, show, show_json
+from spec_tests.conformance.simulation.crash_mutants import CRASH_MUTANTS
+from spec_tests.conformance.simulation.hunting import Hunt, Mutant
+from spec_tests.conformance.simulation.power_mutants import POWER_MUTANTS
+from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
+
+MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULE_MUTANTS, *CRASH_MUTANTS, *POWER_MUTANTS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spec_tests.conformance.simulation", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("id", nargs="*", help="ids of mutants, or families: schedule, crash, power")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    options = parser.parse_args(arguments)
+    wanted = set(options.id)
+    chosen = [each for each in MUTANTS if not wanted or wanted & {each.id, each.family}]
+    if wanted - {each.id for each in chosen} - {each.family for each in chosen}:
+        known = ", ".join(each.id for each in MUTANTS)
+        print(f"unknown mutant; expected schedule, crash, power, {known}", file=sys.stderr)
+        return 2
+    results, started = [], time.perf_counter()
+    for mutant in chosen:
+        hunt = mutant.hunt()
+        results.append((mutant, hunt))
+        if not options.json:
+            _show(mutant, hunt, whole=len(chosen) == 1)
+    killed = sum(hunt.found == mutant.requirement for mutant, hunt in results)
+    if options.json:
+        keys = ("id", "family", "title", "scope", "requirement")
+        show_json({"mutants": [{key: getattr(each, key) for key in keys} | asdict(hunt) for each, hunt in results]})
+    else:
+        show(f"{counted(len(results), 'mutant')}, {killed} killed, in {time.perf_counter() - started:.0f} s")
+    return 0 if killed == len(results) else 1
+
+
+def _show(mutant: Mutant, hunt: Hunt, *, whole: bool) -> None:
+    killed = hunt.found == mutant.requirement
+    state = "killed" if killed else f"SURVIVED (found: {hunt.found}, expected {mutant.requirement})"
+    show(f"{mutant.id} ({mutant.family}): {mutant.title}")
+    show(f"  {state} by {mutant.requirement} in {mutant.scope} after {hunt.tried}: {hunt.size or 'nothing'}")
+    for line in hunt.counterexample if whole else ():
+        show(f"    {line}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

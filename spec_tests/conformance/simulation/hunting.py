@@ -1,0 +1,220 @@
+"""Known-bad variants of the reference that only a schedule, an interrupted effect or a power cut exposes.
+
+A mutant names the scope that finds it and the requirement that it violates. It is killed if that requirement is named
+within the quick budget; the counterexample is made small: no client, request or switch of a schedule can be left out,
+nothing that a power cut took can be given back, and an interruption is one effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, cast
+from unittest import mock
+
+from conformance.adapters.reference.simulated.clients import SimulatedClients
+from conformance.adapters.reference.simulated.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
+from conformance.simulation import crash, power, traces
+from conformance.simulation.explore import Report, by_priorities, depth_first
+from conformance.simulation.operations import Operation, operations
+from conformance.simulation.schedule import Step
+from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
+from refimpl.environment import Environment
+
+RANDOM_SCHEDULES: Final = 150
+MOST_SCHEDULES: Final = 1000
+DISKS: Final = 8
+"""Of each power cut; one of each, where a death or a failing sync comes before it."""
+DEATHS: Final = 16
+"""After each failing sync."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunt:
+    """How a hunt ended."""
+
+    found: str | None
+    """The requirement that was violated; None: nothing was found."""
+    tried: int
+    """Schedules, interruptions or disks."""
+    size: str = ""
+    """Of the counterexample."""
+    counterexample: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleMutant:
+    """A bad owner that a schedule exposes. `scope` is the id of one that does."""
+
+    id: str
+    title: str
+    scope: str
+    requirement: str
+    change: Change = unchanged
+    patch: Patch = contextlib.nullcontext
+    needs_clocks: bool = False
+    """Whether clocks that are an hour apart expose it even without an interleaving."""
+    family = "schedule"
+
+    def host(self) -> SimulatedClients:
+        return SimulatedClients(self.change, self.patch)
+
+    def hunt(self) -> Hunt:
+        scope = scope_of(self)
+        with self.host() as host:
+            tried, steps, outcome = first_bad_schedule(host, scope, self.requirement)
+            if steps is None:
+                return Hunt(found=min(outcome.requirements, default=None) if outcome else None, tried=tried)
+            trace = traces.shrunk(self.id, scope, host, steps, self.requirement)
+        requests = sum(len(each) for each in trace.requests.values())
+        size = (
+            f"{len(trace.requests)} clients, {requests} requests, {trace.switches} switches, "
+            f"{len(trace.effects)} effects"
+        )
+        return Hunt(found=self.requirement, tried=tried, size=size, counterexample=tuple(_turns(trace)))
+
+
+def scope_of(mutant: ScheduleMutant) -> Scope:
+    (found,) = scopes(lambda each: each.id == mutant.scope)
+    return found
+
+
+def first_bad_schedule(
+    host: SimulatedClients, scope: Scope, requirement: str
+) -> tuple[int, list[Step] | None, Outcome | None]:
+    """How many schedules were tried, and the first that violates the requirement (else None, and another bad outcome):
+    random ones first, then all in order."""
+    start = prepare(scope, host)
+    runs: list[ScopeRun] = []
+
+    def begin() -> ScopeRun:
+        runs[:] = [ScopeRun(scope, host, start)]
+        return runs[0]
+
+    by_chance = by_priorities(begin, Report(), seed=0, schedules=RANDOM_SCHEDULES, depth=traces.DEPTH, length=30)
+    tried, other = 0, None
+    for outcome in cast(Iterator[Outcome], chain(by_chance, depth_first(begin, Report()))):
+        tried += 1
+        if requirement in outcome.requirements:
+            return tried, list(runs[0].scheduler.steps), outcome
+        other = other or (outcome if outcome.violations else None)
+        if tried == MOST_SCHEDULES:
+            break
+    return tried, None, other
+
+
+def _turns(trace: traces.Trace) -> Iterator[str]:
+    at = 0
+    for turn in trace.turns:
+        first, at = trace.effects[at], at + turn.effects
+        yield f"{turn.client} does {turn.effects} effects, from `{first.partition(' ')[2]}`"
+    yield from trace.violations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashMutant:
+    """A bad owner that the interruption of an operation exposes."""
+
+    id: str
+    title: str
+    scope: str
+    requirement: str
+    change: Change = unchanged
+    patch: Patch = contextlib.nullcontext
+    family = "crash"
+
+    def hunt(self) -> Hunt:
+        with SimulatedProcesses(change=self.change, patch=self.patch) as host:
+            result = crash.explore(host, operation_named(self.scope))
+        if not result.violations:
+            return Hunt(found=None, tried=result.runs)
+        (bad,) = result.violations
+        return Hunt(
+            found=bad.requirement,
+            tried=result.runs,
+            size=f"1 interruption, {len(bad.exchanges)} requests",
+            counterexample=(str(bad), *bad.exchanges, bad.problem),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerMutant:
+    """A bad owner that a power cut exposes."""
+
+    id: str
+    title: str
+    scope: str
+    requirement: str
+    host: Callable[[], SimulatedProcesses]
+    deaths: bool = False
+    """Whether a process must die before the cut."""
+    failing_syncs: bool = False
+    """Whether a sync must fail before that."""
+    family = "power"
+
+    def hunt(self) -> Hunt:
+        with self.host() as host:
+            result = power.explore(host, operation_named(self.scope), self.budget, seed=1)
+        if not result.violations:
+            return Hunt(found=None, tried=result.starts)
+        (bad,) = result.violations
+        return Hunt(
+            found=bad.requirement,
+            tried=result.starts,
+            size=f"1 cut, {len(bad.lost)} things lost, {len(bad.exchanges)} requests",
+            counterexample=(f"power cut {bad.effect}", *(f"lost: {x}" for x in bad.lost), *bad.exchanges, bad.problem),
+        )
+
+    @property
+    def budget(self) -> power.Budget:
+        both = self.deaths and self.failing_syncs
+        return power.Budget(
+            states=1 if self.deaths or self.failing_syncs else DISKS,
+            deaths=self.deaths and not both,
+            failing_syncs=self.failing_syncs,
+            deaths_after_failing=DEATHS if both else 0,
+        )
+
+
+Mutant = ScheduleMutant | CrashMutant | PowerMutant
+
+
+def operation_named(name: str) -> Operation:
+    return next(each for each in operations(STORAGE) if each.name == name)
+
+
+# How variants are made
+
+
+class Wrapped:
+    """Files or a connection with one method changed by a subclass."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.wrapped, name)
+
+
+def patched(target: object, name: str, function: Any) -> Patch:
+    return lambda: mock.patch.object(target, name, function)
+
+
+def connected(environment: Environment, wrap: Callable[[Any], Any]) -> Environment:
+    connect = environment.connect
+    assert connect is not None
+    return replace(environment, connect=lambda path: wrap(connect(path)))
+
+
+def with_lock(
+    environment: Environment, lock: Callable[[Callable[[], Any]], Callable[[], contextlib.AbstractContextManager[Any]]]
+) -> Environment:
+    """`lock` makes another lock of the host of the ordinary one."""
+
+    def host_lock(path: Path) -> Any:
+        return lock(environment.host_lock(path))
+
+    return replace(environment, host_lock=host_lock)

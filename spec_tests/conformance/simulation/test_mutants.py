@@ -1,0 +1,135 @@
+"""Each mutant is found by what it violates, made small, and conformant while nothing disturbs it.
+
+A slice of them; `python -m spec_tests.conformance.simulation` hunts all.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from conformance.adapters.reference.simulated.clients import SimulatedClients
+from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+from conformance.requirements.catalogue import load
+from conformance.simulation import crash, traces
+from conformance.simulation.explore import follow
+from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
+from spec_tests.conformance.simulation.__main__ import MUTANTS, main
+from spec_tests.conformance.simulation.crash_mutants import CRASH_MUTANTS
+from spec_tests.conformance.simulation.hunting import (
+    CrashMutant,
+    Mutant,
+    PowerMutant,
+    ScheduleMutant,
+    first_bad_schedule,
+    operation_named,
+    scope_of,
+)
+from spec_tests.conformance.simulation.power_mutants import POWER_MUTANTS
+from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
+
+SLOW = {
+    "asks-then-replaces", "backfillers-divide-the-versions", "latest-by-a-second-look", "publishes-in-place",
+    "forgets-before-it-publishes", "recorded-before-it-is-visible", "publishes-the-newest-first",
+    "resolves-from-an-old-look", "decided-outside-the-transaction",
+    "lock-with-a-lease", "description-decides", "error-of-a-link-believed", "hand-back-without-promise",
+    "hand-back-recorded-first",
+    "taken-name-not-synced", "name-in-doubt-kept", "staged-again-not-synced", "equal-file-believed",
+}  # fmt: skip
+"""Beyond half a second of processor time."""
+
+
+@pytest.mark.parametrize("mutant", [each for each in SCHEDULE_MUTANTS if each.id not in SLOW], ids=lambda each: each.id)
+def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: ScheduleMutant) -> None:
+    scope = scope_of(mutant)
+    with mutant.host() as host:
+        _, steps, _ = first_bad_schedule(host, scope, mutant.requirement)
+        assert steps is not None
+        trace = traces.shrunk(mutant.id, scope, host, steps, mutant.requirement)
+        assert trace.violations
+        assert traces.replayed(trace, scope, host) == trace
+        assert traces.from_json(traces.to_json(trace)) == trace
+        assert len(trace.turns) <= len(traces.turns(steps))
+    with SimulatedClients() as good:
+        assert traces.replayed(trace, scope, good).violations == ()
+
+
+@pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda each: each.id)
+def test_without_switches_a_schedule_mutant_conforms(mutant: ScheduleMutant) -> None:
+    """Otherwise it would not need a scheduler to be found."""
+    scope = scope_of(mutant)
+    with mutant.host() as host:
+        start = prepare(scope, host)
+        for first in scope.requests(start):
+            outcome, steps = follow(lambda: ScopeRun(scope, host, start), [first] * 500)
+            assert mutant.needs_clocks or mutant.requirement not in cast(Outcome, outcome).requirements
+            assert len(traces.turns(steps)) == len(scope.requests(start))
+
+
+@pytest.mark.parametrize(
+    "mutant", [each for each in (*CRASH_MUTANTS, *POWER_MUTANTS) if each.id not in SLOW], ids=lambda each: each.id
+)
+def test_an_interruption_exposes_a_mutant(mutant: CrashMutant | PowerMutant) -> None:
+    hunt = mutant.hunt()
+    assert hunt.found == mutant.requirement
+    assert hunt.counterexample[0].startswith(("effect ", "power cut "))
+
+
+@pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda each: each.id)
+def test_without_interruption_a_crash_mutant_conforms(mutant: CrashMutant) -> None:
+    """Otherwise an interruption would not be what finds it: it starts again once, after the operation."""
+    with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
+        result = crash.explore(host, operation_named(mutant.scope), ())
+    assert result.states == 1
+    assert result.violations == []
+
+
+def test_each_mutant_violates_a_requirement_of_the_catalogue() -> None:
+    assert len(MUTANTS) >= 55
+    assert len({each.id for each in MUTANTS}) == len(MUTANTS)
+    assert {each.requirement for each in MUTANTS} <= {requirement.id for requirement in load().requirements}
+    assert {each.family for each in MUTANTS} == {"schedule", "crash", "power"}
+
+
+def test_the_command_prints_how_each_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["linked-before-synced"]) == 0
+    printed = capsys.readouterr().out
+    assert "killed by MC-BACKFILL-01 in commit/managedCommit/direct" in printed
+    assert "lost: content of" in printed
+    assert main(["direct-recorded-first", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["mutants"]
+    assert (found["found"], found["size"]) == ("PROFILE-DURABLE-01", "1 interruption, 4 requests")
+    assert main(["no-such-mutant"]) == 2
+    assert "lock-not-taken" in capsys.readouterr().err
+
+
+# Bugs of the reference that the simulator found: the mutant that lacks the fix shows each of them again
+
+
+class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema: int
+    bug: str
+    fix: str
+    subject: str
+    """The mutant that lacks the fix."""
+    family: str
+    scope: str
+    requirement: str
+    size: str
+    counterexample: tuple[str, ...]
+
+
+FILES = sorted((Path(__file__).parents[3] / "fixtures" / "simulation").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_without_its_fix_a_bug_is_found_again(file: Path) -> None:
+    bug = msgspec.json.decode(file.read_bytes(), type=Bug)
+    mutant: Mutant = next(each for each in MUTANTS if each.id == bug.subject)
+    hunt = mutant.hunt()
+    assert (mutant.family, mutant.scope) == (bug.family, bug.scope)
+    assert (hunt.found, hunt.size, hunt.counterexample) == (bug.requirement, bug.size, bug.counterexample)
