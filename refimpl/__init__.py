@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from refimpl.version import VERSION
+
 if TYPE_CHECKING:
     from refimpl.warehouse import Warehouse, open  # noqa: A004
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["Warehouse", "__version__", "open"]
 
 

@@ -25,6 +25,7 @@ class LogStore:
 
     def __init__(self, location: Path, environment: Environment) -> None:
         self.location = location
+        self.environment = environment
         self.folder = location / LOG_FOLDER
         self._folder = str(self.folder)
         self._files = environment.files

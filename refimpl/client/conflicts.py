@@ -1,6 +1,6 @@
 """Whether a commit that landed first invalidates a transaction: pure checks, one winner at a time.
 
-    basis = check(work, winner, basis)      for each winning commit, oldest first
+    basis = check(summary, winner, basis)      for each winning commit, oldest first
 
 DELTA.md#order-of-checks, and delta-commits-and-conflicts. Step 8, the new in-commit
 timestamp, is no check: the commit loop stamps it. No I/O, clock or randomness here.
@@ -64,7 +64,7 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TransactionSummary:
     """A transaction as its winners see it."""
 
     reads: Reads
@@ -75,7 +75,7 @@ class Work:
     removed: frozenset[FileKey] = frozenset()
 
     @classmethod
-    def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> Work:
+    def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> TransactionSummary:
         """`isolation` is the level that was asked for; it is downgraded here where that changes nothing."""
         return cls(
             reads=reads,
@@ -109,13 +109,13 @@ class Winner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class ReadBasis:
     """Protocol and metadata of the version below the one that is checked."""
 
     protocol: Protocol
     metadata: Metadata
 
-    def after(self, winner: Winner) -> Basis:
+    def after(self, winner: Winner) -> ReadBasis:
         changed = self
         for action in winner.actions:
             if isinstance(action, Protocol):
@@ -145,23 +145,23 @@ def is_blind_append(reads: Reads, actions: Sequence[Action]) -> bool:
     return not reads.any_file and not any(isinstance(action, Remove) for action in actions)
 
 
-def check(work: Work, winner: Winner, basis: Basis) -> Basis:
+def check(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> ReadBasis:
     """The basis for what comes after `winner`, or the kind of `ConcurrentModificationError` that it causes.
 
     Raises `UnsupportedFeatureError` where the winner made the table one that this client cannot write.
     """
     after = basis.after(winner)
-    _protocol(work, winner, basis, after)
-    _metadata(work, winner, basis, after)
-    _domains(work, winner)
-    _application_transactions(work, winner)
-    _added_files(work, winner, basis)
-    _removed_files_read(work, winner)
-    _removed_files_removed(work, winner)
+    _protocol(summary, winner, basis, after)
+    _metadata(summary, winner, basis, after)
+    _domains(summary, winner)
+    _application_transactions(summary, winner)
+    _added_files(summary, winner, basis)
+    _removed_files_read(summary, winner)
+    _removed_files_removed(summary, winner)
     return after
 
 
-def _protocol(work: Work, winner: Winner, basis: Basis, after: Basis) -> None:
+def _protocol(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 1. A change of the owner counts too: managed-commits, "Converting an existing filesystem based
     table", has filesystem writers abort, and a table that was handed back lost a feature."""
     if not any(isinstance(action, Protocol) for action in winner.actions):
@@ -173,7 +173,7 @@ def _protocol(work: Work, winner: Winner, basis: Basis, after: Basis) -> None:
             ProtocolChangedError, winner, f"made the {names[0]} table a {names[1]} table", "resolve the table again"
         )
     check_writable(after.protocol, after.metadata)
-    if work.changes_protocol:
+    if summary.changes_protocol:
         _conflict(ProtocolChangedError, winner, "changed the protocol, as this transaction does")
     dropped = _features(basis.protocol) - _features(after.protocol)
     if dropped:
@@ -184,12 +184,12 @@ def _features(protocol: Protocol) -> set[str]:
     return {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
 
 
-def _metadata(work: Work, winner: Winner, basis: Basis, after: Basis) -> None:
+def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
     files and statistics were made by them. Names, comments and users' own properties bind nobody."""
     if not any(isinstance(action, Metadata) for action in winner.actions):
         return
-    if work.changes_metadata:
+    if summary.changes_metadata:
         _conflict(MetadataChangedError, winner, "changed the metadata, as this transaction does")
     changed = changed_foundations(basis.metadata, after.metadata)
     if changed:
@@ -213,19 +213,19 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
     ]
 
 
-def _domains(work: Work, winner: Winner) -> None:
+def _domains(summary: TransactionSummary, winner: Winner) -> None:
     """Step 3."""
     for action in winner.actions:
-        if isinstance(action, DomainMetadata) and action.domain in work.domains:
+        if isinstance(action, DomainMetadata) and action.domain in summary.domains:
             _conflict(
                 ConcurrentTransactionError, winner, f"wrote the metadata domain {action.domain!r}, as this one does"
             )
 
 
-def _application_transactions(work: Work, winner: Winner) -> None:
+def _application_transactions(summary: TransactionSummary, winner: Winner) -> None:
     """Step 4."""
     for action in winner.actions:
-        if isinstance(action, Txn) and action.app_id in work.reads.app_ids:
+        if isinstance(action, Txn) and action.app_id in summary.reads.app_ids:
             _conflict(
                 ConcurrentTransactionError,
                 winner,
@@ -233,18 +233,18 @@ def _application_transactions(work: Work, winner: Winner) -> None:
             )
 
 
-def _added_files(work: Work, winner: Winner, basis: Basis) -> None:
+def _added_files(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> None:
     """Step 5, the only one that depends on the isolation level. A transaction that changes the metadata ignores no
     file at any level: files that were written by the old schema or partitioning may not fit the new one."""
-    if not work.changes_metadata:
-        if work.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
+    if not summary.changes_metadata:
+        if summary.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
             return
-        if work.isolation is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append:
+        if summary.isolation is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append:
             return
     for action in winner.actions:
         if not isinstance(action, Add):
             continue
-        why = _why_it_would_have_been_read(work.reads, action, basis.metadata)
+        why = _why_it_would_have_been_read(summary.reads, action, basis.metadata)
         if why is not None:
             _conflict(ConcurrentAppendError, winner, f"added {action.path}, and this transaction read {why}")
 
@@ -258,17 +258,17 @@ def _why_it_would_have_been_read(reads: Reads, add: Add, metadata: Metadata) -> 
     return next((predicate.text for predicate in reads.predicates if predicate.may_match(add)), None)
 
 
-def _removed_files_read(work: Work, winner: Winner) -> None:
+def _removed_files_read(summary: TransactionSummary, winner: Winner) -> None:
     """Step 6."""
     for action in winner.actions:
-        if isinstance(action, Remove) and (work.reads.whole_table or action.key in work.reads.files):
+        if isinstance(action, Remove) and (summary.reads.whole_table or action.key in summary.reads.files):
             _conflict(ConcurrentDeleteReadError, winner, f"removed {action.path}, which this transaction read")
 
 
-def _removed_files_removed(work: Work, winner: Winner) -> None:
+def _removed_files_removed(summary: TransactionSummary, winner: Winner) -> None:
     """Step 7."""
     for action in winner.actions:
-        if isinstance(action, Remove) and action.key in work.removed:
+        if isinstance(action, Remove) and action.key in summary.removed:
             _conflict(ConcurrentDeleteDeleteError, winner, f"removed {action.path}, as this transaction does")
 
 

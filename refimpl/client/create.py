@@ -24,7 +24,7 @@ from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import features, properties
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
-from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, Patience, commit_info
+from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
 from refimpl.client.schema import as_struct, check_columns
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, VersionGap
@@ -286,8 +286,8 @@ class Creation:
             version=0,
             attempt=proposal.attempt,
         )
-        patience = Patience(self._environment, max_tries=1, label=name)
-        return patience.answer(lambda: self._owner.register_table(self.table_id, proposal), unknown)
+        retries = RetryPolicy(self._environment, max_tries=1, label=name)
+        return retries.ask_until_answered(lambda: self._owner.register_table(self.table_id, proposal), unknown)
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
         """Give the creation up and remove, as far as possible, the files that it made. Never after `OutcomeUnknown`.

@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,8 +39,7 @@ from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
-    from refimpl.client.predicate import Predicate
-    from refimpl.client.snapshot import Snapshot
+    from refimpl.client.condition import FileTest
 
 
 BATCH_ROWS: Final = 131_072
@@ -339,19 +338,21 @@ _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spar
 
 
 def read_rows(
-    location: Path, snapshot: Snapshot, columns: Sequence[str] | None, where: str | Predicate | None
+    location: Path,
+    schema: Struct,
+    partition_columns: Sequence[str],
+    files: Iterable[Add],
+    columns: Sequence[str] | None,
+    test: FileTest | None,
 ) -> pa.Table:
     """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
-    wanted = _selected(snapshot.schema, columns)
-    test = None if where is None else snapshot.file_test(where)
+    wanted = _selected(schema, columns)
     names = set(wanted.names) | ({column.path[0] for column in test.condition.columns()} if test else set())
-    needed = Struct(fields=tuple(field for field in snapshot.schema.fields if field.name in names))
-    files = [add for add in snapshot.files.values() if test is None or test.may_match(add)]
-    result = delta_schema.to_arrow(wanted)
+    needed = Struct(fields=tuple(column for column in schema.fields if column.name in names))
     condition = None if test is None else test.condition.to_arrow()
-    parts: list[pa.Table] = [result.empty_table()]
-    for add in sorted(files, key=lambda add: add.path):
-        rows = read_file(local_path(location, add.path), add, needed, snapshot.partition_columns)
+    parts: list[pa.Table] = [to_arrow(wanted).empty_table()]
+    for add in sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path):
+        rows = read_file(local_path(location, add.path), add, needed, partition_columns)
         if condition is not None:
             rows = rows.filter(condition)
         parts.append(rows.select(wanted.names))

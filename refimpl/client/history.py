@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 from refimpl.actions import CommitInfo
-from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement, monotonic
+from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, monotonic
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit, known_commits
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.log_path import LogPath, Version
 
-if TYPE_CHECKING:
-    from refimpl.client.snapshot import Snapshot
 
-
-def commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
+def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
     """The commits that still exist and lead without a gap to `version`, the unpublished ones included."""
     answer = reader.ask()
     commits = known_commits(reader.log.listing(), answer, reader.feature)
@@ -32,29 +30,20 @@ def commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
     return found
 
 
-def commit_times(snapshot: Snapshot) -> CommitTimes:
-    """The times of all commits up to a snapshot, by that snapshot's properties (the latest one decides)."""
-    commits = commits_up_to(snapshot.reader, snapshot.version)
-    return times_of(snapshot.reader, commits, enablement(snapshot.protocol, snapshot.metadata))
+def commit_times(reader: LogReader, version: Version, enabled: Enablement | None) -> CommitTimes:
+    """The times of all commits up to `version`. Those that carry theirs are read one by one, only when asked for."""
+    return _times_of(reader, _commits_up_to(reader, version), enabled)
 
 
-def times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablement | None) -> CommitTimes:
-    """The times of contiguous commits. Those that carry theirs are read one by one, only when asked for."""
-    first, last = commits[0].version, commits[-1].version
+def _times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablement | None) -> CommitTimes:
+    first = commits[0].version
     plain = [c for c in commits if enabled is None or c.version < enabled.version]
-    times: dict[Version, int] = {}
-
-    def stored(version: Version) -> int:
-        if version not in times:
-            times[version] = reader.stored_time(commits[version - first])
-        return times[version]
-
     return CommitTimes(
         first=first,
-        last=last,
+        last=commits[-1].version,
         enabled=enabled,
         modified=monotonic(_modified(commit) for commit in plain),
-        stored=stored,
+        stored=cache(lambda version: reader.stored_time(commits[version - first])),
     )
 
 
@@ -115,17 +104,17 @@ class HistoryEntry:
         return value if isinstance(value, str) else None
 
 
-def history(latest: Snapshot, limit: int | None = None) -> Iterator[HistoryEntry]:
-    """The commits up to the latest snapshot, newest first, at most `limit`; the unpublished ones included.
+def history(
+    reader: LogReader, version: Version, enabled: Enablement | None, limit: int | None = None
+) -> Iterator[HistoryEntry]:
+    """The commits up to `version`, newest first, at most `limit`; the unpublished ones included.
 
     Each is read when it is asked for. The history ends where the log was cleaned up, before or meanwhile.
     """
     if limit is not None and limit < 0:
         raise InvalidRequestError(f"invalid limit {limit}; expected a number >= 0", limit=limit)
-    reader = latest.reader
-    commits = commits_up_to(reader, latest.version)
-    enabled = enablement(latest.protocol, latest.metadata)
-    times = times_of(reader, commits, enabled)
+    commits = _commits_up_to(reader, version)
+    times = _times_of(reader, commits, enabled)
     wanted = commits if limit is None else commits[max(0, len(commits) - limit) :]
     for commit in reversed(wanted):
         try:

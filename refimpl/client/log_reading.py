@@ -32,26 +32,37 @@ must not look like one that ends there."""
 class LogReader:
     """One table's log, with the owner to ask if it has one. Cheap; holds no state of the table."""
 
-    __slots__ = ("catalog", "commit_mode", "feature", "log", "owner", "table_id")
+    __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "table_id")
 
     def __init__(
-        self, log: LogStore, *, catalog: CommitOwner | None = None, found: ResolvedTable | None = None
+        self,
+        log: LogStore,
+        *,
+        catalog: CommitOwner | None = None,
+        found: ResolvedTable | None = None,
+        name: str | None = None,
     ) -> None:
         """`catalog`: the owner by which the table was found; None for access by path. `found`: what it says of the
-        table; None, or `HANDED_BACK`, for a table that it does not own."""
+        table; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages."""
         owned = found if found is not None and found.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
             raise ValueError("an owned table needs its owner")
         self.log = log
+        self.name = name
         self.catalog = catalog
         self.owner = None if owned is None else catalog
         self.table_id = None if owned is None else owned.table_id
         self.feature = None if owned is None else owned.feature
         self.commit_mode = None if owned is None else owned.commit_mode
 
+    @property
+    def label(self) -> str:
+        """What to call the table in a message: its name, else its location."""
+        return repr(self.name) if self.name is not None else str(self.log.location)
+
     def without_owner(self) -> LogReader:
         """The published commits alone."""
-        return LogReader(self.log, catalog=self.catalog)
+        return LogReader(self.log, catalog=self.catalog, name=self.name)
 
     def resolved_again(self) -> LogReader:
         """The table at this place as its catalog knows it now: taken over, handed back, or both since."""
@@ -60,7 +71,7 @@ class LogReader:
             found = self.catalog.resolve(self.log.location)
         except TableNotFoundError:
             found = None
-        return LogReader(self.log, catalog=self.catalog, found=found)
+        return LogReader(self.log, catalog=self.catalog, found=found, name=self.name)
 
     def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
         """The owner's commits and its latest version; None for access by path. Ask before listing."""

@@ -16,7 +16,6 @@ import msgspec
 from refimpl import log_path
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client import checksum
-from refimpl.client.history import commit_times
 from refimpl.client.log_reading import last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints, known_commits
 from refimpl.client.properties import DELETED_FILES, LOG, retention
@@ -278,7 +277,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
 
 def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
     """The newest version committed at or before `time` (ms since the epoch), as far as the history reaches."""
-    times = commit_times(snapshot)
+    times = snapshot.commit_times()
     if times.of(times.last) <= time:
         return times.last
     try:

@@ -20,7 +20,7 @@ from refimpl.client.create import owned_metadata
 from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
 from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
-from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, CommitBytes, Patience, commit_info
+from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, CommitBytes, RetryPolicy, commit_info
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
 from refimpl.environment import Environment
@@ -67,14 +67,14 @@ def take_over(
     if table.owner is not None:
         raise InvalidRequestError(f"{table.label} is owned by {table.owner.name!r}; hand it back first")
     handle = Table.by_path(table.location, table.environment)
-    patience = Patience(table.environment, max_tries=max_tries, label=f"the take-over of {table.location}")
+    retries = RetryPolicy(table.environment, max_tries=max_tries, label=f"the take-over of {table.location}")
     identity = txn_id or table.environment.new_id()
     while True:
         snapshot = handle.snapshot()
-        _check_free(handle, snapshot, first=patience.tries == 0)
+        _check_free(handle, snapshot, first=retries.tries == 0)
         check_writable(snapshot.protocol, snapshot.metadata)
         version = snapshot.version + 1
-        patience.next_try(version)
+        retries.next_try(version)
         metadata = owned_metadata(snapshot.metadata, feature, owner.name, owner_conf)
         metadata = with_table_id(metadata, feature, table.environment.new_id())
         metadata = with_kept_feature(metadata, snapshot.protocol, feature)
@@ -87,7 +87,7 @@ def take_over(
                 handle.location, name, feature, version, proposal, commit_mode=commit_mode, policy=policy
             )
 
-        if _landed(send, handle, version, proposal, patience):
+        if _landed(send, handle, version, proposal, retries):
             return Table.resolve(handle.location, owner, table.environment)
 
 
@@ -99,7 +99,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
     """
     from refimpl.client.table import Table
 
-    patience = Patience(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
+    retries = RetryPolicy(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
     identity = txn_id or table.environment.new_id()
     while True:
         snapshot = table.snapshot()
@@ -107,7 +107,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         if owner is None or table_id is None or feature is None:
             raise InvalidRequestError(f"{table.label} is a filesystem table at version {snapshot.version} already")
         version = snapshot.version + 1
-        patience.next_try(version)
+        retries.next_try(version)
         kept = {key: value for key, value in snapshot.metadata.configuration.items() if key not in OWNER_PROPERTIES}
         metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
         protocol = features.disowned(snapshot.protocol, feature, snapshot.metadata.configuration.get(KEPT_FEATURE))
@@ -121,7 +121,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         ) -> Outcome:
             return owner.hand_back(table_id, version, proposal)
 
-        if _landed(send, table, version, proposal, patience):
+        if _landed(send, table, version, proposal, retries):
             return Table(table.location, table.environment, owner=owner, name=table.name)
 
 
@@ -165,7 +165,7 @@ def _proposal(
 
 
 def _landed(
-    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, patience: Patience
+    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, retries: RetryPolicy
 ) -> bool:
     """Whether the change is the version; False: somebody was first, build it anew."""
     unknown = OutcomeUnknown(
@@ -175,12 +175,12 @@ def _landed(
         version=version,
         attempt=proposal.attempt,
     )
-    outcome = patience.answer(send, unknown)
+    outcome = retries.ask_until_answered(send, unknown)
     match outcome:
         case Ratified():
             return True
         case Conflict():
-            patience.pause(patience.tries)
+            retries.pause(retries.tries)
             return False
         case Rejected(reason=reason, detail=detail):
             raise CommitRejectedError(f"the owner rejected version {version} of {table.label}: {detail}", reason=reason)

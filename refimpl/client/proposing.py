@@ -21,12 +21,11 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from refimpl import __version__, actions, log_path
-from refimpl.actions import Action, CommitInfo, Metadata, encode
+from refimpl import log_path
+from refimpl.actions import Action, CommitInfo, Metadata, decode, encode
 from refimpl.client.conflicts import Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
 from refimpl.client.log_reading import LogReader, last_checkpoint
-from refimpl.commit_owner import CommitOwner
 from refimpl.commits import (
     AttemptId,
     AttemptOutcome,
@@ -60,6 +59,7 @@ from refimpl.errors import (
 from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode
+from refimpl.version import VERSION
 
 Answer = TypeVar("Answer")
 
@@ -75,7 +75,7 @@ LONGEST_PAUSE: Final = 0.25
 """Seconds. The pause before try n is random between nothing and the doubled one before it."""
 
 
-class Patience:
+class RetryPolicy:
     """The tries of one transaction."""
 
     def __init__(self, environment: Environment, *, max_tries: int, label: str) -> None:
@@ -100,7 +100,7 @@ class Patience:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doublings, 20))
         self._environment.pause(self._environment.random() * longest)
 
-    def answer(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
+    def ask_until_answered(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
         """The answer to a request that is answered the same way however often it is sent.
 
         It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
@@ -119,7 +119,7 @@ class Patience:
         raise unknown
 
 
-ENGINE_INFO = f"delta-commit-owner/{__version__}"
+ENGINE_INFO = f"delta-commit-owner/{VERSION}"
 
 
 def commit_info(
@@ -239,7 +239,7 @@ class FilesystemProposer:
         `ConcurrentModificationError` where `version` is not the next one, and its own commit is gone."""
         name = log_path.commit(version)
         try:
-            actions.decode(content, source=f"the commit of version {version}")
+            decode(content, source=f"the commit of version {version}")
         except CorruptLogError as error:
             raise InvalidRequestError(f"{error}; nothing was written", version=version) from error
         try:
@@ -302,13 +302,7 @@ class FilesystemProposer:
         raise OwnerUnavailableError(f"cannot write {self._log.folder / name}: {error}; nothing landed") from error
 
     def winners(self, lost: Lost) -> list[Winner] | Won:
-        found: list[Winner] = []
-        while True:
-            version = lost.version + len(found)
-            try:
-                found.append(read_winner(self._reader, version))
-            except FileNotFoundError:
-                break
+        found = read_winners(self._reader, lost.version, None, {})
         if found:
             return found
         newest = newest_checkpoint(self._log)
@@ -346,12 +340,27 @@ def history_moved(log: LogStore, version: Version, newest: Version) -> Concurren
     )
 
 
-def read_winner(reader: LogReader, version: Version, commit: RatifiedCommit | None = None) -> Winner:
-    """A commit that landed, from where the owner has it or published; `FileNotFoundError` if it is not there (yet)."""
+def read_winners(
+    reader: LogReader, first: Version, last: Version | None, known: Mapping[Version, RatifiedCommit]
+) -> list[Winner]:
+    """The commits from `first` on, up to `last` or to the first that can be read neither at the owner (`known`) nor in
+    the log (yet)."""
+    found: list[Winner] = []
+    version = first
+    while last is None or version <= max(first, last):
+        try:
+            found.append(Winner(version=version, actions=_landed_actions(reader, version, known.get(version))))
+        except FileNotFoundError:
+            break
+        version += 1
+    return found
+
+
+def _landed_actions(reader: LogReader, version: Version, commit: RatifiedCommit | None) -> list[Action]:
     if commit is not None:
-        return Winner(version=version, actions=reader.actions(commit))
+        return reader.actions(commit)
     name = log_path.commit(version)
-    return Winner(version=version, actions=actions.decode(reader.log.read(name), source=str(reader.log.folder / name)))
+    return decode(reader.log.read(name), source=str(reader.log.folder / name))
 
 
 INLINE_LIMIT = 2**20
@@ -359,17 +368,19 @@ INLINE_LIMIT = 2**20
 they are published. catalog-managed: the catalog may host the content of *small* commits."""
 
 
-@dataclass(slots=True, kw_only=True)
 class OwnerProposer:
     """Proposals to a commit owner, in the table's commit mode."""
 
-    owner: CommitOwner
-    table_id: str
-    commit_mode: CommitMode
-    reader: LogReader
-    environment: Environment
-    patience: Patience
-    label: str
+    def __init__(self, reader: LogReader, policy: RetryPolicy) -> None:
+        assert reader.owner is not None
+        assert reader.table_id is not None
+        assert reader.commit_mode is not None
+        self.owner = reader.owner
+        self.table_id = reader.table_id
+        self.commit_mode = reader.commit_mode
+        self.reader = reader
+        self.policy = policy
+        self.label = reader.label
 
     @property
     def _staging_folder(self) -> str:
@@ -415,12 +426,12 @@ class OwnerProposer:
                         version=version,
                     )
             # It did not land and never will: the next try is another attempt.
-            self.patience.next_try(version)
-            self.patience.pause(rounds)
+            self.policy.next_try(version)
+            self.policy.pause(rounds)
             rounds += 1
 
     def _proposal(self, commit_mode: CommitMode, version: Version, content: bytes) -> Proposal:
-        attempt = self.environment.new_id()
+        attempt = self.reader.log.environment.new_id()
         if commit_mode is CommitMode.INLINE:
             return InlineProposal(attempt=attempt, content=content)
         if commit_mode is CommitMode.DIRECT:
@@ -440,7 +451,7 @@ class OwnerProposer:
             if not (isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL):
                 return outcome
             self._make_room(version, outcome)
-            self.patience.pause(look)
+            self.policy.pause(look)
         raise BacklogFullError(
             f"{self.label} stays full of unbackfilled commits although {MAX_LOOKS} backfills were asked for; "
             f"backfill, then commit again",
@@ -473,7 +484,7 @@ class OwnerProposer:
             try:
                 return self.owner.attempt_outcome(self.table_id, attempt)
             except (OwnerUnavailableError, OutcomeUnknown, OSError):
-                self.patience.pause(look)
+                self.policy.pause(look)
         raise OutcomeUnknown(
             f"version {version} of {self.label} may or may not be attempt {attempt}: neither the commit nor "
             f"{MAX_LOOKS} questions about it were answered; ask attempt_outcome before committing this work again",
@@ -503,44 +514,29 @@ class OwnerProposer:
                 answer = self.owner.get_commits(self.table_id, max(known, default=lost.version - 1) + 1)
                 known |= {commit.version: commit for commit in answer.commits}
                 latest = max(latest, answer.latest_ratified_version or 0)
-            found = self._readable(lost.version, latest, known)
+            found = read_winners(self.reader, lost.version, latest or lost.version, known)
             if found:
                 return found
-            self.patience.pause(look)
-        return self._nobody_won(lost)
+            self.policy.pause(look)
+        return self._unshown_winner(lost)
 
-    def _readable(self, version: Version, latest: Version | None, known: dict[Version, RatifiedCommit]) -> list[Winner]:
-        """Winners from `version` on, up to the first that can be read neither at the owner nor in the log."""
-        found: list[Winner] = []
-        for wanted in range(version, max(version, latest or 0) + 1):
-            try:
-                found.append(read_winner(self.reader, wanted, known.get(wanted)))
-            except FileNotFoundError:
-                break
-        return found
-
-    def _nobody_won(self, lost: Lost) -> Won:
+    def _unshown_winner(self, lost: Lost) -> Won:
         """The owner says conflict and shows nothing. Perhaps it was this very attempt; else this is the end."""
-        cause: DeltaError
         newest = newest_checkpoint(self.reader.log)
+        cause: DeltaError = LostRaceError(
+            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
+            f"lists nor published it after {MAX_LOOKS} looks; run verify",
+            tries=self.policy.tries,
+            version=lost.version,
+        )
         if newest > lost.version:
             cause = history_moved(self.reader.log, lost.version, newest)
-        else:
-            cause = self._unseen_winner(lost)
         if lost.attempt is not None:
             resolved = self._resolve(lost.version, lost.attempt, cause)
             if isinstance(resolved, Landed):
                 return Won(version=resolved.commit.version, attempt=lost.attempt)
             self.discard(lost)
         raise cause
-
-    def _unseen_winner(self, lost: Lost) -> LostRaceError:
-        return LostRaceError(
-            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
-            f"lists nor published it after {MAX_LOOKS} looks; run verify",
-            tries=self.patience.tries,
-            version=lost.version,
-        )
 
     def discard(self, lost: Lost) -> None:
         if lost.staged_file is not None:

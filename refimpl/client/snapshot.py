@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import loading
 from refimpl.client.features import check_files, check_readable
-from refimpl.client.in_commit_timestamp import enablement
+from refimpl.client.history import commit_times
+from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
@@ -143,9 +144,7 @@ class Snapshot:
         assert newest.metadata is not None
         enabled = enablement(newest.protocol, newest.metadata)
         if enabled is None or self.version < enabled.version:
-            from refimpl.client.history import commits_up_to, times_of
-
-            return times_of(self.reader, commits_up_to(self.reader, self.version), None).of(self.version)
+            return commit_times(self.reader, self.version, None).of(self.version)
         if self._loaded.in_commit_timestamp is None:
             raise CorruptLogError(
                 f"version {self.version} of {self.location} has no in-commit timestamp, although the "
@@ -154,6 +153,15 @@ class Snapshot:
                 version=self.version,
             )
         return self._loaded.in_commit_timestamp
+
+    @property
+    def enablement(self) -> Enablement | None:
+        """Since when commits carry their time, as this version says; None where they do not."""
+        return enablement(self.protocol, self.metadata)
+
+    def commit_times(self) -> CommitTimes:
+        """The times of all commits up to this version, by its own properties."""
+        return commit_times(self.reader, self.version, self.enablement)
 
     def refresh(self) -> Snapshot:
         """The newest version; itself if there is nothing new. Only new commits are asked for and read."""
@@ -181,7 +189,8 @@ class Snapshot:
         """
         from refimpl.client.data_files import read_rows
 
-        return read_rows(self.location, self, columns, where)
+        test = None if where is None else self.file_test(where)
+        return read_rows(self.location, self.schema, self.partition_columns, self.files.values(), columns, test)
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"

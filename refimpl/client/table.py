@@ -12,11 +12,19 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refimpl.client import file_statistics
+from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.errors import (
+    CERTAINLY_NOT_COMMITTED,
+    DeltaError,
+    InvalidRequestError,
+    NotFoundInHistoryError,
+    TableNotFoundError,
+)
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
@@ -48,7 +56,7 @@ class Table:
         self.environment = environment
         self.name = name
         self.log = LogStore(location, environment)
-        self._reader = LogReader(self.log, catalog=owner, found=found)
+        self._reader = LogReader(self.log, catalog=owner, found=found, name=name)
         self._newest: Snapshot | None = None
 
     @classmethod
@@ -96,8 +104,8 @@ class Table:
 
     @property
     def label(self) -> str:
-        """What to call the table in a message: its name, else its place."""
-        return repr(self.name) if self.name is not None else str(self.location)
+        """What to call the table in a message: its name, else its location."""
+        return self._reader.label
 
     @property
     def reader(self) -> LogReader:
@@ -119,7 +127,7 @@ class Table:
             )
         try:
             if timestamp is not None:
-                version = self._version_at(timestamp)
+                version = self._latest().commit_times().version_at(timestamp)
             if version is None:
                 return self._latest()
             return self._at(version)
@@ -145,34 +153,56 @@ class Table:
                 raise
             return at(self._reader, version, self._newest)  # it has another owner now
 
-    def _version_at(self, timestamp: int) -> Version:
-        from refimpl.client.history import commit_times
-
-        return commit_times(self._latest()).version_at(timestamp)
-
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
-        from refimpl.client.history import history
-
-        return list(history(self.snapshot(), limit))
+        newest = self.snapshot()
+        return list(history(newest.reader, newest.version, newest.enablement, limit))
 
     def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
         """Start a transaction on `snapshot`, or on the newest version. Options: see `Transaction`."""
         from refimpl.client.transaction import Transaction
 
-        return Transaction(self, snapshot or self.snapshot(), operation=operation, **options)
+        snapshot = snapshot or self.snapshot()
+        return Transaction(self._reader, snapshot, operation=operation, **options)
 
     def append(self, rows: Any, *, app: tuple[str, int] | None = None) -> Committed | None:
-        """Append Arrow rows in one transaction: see `refimpl.client.rows.append`."""
-        from refimpl.client.rows import append
+        """Append a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, columns by name, in one transaction.
 
-        return append(self, rows, app=app)
+        `app`: (application id, batch number); a batch that this application committed already is skipped, and
+        None returned. Raises `InvalidRequestError` for rows that do not fit, and what a commit raises.
+        """
+        transaction = self.transaction(parameters={"mode": "Append"})
+        if app is not None and not transaction.claim(*app):
+            return None
+        return self._commit_with(transaction, rows)
 
     def overwrite(self, rows: Any) -> Committed:
-        """Replace all rows in one transaction: see `refimpl.client.rows.overwrite`."""
-        from refimpl.client.rows import overwrite
+        """Put `rows` in the place of all rows, in one transaction. Any concurrent change is a conflict."""
+        transaction = self.transaction(parameters={"mode": "Overwrite"})
+        transaction.remove(*transaction.read_whole_table())
+        return self._commit_with(transaction, rows)
 
-        return overwrite(self, rows)
+    def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
+        """Data files are written and made durable first; then one transaction names them. If it certainly did not
+        land they are deleted; after an unknown outcome they stay."""
+        from refimpl.client import data_files
+
+        snapshot = transaction.snapshot
+        columns, properties = snapshot.partition_columns, snapshot.metadata.configuration
+        adds = data_files.write(
+            self.location,
+            snapshot.schema,
+            columns,
+            rows,
+            new_id=self.environment.new_id,
+            indexed=file_statistics.indexed(snapshot.schema.without(columns), properties),
+        )
+        try:
+            transaction.add(*adds)
+            return transaction.commit()
+        except CERTAINLY_NOT_COMMITTED:
+            data_files.delete(self.location, adds)
+            raise
 
     def __repr__(self) -> str:
         through = "by path" if self.owner is None else f"through {self.owner.name!r}"

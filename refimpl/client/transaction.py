@@ -23,12 +23,12 @@ from refimpl import log_path
 from refimpl.actions import Action, Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import features, properties
 from refimpl.client.conflicts import (
-    Basis,
     IsolationLevel,
+    ReadBasis,
     ReadPredicate,
     Reads,
+    TransactionSummary,
     Winner,
-    Work,
     check,
     effective_isolation,
     is_blind_append,
@@ -36,19 +36,21 @@ from refimpl.client.conflicts import (
 )
 from refimpl.client.features import check_writable, is_append_only
 from refimpl.client.in_commit_timestamp import after_lost_race, next_timestamp
+from refimpl.client.log_reading import LogReader
 from refimpl.client.proposing import (
     DEFAULT_MAX_TRIES,
     CommitBytes,
     FilesystemProposer,
     Lost,
     OwnerProposer,
-    Patience,
     Proposer,
+    RetryPolicy,
     Won,
     commit_info,
 )
 from refimpl.client.schema import check_columns, misfit, parse
 from refimpl.commits import AttemptId
+from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import (
@@ -61,7 +63,6 @@ from refimpl.table_feature import (
 if TYPE_CHECKING:
     from refimpl.client.predicate import Predicate
     from refimpl.client.snapshot import Snapshot
-    from refimpl.client.table import Table
 
 
 class Transaction:
@@ -73,7 +74,7 @@ class Transaction:
 
     def __init__(
         self,
-        table: Table,
+        reader: LogReader,
         snapshot: Snapshot,
         *,
         operation: str = "WRITE",
@@ -83,10 +84,10 @@ class Transaction:
         max_tries: int = DEFAULT_MAX_TRIES,
     ) -> None:
         check_writable(snapshot.protocol, snapshot.metadata)
-        _check_owner(table, snapshot)
-        self.table = table
+        _check_owner(reader, snapshot)
+        self.reader = reader
         self.snapshot = snapshot
-        self.id = table.environment.new_id()
+        self.id = self._environment.new_id()
         """The transaction's identity, `commitInfo.txnId`: the same in all its tries."""
         self.operation = operation
         self.parameters = dict(parameters or {})
@@ -158,7 +159,7 @@ class Transaction:
         append-only table.
         """
         self._check_open()
-        now = self.table.environment.now()
+        now = self._environment.now()
         if data_change and files and is_append_only(self.snapshot.protocol, self.snapshot.metadata):
             raise InvalidRequestError(f"{self._label} is append-only (delta.appendOnly): no rows can be removed")
         for add in files:
@@ -185,7 +186,7 @@ class Transaction:
         recorded = self.transaction_version(app_id)
         if recorded is not None and version <= recorded:
             return False
-        self._transactions[app_id] = Txn(app_id=app_id, version=version, last_updated=self.table.environment.now())
+        self._transactions[app_id] = Txn(app_id=app_id, version=version, last_updated=self._environment.now())
         return True
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
@@ -238,7 +239,7 @@ class Transaction:
         self._metadata = msgspec.structs.replace(before, configuration=configuration)
 
     def _change(self, metadata: Metadata) -> None:
-        metadata = properties.with_table_id(metadata, self.snapshot.feature, self.table.table_id)
+        metadata = properties.with_table_id(metadata, self.snapshot.feature, self.reader.table_id)
         needed = features.needed_features(metadata)
         self._metadata = metadata
         self._need(*needed)
@@ -260,7 +261,7 @@ class Transaction:
         self._check_open()
         self._check_metadata()
         self._over = True
-        return self._landing(self._actions()).land()
+        return self._loop(self._actions()).run()
 
     def commit_if_needed(self) -> Committed | None:
         """Land the transaction, or do nothing if it changes nothing.
@@ -312,58 +313,62 @@ class Transaction:
             *self._adds.values(),
         ]
 
-    def _landing(self, actions: list[Action]) -> Landing:
+    def _loop(self, actions: list[Action]) -> CommitLoop:
         reads = Reads(
             whole_table=self._whole_table,
             predicates=tuple(self._predicates),
             files=frozenset(self._files_read),
             app_ids=frozenset(self._app_ids),
         )
-        work = Work.of(actions, reads, self.isolation)
+        summary = TransactionSummary.of(actions, reads, self.isolation)
         info = commit_info(
             txn_id=self.id,
-            timestamp=self.table.environment.now(),
+            timestamp=self._environment.now(),
             operation=self.operation,
             parameters=self.parameters,
             read_version=self.snapshot.version,
-            isolation=work.isolation.value,
+            isolation=summary.isolation.value,
             blind_append=is_blind_append(reads, actions),
             metrics=self.metrics,
         )
-        return Landing(
-            table=self.table,
+        return CommitLoop(
+            reader=self.reader,
             snapshot=self.snapshot,
             txn_id=self.id,
-            work=work,
+            summary=summary,
             content=CommitBytes(info, actions, enables=self._metadata if self._enables_timestamps else None),
             enables_timestamps=self._enables_timestamps,
             max_tries=self._max_tries,
         )
 
     @property
+    def _environment(self) -> Environment:
+        return self.reader.log.environment
+
+    @property
     def _label(self) -> str:
-        return self.table.label
+        return self.reader.label
 
     def _check_open(self) -> None:
         if self._over:
             raise InvalidRequestError(f"this transaction on {self._label} was committed already; begin another one")
 
 
-def _check_owner(table: Table, snapshot: Snapshot) -> None:
+def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
     """managed-commits and catalog-managed, "Writer Requirements": no commits but through the owner."""
-    if snapshot.location != table.location:
+    if snapshot.location != reader.log.location:
         raise InvalidRequestError(
-            f"the snapshot is of the table at {snapshot.location}, the transaction on {table.label}",
+            f"the snapshot is of the table at {snapshot.location}, the transaction on {reader.label}",
             location=str(snapshot.location),
         )
-    if table.owner is None and snapshot.staleness is not None:
+    if reader.owner is None and snapshot.staleness is not None:
         raise PathAccessError(
             f"commits are rejected: {snapshot.staleness}; open the table by its name, if it has an owner",
-            path=str(table.location),
+            path=str(snapshot.location),
         )
-    if feature_of(snapshot.protocol) is None and table.owner is not None:
+    if feature_of(snapshot.protocol) is None and reader.owner is not None:
         raise InvalidRequestError(
-            f"version {snapshot.version} of {table.label} has no owner; begin on the newest version, or, if it was "
+            f"version {snapshot.version} of {reader.label} has no owner; begin on the newest version, or, if it was "
             f"handed back, open it by path",
             version=snapshot.version,
         )
@@ -401,38 +406,39 @@ class Committed:
     """Commits of others that landed after the snapshot and were no conflict."""
 
 
-class Landing:
-    """One transaction on its way into the log. `land` is called once."""
+class CommitLoop:
+    """Propose, and after a lost race check the winners and propose the next version. `run` is called once."""
 
     def __init__(
         self,
         *,
-        table: Table,
+        reader: LogReader,
         snapshot: Snapshot,
         txn_id: str,
-        work: Work,
+        summary: TransactionSummary,
         content: CommitBytes,
         enables_timestamps: bool,
         max_tries: int,
     ) -> None:
-        self._table = table
+        self._reader = reader
         self._snapshot = snapshot
         self._txn_id = txn_id
-        self._work = work
+        self._summary = summary
         self._content = content
         self._enables_timestamps = enables_timestamps
-        self._patience = Patience(table.environment, max_tries=max_tries, label=f"a commit to {table.label}")
+        self._policy = RetryPolicy(reader.log.environment, max_tries=max_tries, label=f"a commit to {reader.label}")
         self._stamp: int | None = None
 
-    def land(self) -> Committed:
+    def run(self) -> Committed:
         """The commit, or the error that ended it. Nothing happens after the commit point: no later trouble
         can make a failure of a commit that landed."""
-        proposer = self._proposer()
+        reader = self._reader
+        proposer = FilesystemProposer(reader) if reader.owner is None else OwnerProposer(reader, self._policy)
         with proposer.turn() as waited:
-            return self._loop(proposer, look_first=waited)
+            return self._propose_until_landed(proposer, look_first=waited)
 
-    def _loop(self, proposer: Proposer, *, look_first: bool) -> Committed:
-        basis = Basis(protocol=self._snapshot.protocol, metadata=self._snapshot.metadata)
+    def _propose_until_landed(self, proposer: Proposer, *, look_first: bool) -> Committed:
+        basis = ReadBasis(protocol=self._snapshot.protocol, metadata=self._snapshot.metadata)
         first = version = self._snapshot.version + 1
         races = 0
         self._stamp = self._first_stamp()
@@ -449,33 +455,17 @@ class Landing:
                 return self._committed(Won(version=mine.version, attempt=result.attempt), first)
             proposer.discard(result)
             for winner in winners:
-                basis = check(self._work, winner, basis)
+                basis = check(self._summary, winner, basis)
             self._restamp(winners[-1])
             version = winners[-1].version + 1
             if seen is None:
-                self._patience.pause(races)
+                self._policy.pause(races)
                 races += 1
             seen = None
 
     def _propose(self, proposer: Proposer, version: Version) -> Won | Lost:
-        self._patience.next_try(version)
+        self._policy.next_try(version)
         return proposer.propose(version, self._content.stamped(version, self._stamp))
-
-    def _proposer(self) -> Proposer:
-        table = self._table
-        if table.owner is None:
-            return FilesystemProposer(table.reader)
-        assert table.table_id is not None
-        assert table.commit_mode is not None
-        return OwnerProposer(
-            owner=table.owner,
-            table_id=table.table_id,
-            commit_mode=table.commit_mode,
-            reader=table.reader,
-            environment=table.environment,
-            patience=self._patience,
-            label=table.label,
-        )
 
     def _is_mine(self, winner: Winner) -> bool:
         """A landed attempt that was answered as a conflict: some owners do not recognise a replay."""
@@ -487,7 +477,7 @@ class Landing:
             in_commit_timestamp=self._stamp,
             txn_id=self._txn_id,
             attempt=won.attempt,
-            tries=self._patience.tries,
+            tries=self._policy.tries,
             rebased_over=won.version - first,
         )
 
@@ -495,21 +485,19 @@ class Landing:
         """in-commit timestamps, rules 2 and 3."""
         snapshot = self._snapshot
         if self._enables_timestamps or in_commit_timestamps_enabled(snapshot.protocol, snapshot.metadata):
-            return next_timestamp(self._table.environment.now(), snapshot.timestamp)
+            return next_timestamp(self._reader.log.environment.now(), snapshot.timestamp)
         return None
 
     def _restamp(self, winner: Winner) -> None:
         """in-commit timestamps, rule 4. A commit that enables them counts from the winner's modification time."""
         if self._stamp is None:
             return
-        time = self._modified(winner.version) if self._enables_timestamps else winner.in_commit_timestamp
+        log, name = self._reader.log, log_path.commit(winner.version)
+        time = (log.modified(name) or 0) if self._enables_timestamps else winner.in_commit_timestamp
         if time is None:
             raise CorruptLogError(
-                f"version {winner.version} of {self._table.label} has no inCommitTimestamp although the table has them "
-                f"enabled; whoever wrote it must repair it",
-                path=str(self._table.log.folder / log_path.commit(winner.version)),
+                f"version {winner.version} of {self._reader.label} has no inCommitTimestamp although the table has "
+                f"them enabled; its writer must repair it",
+                path=str(log.folder / name),
             )
         self._stamp = after_lost_race(self._stamp, time)
-
-    def _modified(self, version: Version) -> int:
-        return self._table.log.modified(log_path.commit(version)) or 0

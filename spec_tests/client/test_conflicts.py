@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from refimpl.client.conflicts import (
-    Basis,
     IsolationLevel,
+    ReadBasis,
     ReadPredicate,
     Reads,
+    TransactionSummary,
     Winner,
-    Work,
     check,
     effective_isolation,
     is_blind_append,
@@ -264,9 +264,9 @@ ROWS = [
 ]
 
 
-def outcome(row: Row, winner: Sequence[Action]) -> Basis:
-    work = Work.of(row.actions, row.reads, row.isolation)
-    basis = Basis(protocol=PROTOCOL, metadata=row.metadata)
+def outcome(row: Row, winner: Sequence[Action]) -> ReadBasis:
+    work = TransactionSummary.of(row.actions, row.reads, row.isolation)
+    basis = ReadBasis(protocol=PROTOCOL, metadata=row.metadata)
     return check(work, Winner(version=5, actions=winner), basis)
 
 
@@ -278,7 +278,7 @@ def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> Non
     assert type(caught.value) is row.kind
     if issubclass(row.kind, ConcurrentModificationError):
         assert caught.value.version == 5
-    expected = Basis(protocol=PROTOCOL, metadata=row.metadata).after(Winner(version=5, actions=row.twin))
+    expected = ReadBasis(protocol=PROTOCOL, metadata=row.metadata).after(Winner(version=5, actions=row.twin))
     assert outcome(row, row.twin) == expected
 
 
@@ -286,7 +286,7 @@ def test_the_checks_run_in_their_order() -> None:
     """DELTA.md#conflict-order: a winner that offends several rules is reported by the first of them."""
     reads = Reads(whole_table=True, files=frozenset({("a", None)}), app_ids=frozenset({"stream"}))
     domain = DomainMetadata(domain="d", configuration="", removed=False)
-    work = Work.of((EXTENDED, OTHER_COMMENT, domain, removing("a")), reads, SERIALIZABLE)
+    work = TransactionSummary.of((EXTENDED, OTHER_COMMENT, domain, removing("a")), reads, SERIALIZABLE)
     offences: list[tuple[Action, type[ConcurrentModificationError]]] = [
         (EXTENDED, ProtocolChangedError),
         (OTHER_COMMENT, MetadataChangedError),
@@ -298,13 +298,13 @@ def test_the_checks_run_in_their_order() -> None:
     for first in range(len(offences)):
         actions = [action for action, _ in reversed(offences[first:])]
         with pytest.raises(offences[first][1]):
-            check(work, Winner(version=1, actions=actions), Basis(protocol=PROTOCOL, metadata=PARTITIONED))
+            check(work, Winner(version=1, actions=actions), ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED))
 
 
 def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one() -> None:
     """DELTA.md#conflict-order: winners are checked oldest first, each against the state below it."""
-    work = Work.of((adding("new"),), NOTHING, SERIALIZABLE)
-    basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+    work = TransactionSummary.of((adding("new"),), NOTHING, SERIALIZABLE)
+    basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
     basis = check(work, Winner(version=1, actions=[EXTENDED]), basis)
     assert basis.protocol == EXTENDED
     with pytest.raises(ProtocolChangedError):
@@ -314,8 +314,8 @@ def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one
 
 def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
     """DELTA.md#file-identity: the identity of a file is its path with its deletion vector."""
-    work = Work.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
-    basis = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+    work = TransactionSummary.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
+    basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
     with pytest.raises(ConcurrentDeleteDeleteError):
         check(work, Winner(version=1, actions=[removing("a")]), basis)
 
@@ -391,12 +391,12 @@ READS = st.builds(
     files=st.frozensets(st.tuples(PATHS, st.none())),
     app_ids=st.frozensets(st.sampled_from(["s", "t"])),
 )
-BASIS = Basis(protocol=PROTOCOL, metadata=PARTITIONED)
+BASIS = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
 
 
 def conflict_of(actions: list[Action], reads: Reads, level: IsolationLevel, winner: list[Action]) -> type | None:
     try:
-        check(Work.of(actions, reads, level), Winner(version=1, actions=winner), BASIS)
+        check(TransactionSummary.of(actions, reads, level), Winner(version=1, actions=winner), BASIS)
     except (ConcurrentModificationError, UnsupportedFeatureError) as error:
         return type(error)
     return None
@@ -454,7 +454,9 @@ def test_checking_winners_one_by_one_leaves_the_state_that_they_made(
     for version, winner in enumerate(winners, start=1):
         expected = expected.after(Winner(version=version, actions=winner))
         try:
-            basis = check(Work.of(actions, reads, SERIALIZABLE), Winner(version=version, actions=winner), basis)
+            basis = check(
+                TransactionSummary.of(actions, reads, SERIALIZABLE), Winner(version=version, actions=winner), basis
+            )
         except ConcurrentModificationError as error:
             assert error.version == version
             return

@@ -9,7 +9,6 @@ import pytest
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
-from refimpl.client.history import commit_times
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
@@ -74,7 +73,7 @@ def test_a_commit_that_is_published_meanwhile_is_found(
         return ask(table_id, start, end)
 
     monkeypatch.setattr(setting.owner, "get_commits", publish_then_answer)
-    times = commit_times(snapshot)
+    times = snapshot.commit_times()
     assert (times.first, times.last) == (0, 5)
     assert compact(table, 1, 2) == log_path.compaction(1, 2)
     assert next(published, None) is None, "5 was published while the compaction looked"

@@ -23,7 +23,7 @@ from refimpl.actions import CommitInfo
 from refimpl.client import ownership
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.maintenance import ask, clean_up, compact, write_checkpoint, write_checksum
-from refimpl.client.proposing import MAX_LOOKS, Patience
+from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, ResolvedTable
@@ -151,10 +151,10 @@ class ReferenceClient:
             version=0,
             attempt=request.attempt,
         )
-        patience = Patience(self._environment, max_tries=1, label=repr(request.name))
+        retries = RetryPolicy(self._environment, max_tries=1, label=repr(request.name))
 
         def create() -> m.Answer:
-            told = patience.answer(lambda: owner.create(request), unknown)
+            told = retries.ask_until_answered(lambda: owner.create(request), unknown)
             if isinstance(told, m.Conflict) and told.winner_table is not None:
                 winner = owner.resolve(told.winner_table)
                 if _creator(winner, self._environment) == request.attempt:

@@ -97,7 +97,7 @@ def _joining(transaction: Transaction, file: m.DataFile, columns: tuple[str, ...
         path=quote(file.path),
         partition_values={PARTITION_COLUMN: file.partition} if PARTITION_COLUMN in columns else {},
         size=1,
-        modification_time=transaction.table.environment.now(),
+        modification_time=transaction.reader.log.environment.now(),
         data_change=data_change,
     )
 
