@@ -6,6 +6,7 @@ This is all that a client knows of an owner. The Delta client defines it, as man
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
@@ -20,9 +21,7 @@ from refimpl.commits import (
     DirectProposal,
     Outcome,
     Proposal,
-    Ratified,
     RatifiedCommit,
-    Rejected,
 )
 from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode, TableFeature
@@ -69,6 +68,49 @@ class TableState(Enum):
     ACTIVE = "active"
     HANDED_BACK = "handed-back"
     DROPPED = "dropped"
+
+
+def next_version(latest: Version | None) -> Version:
+    """The version after the latest one, 0 where there is none."""
+    return 0 if latest is None else latest + 1
+
+
+class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as its owner records it: without its commits, and without a look into its log."""
+
+    table_id: str
+    name: str | None
+    location: Path
+    """Absolute; the log is in `<location>/_delta_log`."""
+    feature: TableFeature
+    commit_mode: CommitMode
+    state: TableState
+    policy: MaintenancePolicy
+    latest: Version | None = None
+    """The latest ratified version: never forgotten, never lower than before."""
+    backfilled: Version | None = None
+    """Every version up to here is published, durably."""
+    halted: str | None = None
+    """Why commits are refused until somebody looks, if they are."""
+
+    @property
+    def next(self) -> Version:
+        """The only version that may be ratified now."""
+        return next_version(self.latest)
+
+    @property
+    def first_unbackfilled(self) -> Version:
+        return 0 if self.backfilled is None else self.backfilled + 1
+
+    @property
+    def backlog(self) -> int:
+        """How many ratified commits are not published yet."""
+        return self.next - self.first_unbackfilled
+
+    @property
+    def label(self) -> str:
+        """How messages call the table."""
+        return f"'{self.name}'" if self.name else f"table {self.table_id}"
 
 
 class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,8 +174,8 @@ class CommitOwner(Protocol):
         """
         ...
 
-    def tables(self) -> list[ResolvedTable]:
-        """All live tables, by name."""
+    def tables(self) -> Sequence[TableSummary]:
+        """All live tables, by name, without their commits: a damaged commit of one does not hide the others."""
         ...
 
     def stage_table(
@@ -217,18 +259,3 @@ class CommitOwner(Protocol):
         """Give a table back: publish everything, then `proposal`, which removes the feature.
         managed-commits, "Converting a managed-commit table to filesystem table"."""
         ...
-
-
-__all__ = [
-    "ALWAYS_ALLOWED",
-    "Backfilled",
-    "CommitOwner",
-    "Maintenance",
-    "MaintenancePolicy",
-    "NameTaken",
-    "Ratified",
-    "Registered",
-    "Rejected",
-    "ResolvedTable",
-    "TableState",
-]

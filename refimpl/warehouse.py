@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.commit_owner import MaintenancePolicy
-from refimpl.environment import Environment
+from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
@@ -31,6 +31,11 @@ class Warehouse:
         self.directory = directory
         self.owner = owner
         self.environment = environment
+
+    @property
+    def lock(self) -> HostLock:
+        """The owner's lock, under which everything in the owner's folder is changed."""
+        return self.owner.context.lock
 
     def table(self, reference: str | Path) -> Table:
         """The table of this name, id or path. Raises `TableNotFoundError`."""

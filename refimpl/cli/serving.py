@@ -179,4 +179,4 @@ def _tokens(warehouse: Path | None) -> Iterator[Tokens]:
     from refimpl.server.access import Tokens
 
     with opened(warehouse) as place:
-        yield Tokens(place.owner.ledger.path.parent, place.owner.context.lock, place.environment)
+        yield Tokens(place)

@@ -31,13 +31,13 @@ from refimpl.cli.options import (
     properties_of,
 )
 from refimpl.cli.output import ExitCode
+from refimpl.commit_owner import ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
     from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
-    from refimpl.commit_owner import ResolvedTable
 
 _PANEL = "Tables"
 _OWNERSHIP = "Ownership"
@@ -232,11 +232,11 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
         [
             (
                 table.name,
-                table.feature_name,
+                table.feature.name,
                 table.commit_mode.value,
                 "halted" if table.halted else table.state.value,
-                output.plain(table.commits.latest_ratified_version),
-                len(table.commits.commits),
+                output.plain(table.latest),
+                table.backlog,
                 _short(table.location, place.directory),
             )
             for table in tables
@@ -249,17 +249,21 @@ def _short(location: Path, directory: Path) -> str:
     return str(location.relative_to(directory)) if location.is_relative_to(directory) else str(location)
 
 
-def _of_owner(table: ResolvedTable) -> dict[str, Any]:
+def _of_owner(table: ResolvedTable | TableSummary) -> dict[str, Any]:
     """What the owner knows of a table, for a script."""
+    if isinstance(table, ResolvedTable):
+        latest, unbackfilled = table.commits.latest_ratified_version, len(table.commits.commits)
+    else:
+        latest, unbackfilled = table.latest, table.backlog
     return {
         "name": table.name,
         "table_id": table.table_id,
         "location": str(table.location),
-        "feature": table.feature_name,
+        "feature": table.feature.name,
         "commit_mode": table.commit_mode.value,
         "state": table.state.value,
-        "latest_version": table.commits.latest_ratified_version,
-        "unbackfilled": len(table.commits.commits),
+        "latest_version": latest,
+        "unbackfilled": unbackfilled,
         "halted": table.halted,
         "policy": {
             "allowed": sorted(job.value for job in table.policy.allowed),

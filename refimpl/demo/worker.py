@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,9 +104,11 @@ class ObservedOwner(LocalOwner):
             self._channel.report("holding", **facts)
             self._channel.wait()
 
-    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+    def register_table(
+        self, table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
+    ) -> Registered | NameTaken | Outcome:
         self._channel.report("proposing", version=0, attempt=proposal.attempt, commit_mode="direct", staged_file=None)
-        return super().register_table(table_id, proposal)
+        return super().register_table(table_id, proposal, properties=properties)
 
 
 def create(task: Create, channel: Channel) -> None:

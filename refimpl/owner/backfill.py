@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,15 +17,16 @@ from refimpl import log_path
 from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
-from refimpl.log_path import Version
+from refimpl.log_path import LogPath, Version
 from refimpl.log_store import LogStore
+from refimpl.owner import policy
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.table_feature import CommitMode
 
 BATCH: Final = 64
-"""Commits published under one hold of the lock; in between others get their turn."""
+"""Commits published, or confirmed as published, under one hold of the lock; in between others get their turn."""
 
 
 def backfill(context: Context, table_id: str, version: Version | None) -> Backfilled:
@@ -96,7 +98,39 @@ def _publish(log: LogStore, version: Version, content: bytes, commit_mode: Commi
         found = log.bytes_or_none(name)
         if commit_mode is not CommitMode.INLINE or found is None or not same_actions(found, content):
             raise
-        log.make_durable(name)
+        log.overwrite(name, found)
+
+
+def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:
+    """Make versions durable that a client reports as published; or why one of them must not be forgotten: its
+    `<v>.json` is not there, or holds something else. The caller holds the lock.
+
+    catalog-managed, "Publishing Commits". Durability order: the same bytes become a new file, because an fsync of the
+    client's may have failed; then the caller's transaction forgets them.
+    """
+    for version in versions:
+        name = log_path.commit(version)
+        found, details = log.find(name), writer.commit_details(table, version)
+        if found is None:
+            return f"version {version} of {table.label} is not published: {name} is not there; publish it, then report"
+        content = None if details is None else _published_bytes(log, found, *details[:2])
+        if content is None:
+            return f"{name} of {table.label} does not hold what was ratified as version {version}; run verify"
+        log.overwrite(name, content)
+    return None
+
+
+def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
+    """The file's bytes if it says what was ratified. Its size is looked at first: it is read under the owner's lock,
+    and could be of any size."""
+    if found.size > policy.MAX_COMMIT_BYTES or (commit.content is None and found.size != commit.size):
+        return None
+    try:
+        content = log.read(found.name)
+    except FileNotFoundError:
+        return None
+    is_ratified = hashlib.sha256(content).digest() == digest
+    return content if is_ratified or (commit.content is not None and same_actions(content, commit.content)) else None
 
 
 def same_actions(one: bytes, other: bytes) -> bool:

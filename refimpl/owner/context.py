@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from refimpl import log_path
-from refimpl.commit_owner import ResolvedTable, TableState
+from refimpl.catalog_owner import TableDescription
+from refimpl.commit_owner import ResolvedTable, TableState, next_version
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
-from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.owner import promises
+from refimpl.owner import decide, promises
 from refimpl.owner.ledger import Ledger
-from refimpl.owner.records import Promise, TableRecord, next_version
+from refimpl.owner.records import Promise, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import CommitMode
+
+_MAX_READS: Final = 10
+"""How often a table is read again that changes while it is described."""
+
+_SETTLED_MS: Final = 2000
+"""A folder whose modification time is so old has not changed since, however coarse the clock of its file system is."""
 
 
 class Context:
@@ -30,6 +38,7 @@ class Context:
         self.environment = environment
         self._places: dict[str, TableRecord] = {}
         self._logs: dict[Path, LogStore] = {}
+        self._listings: dict[Path, tuple[int, frozenset[Version]]] = {}
 
     @property
     def now(self) -> int:
@@ -169,7 +178,19 @@ class Context:
             return table.next
         if table.backfilled is None or log.published(table.backfilled):
             return None
-        return min((v for v in log.published_versions() if v >= table.next), default=None)
+        return min((v for v in self._listed(log) if v >= table.next), default=None)
+
+    def _listed(self, log: LogStore) -> frozenset[Version]:
+        """The published versions; a listing is kept while the folder's modification time stays the same."""
+        status = self.environment.files.stat(log.folder)
+        changed = None if status is None else status.modified
+        known = self._listings.get(log.location)
+        if known is not None and known[0] == changed:
+            return known[1]
+        found = frozenset(log.published_versions())
+        if changed is not None and changed + _SETTLED_MS < self.now:
+            self._listings[log.location] = (changed, found)
+        return found
 
     def answer(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         """The stored commits in the range and the latest ratified version, from one read state."""
@@ -203,6 +224,44 @@ class Context:
             commits=self._with_what_is_visible(table, answer, None, None),
             halted=table.halted,
         )
+
+    def describe(self, find: Callable[[View], TableRecord]) -> TableDescription:
+        """The table that `find` finds, with its metadata. `InvalidRequestError` while it has no version 0.
+
+        A published version that is newer than the read state is a reason to read again: else the metadata would be
+        those before a commit that the answer already has. Only one that the ledger does not have stays beside them.
+        """
+        found, latest = self._described(find)
+        for _ in range(_MAX_READS):
+            if found.table.commits.latest_ratified_version == latest:
+                break
+            before = latest
+            found, latest = self._described(find)
+            if latest == before:
+                break
+        return found
+
+    def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
+        """One description, and the latest version that the ledger had then."""
+        with self.ledger.read() as view:
+            table = find(view)
+            answer = stored_commits(view, table, None, None)
+            current = view.protocol_and_metadata(table.key)
+            extra = view.catalog_properties(table.key)
+            newest = () if table.latest is None else view.commits(table, table.latest, table.latest)
+        if current is None or not newest:
+            raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
+        found = TableDescription(
+            table=self.resolved(table, answer),
+            protocol=current[0],
+            metadata=current[1],
+            catalog_properties=extra,
+            etag=decide.etag_of(*current, extra),
+            created_at=table.created_at,
+            updated_at=newest[0].ratified_at,
+            in_commit_timestamp=newest[0].in_commit_timestamp,
+        )
+        return found, table.latest
 
     def _with_what_is_visible(
         self, table: TableRecord, answer: CommitsAnswer, start: Version | None, end: Version | None

@@ -5,22 +5,31 @@
 
 No I/O, no clock, no randomness. `Ratify` is a decision, not yet a fact: the ledger makes it one.
 
-The order of `decide`, and why it is this one:
+The order of `decide`, and why it is this one. `admission` is 1 to 4: whatever else has to be looked up is looked up
+only for a proposal that gets so far.
  1. an attempt that landed is answered as it was, whatever happened since;
  2. an attempt that was resolved as not landed stays so;
  3. a table that takes no commits says why;
  4. the version: taken, or out of reach. Before the content: a loser's content was right when it
     was written, and a rebase will change it;
- 5. the content.
+ 5. the preconditions of a catalog's request: the reported published versions, then the etag. After the version,
+    because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of-judging);
+ 6. the content, then what a catalog's request says of it;
+ 7. room in the backlog, counted as the report leaves it.
+`decide_update`, for a request without a commit, is 3, 5 and 6.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.catalog_owner import Precondition, PreconditionFailed, UpdatePreconditions
 from refimpl.commit_owner import TableState
 from refimpl.commits import (
     COMMIT_MODE_OF,
@@ -55,6 +64,17 @@ class Ratify:
     """The proposal wins `version`."""
 
     examined: Examined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogFacts:
+    """A catalog's request, with what was looked up for it."""
+
+    preconditions: UpdatePreconditions
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """The table's properties that its log does not have."""
+    unpublished: str | None = None
+    """Why one of the versions of `reported` must not be forgotten: its file is missing, or holds other bytes."""
 
 
 def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
@@ -168,25 +188,51 @@ def decide(
     *,
     unknown_published: Version | None,
     current: tuple[Protocol, Metadata] | None,
-) -> Ratify | Outcome:
-    """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them.
+    facts: CatalogFacts | None = None,
+) -> Ratify | Outcome | PreconditionFailed:
+    """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them, and
+    with `facts`: those of a catalog's request.
 
-    `unknown_published`: a version above the latest that is visible although the owner never ratified it.
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
-    answered = replay(table, examined, attempt)
-    if answered is not None:
-        return answered
     return (
-        not_accepting(table)
-        or _out_of_turn(table, examined.version, unknown_published=unknown_published)
+        admission(table, examined, attempt, unknown_published=unknown_published)
+        or (_precondition_flaw(table, facts, current) if facts else None)
         or _commit_mode_flaw(table, examined)
         or examined.flaw
         or _timestamp_flaw(table, examined)
         or _table_flaw(table, examined, current)
-        or _backlog_flaw(table)
+        or (_request_flaw(facts, examined, current) if facts else None)
+        or _backlog_flaw(with_report(table, facts.preconditions) if facts else table)
         or Ratify(examined=examined)
     )
+
+
+def decide_update(
+    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
+) -> Rejected | PreconditionFailed | None:
+    """Why an update without a commit is not made; arguments as in `decide`."""
+    return not_accepting(table) or _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
+
+
+def admission(
+    table: TableRecord, examined: Examined, attempt: AttemptRecord | None, *, unknown_published: Version | None
+) -> Outcome | None:
+    """The outcome of a proposal that its attempt, the table's state or its version decides; None: judge the rest.
+
+    `unknown_published`: a version above the latest that is visible although the owner never ratified it.
+    """
+    return (
+        replay(table, examined, attempt)
+        or not_accepting(table)
+        or _out_of_turn(table, examined.version, unknown_published=unknown_published)
+    )
+
+
+def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None) -> bool:
+    """Whether a proposal lost for certain, whatever comes after: its version is taken and its attempt is not known."""
+    settled = table.state is TableState.ACTIVE and table.halted is None and not table.promised
+    return settled and attempt is None and table.latest is not None and version <= table.latest
 
 
 def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None) -> Outcome | None:
@@ -238,6 +284,104 @@ def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Ver
     if version != table.next:
         return VersionGap(latest_ratified_version=latest)
     return None
+
+
+def reported(table: TableRecord, preconditions: UpdatePreconditions) -> range:
+    """The versions that a report, if it holds, lets the owner forget."""
+    through, latest = preconditions.published_through, table.latest
+    if through is None or latest is None or through > latest:
+        return range(0)
+    return range(table.first_unbackfilled, through + 1)
+
+
+def with_report(table: TableRecord, preconditions: UpdatePreconditions) -> TableRecord:
+    """The table as it will be once the report is recorded: the commit of the same request has the room it makes."""
+    versions = reported(table, preconditions)
+    return msgspec.structs.replace(table, backfilled=versions[-1]) if versions else table
+
+
+def _precondition_flaw(
+    table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
+) -> PreconditionFailed | None:
+    """catalog-managed, "Publishing Commits"; UNITY_CATALOG.md#etag."""
+    through, etag = facts.preconditions.published_through, facts.preconditions.etag
+    flaw = facts.unpublished
+    if through is not None and (table.latest is None or through > table.latest):
+        flaw = f"version {through} cannot be published: the latest version of {table.label} is {table.latest}"
+    if flaw is not None:
+        return PreconditionFailed(precondition=Precondition.PUBLISHED, detail=flaw)
+    if etag is None or current is None or etag == (found := etag_of(*current, facts.properties)):
+        return None
+    return PreconditionFailed(
+        precondition=Precondition.ETAG,
+        detail=f"assert-etag failed: expected {etag} but {table.label} has {found}; load it again",
+    )
+
+
+def _request_flaw(
+    facts: CatalogFacts, examined: Examined | None, current: tuple[Protocol, Metadata] | None
+) -> PreconditionFailed | None:
+    """Where a request differs from its staged file, or from what the log says."""
+    if current is None:
+        return None
+    protocol = (examined and examined.protocol) or current[0]
+    metadata = (examined and examined.metadata) or current[1]
+    preconditions, domains = facts.preconditions, () if examined is None else examined.domains
+    flaw = (
+        (None if examined is None else _file_flaw(preconditions, examined))
+        or preconditions.contradiction(protocol, metadata, domains)
+        or property_flaw(preconditions.properties, metadata, facts.properties)
+    )
+    return None if flaw is None else PreconditionFailed(precondition=Precondition.METADATA, detail=flaw)
+
+
+def _file_flaw(preconditions: UpdatePreconditions, examined: Examined) -> str | None:
+    size, timestamp = preconditions.size, preconditions.in_commit_timestamp
+    if size is not None and size != len(examined.content):
+        return f"the staged file of version {examined.version} has {len(examined.content)} bytes, not {size}"
+    if timestamp is not None and timestamp != examined.in_commit_timestamp:
+        return (
+            f"the staged file of version {examined.version} has the inCommitTimestamp {examined.in_commit_timestamp}, "
+            f"not {timestamp}"
+        )
+    return None
+
+
+def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: Mapping[str, str]) -> str | None:
+    """Why a property cannot be the catalog's: the log has another value, its name is that of a secret, or with what
+    was there `before` it would be too much for every answer about the table."""
+    for key, value in wanted.items():
+        found = metadata.configuration.get(key)
+        if found is not None and found != value:
+            return (
+                f"the property {key} is {found!r} in the log, and the request says {value!r}; change it by a commit "
+                f"with a metaData action"
+            )
+        if found is None and value is not None and policy.names_a_secret(key):
+            return f"the property {key} names a secret, and every reader of the table would see it; leave it out"
+    if not wanted:
+        return None
+    size = len(msgspec.json.encode(catalog_properties(before, wanted, metadata)))
+    if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
+        return (
+            f"the properties that the log does not have would take {size} bytes, the limit is "
+            f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
+        )
+    return None
+
+
+def catalog_properties(
+    before: Mapping[str, str], wanted: Mapping[str, str | None], metadata: Metadata
+) -> dict[str, str]:
+    """The catalog's own properties after a change: what the log has is the log's."""
+    after = {**before, **wanted}
+    return {key: value for key, value in after.items() if value is not None and key not in metadata.configuration}
+
+
+def etag_of(protocol: Protocol, metadata: Metadata, properties: Mapping[str, str]) -> str:
+    """Changes with the metadata and only with it, so it is derived and not stored."""
+    content = msgspec.json.encode([protocol, metadata, dict(properties)], order="sorted")
+    return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
 
 
 def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None:
@@ -351,8 +495,13 @@ def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) ->
     return policy.conf_flaw(metadata.configuration.get(conf)) if conf is not None else None
 
 
-def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) -> Rejected | None:
-    """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change."""
+def first_version_flaw(
+    table: TableRecord, examined: Examined, owner_name: str, properties: Mapping[str, str] | None = None
+) -> Rejected | None:
+    """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change.
+
+    `properties`: those that a catalog's creator gives besides.
+    """
     feature = table.feature
     if examined.flaw is not None:
         return examined.flaw
@@ -367,7 +516,10 @@ def first_version_flaw(table: TableRecord, examined: Examined, owner_name: str) 
         return _rejected(
             RejectionReason.INCONSISTENT_TABLE, f"{owner} names {named!r}, but this owner is {owner_name!r}"
         )
-    return table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
+    flaw = table_flaw(feature, examined.protocol, examined.metadata) or _metadata_flaw(table, examined.metadata)
+    if flaw is None and (wrong := property_flaw(properties or {}, examined.metadata, {})) is not None:
+        return _rejected(RejectionReason.INCONSISTENT_TABLE, wrong)
+    return flaw
 
 
 def decide_hand_back(
@@ -384,9 +536,7 @@ def decide_hand_back(
     from the metadata and the feature from the protocol; the owner may refuse.
     """
     return (
-        replay(table, examined, attempt)
-        or not_accepting(table)
-        or _out_of_turn(table, examined.version, unknown_published=unknown_published)
+        admission(table, examined, attempt, unknown_published=unknown_published)
         or _policy_flaw(table)
         or examined.flaw
         or _still_owned_flaw(table, examined, current)

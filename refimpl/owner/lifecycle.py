@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -111,9 +112,9 @@ def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
 
 
 def register_table(
-    context: Context, owner_name: str, table_id: str, proposal: DirectProposal
+    context: Context, owner_name: str, table_id: str, proposal: DirectProposal, properties: Mapping[str, str]
 ) -> Registered | NameTaken | Outcome:
-    """Phase 3; see `CommitOwner.register_table`.
+    """Phase 3; see `CatalogOwner.register_table`.
 
     A promise: see `promises`. The transaction that gives the table its name and ratifies version 0 comes
     after `0.json` and its name are durable; a crash before it is completed by the next call for the table.
@@ -125,7 +126,7 @@ def register_table(
     examined = decide.examine(table.feature, 0, proposal, proposal.content)
     with context.lock():
         context.holder(table.name or "")
-        outcome = _registration(context, owner_name, table_id, examined)
+        outcome = _registration(context, owner_name, table_id, examined, properties)
     if isinstance(outcome, TableRecord):
         return NameTaken(winner=context.resolve_id(outcome.table_id))
     if isinstance(outcome, Ratified):
@@ -138,15 +139,19 @@ def register_table(
     return outcome
 
 
-def _registration(context: Context, owner_name: str, table_id: str, examined: Examined) -> TableRecord | Outcome:
+def _registration(
+    context: Context, owner_name: str, table_id: str, examined: Examined, properties: Mapping[str, str]
+) -> TableRecord | Outcome:
     """The outcome, or the table that has the name."""
     attempt = examined.proposal.attempt
     with context.changing(table_id) as (writer, table):
         answered = decide.replay(table, examined, writer.attempt(table, attempt))
         refusal = answered or _refusal(writer, table)
-        refusal = refusal or decide.first_version_flaw(table, examined, owner_name)
+        refusal = refusal or decide.first_version_flaw(table, examined, owner_name, properties)
         if refusal is not None:
             return refusal
+        if properties != writer.catalog_properties(table.key):
+            writer.set_catalog_properties(table, properties)
         promise = promise_of(PromiseKind.CREATE, examined, context.now)
         writer.add_promise(table, promise)
     commit = context.keep(table, promise)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import cast
 
 from refimpl import log_path
+from refimpl.actions import Metadata
+from refimpl.catalog_owner import AttemptLookup, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.commit_owner import (
     Backfilled,
     MaintenancePolicy,
@@ -21,6 +24,7 @@ from refimpl.commit_owner import (
     Registered,
     ResolvedTable,
     TableState,
+    TableSummary,
 )
 from refimpl.commits import (
     COMMIT_MODE_OF,
@@ -51,26 +55,25 @@ from refimpl.errors import (
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
 from refimpl.owner import decide, lifecycle, policy
-from refimpl.owner import terms as requests
-from refimpl.owner.backfill import backfill
-from refimpl.owner.context import Context, disk_errors, stored_commits
+from refimpl.owner.backfill import BATCH, backfill, confirm_published
+from refimpl.owner.context import Context, disk_errors
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
 from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
-from refimpl.owner.terms import TableDescription, Terms, TermsRefused
 from refimpl.table_feature import CommitMode, TableFeature
 
 OWNER_FOLDER = "_owner"
 LOCK_FILE = "lock"
 _LOST_KEPT = 1000
-_NAMES_TOLD = 20
+_DOUBTS_KEPT = 10_000
+_NAMES_SHOWN = 20
 
 logger = logging.getLogger(__name__)
 
 
 class LocalOwner:
-    """A `CommitOwner` for any number of processes on one host; see `CommitOwner` for the contracts.
+    """A `CatalogOwner` for any number of processes on one host; see there and `CommitOwner` for the contracts.
 
     Safe to share between threads, and across `fork`: a child opens connections of its own.
     """
@@ -83,6 +86,8 @@ class LocalOwner:
         self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
         self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, AttemptId, int]] = []
+        self._in_doubt: set[str] = set()
+        """Staged files whose fsync failed."""
 
     @property
     def ledger(self) -> Ledger:
@@ -131,28 +136,39 @@ class LocalOwner:
         else:
             found = view.table_named(policy.checked_name(reference))
         if found is None or found.state is TableState.DROPPED:
-            names = view.names(_NAMES_TOLD + 1)
-            known = ", ".join(names[:_NAMES_TOLD]) + (" and others" if len(names) > _NAMES_TOLD else "")
+            names = view.names(_NAMES_SHOWN + 1)
+            known = ", ".join(names[:_NAMES_SHOWN]) + (" and others" if len(names) > _NAMES_SHOWN else "")
             raise TableNotFoundError(
                 f"this owner has no table {str(reference)!r}; it has {known or 'none'}", reference=str(reference)
             )
         return found
 
     def describe(self, reference: str | Path) -> TableDescription:
-        """The table as a catalog tells of it, from one read state. Errors as of `resolve`."""
         try:
-            return requests.describe(self._context, lambda view: self._find(view, reference))
+            return self._context.describe(lambda view: self._find(view, reference))
         except InvalidRequestError:
             if self.resolve(reference).state is not TableState.ACTIVE:
                 raise
-        return requests.describe(self._context, lambda view: self._find(view, reference))
+        return self._context.describe(lambda view: self._find(view, reference))
 
-    def tables(self) -> list[ResolvedTable]:
+    def tables(self) -> Sequence[TableSummary]:
         self._adopt_what_is_there()
+        return self.recorded_tables()
+
+    def recorded_tables(self) -> Sequence[TableSummary]:
         with self.ledger.read() as view:
-            live = [t for t in view.tables() if t.state is TableState.ACTIVE]
-            found = [(table, stored_commits(view, table, None, None)) for table in live]
-        return [self._context.resolved(table, answer) for table, answer in found]
+            return [table for table in view.tables() if table.state is TableState.ACTIVE]
+
+    def look_up(self, name: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
+        with self.ledger.read() as view:
+            table = view.table_named(name)
+            seen = None if table is None or attempt is None else view.attempt(table, attempt)
+        if table is None:
+            return None
+        lost = version is not None and attempt is not None and decide.has_lost(table, version, seen)
+        if lost:
+            self._remember_lost(table, cast(Version, version), cast(AttemptId, attempt))
+        return AttemptLookup(table=table, lost=lost)
 
     def stage_table(
         self,
@@ -164,13 +180,14 @@ class LocalOwner:
         policy: MaintenancePolicy | None = None,
         empty: bool = False,
     ) -> ResolvedTable:
-        """`empty`: leave the folders of the log to the creator; engines refuse to create where there is anything."""
         with disk_errors(f"create {name!r}"):
             return lifecycle.stage_table(self._context, name, feature, commit_mode, location, policy, empty)
 
-    def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
+    def register_table(
+        self, table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
+    ) -> Registered | NameTaken | Outcome:
         with _reported("register a table", table_id, 0, proposal.attempt):
-            return lifecycle.register_table(self._context, self.name, table_id, proposal)
+            return lifecycle.register_table(self._context, self.name, table_id, proposal, properties or {})
 
     def drop_table(self, table_id: str) -> None:
         with disk_errors("drop a table"):
@@ -189,24 +206,31 @@ class LocalOwner:
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        outcome = self.commit_on(table_id, version, proposal, None)
-        assert not isinstance(outcome, TermsRefused)
+        outcome = self._commit(table_id, version, proposal, None)
+        assert not isinstance(outcome, PreconditionFailed)
         return outcome
 
-    def commit_on(
-        self, table_id: str, version: Version, proposal: Proposal, terms: Terms | None
-    ) -> Outcome | TermsRefused:
-        """`commit`, if the terms hold; what they change is changed in the commit's own transaction."""
+    def commit_if(
+        self, table_id: str, version: Version, proposal: Proposal, preconditions: UpdatePreconditions
+    ) -> Outcome | PreconditionFailed:
+        return self._commit(table_id, version, proposal, preconditions)
+
+    def _commit(
+        self, table_id: str, version: Version, proposal: Proposal, preconditions: UpdatePreconditions | None
+    ) -> Outcome | PreconditionFailed:
         flaw = decide.message_flaw(log_path.checked(version), proposal)
         if flaw is not None:
             return flaw
         place = self._context.place(table_id)
         try:
             examined = self._examined(place, version, proposal)
-            with self._context.lock():
-                outcome, due = self._decided(place, examined, terms)
+            decided = None
+            while decided is None:
+                with self._context.lock():
+                    decided = self._decided(place, examined, preconditions)
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
+        outcome, due = decided
         if due:
             self._backfill_by_policy(place)
         return outcome
@@ -225,35 +249,75 @@ class LocalOwner:
             return decide.unread(version, proposal, None)
         return decide.examine(place.feature, version, proposal, content)
 
-    def change(self, table_id: str, terms: Terms) -> TermsRefused | Rejected | None:
-        """Carry out terms that come without a commit."""
-        with disk_errors("change a table"), self._context.lock(), self._context.changing(table_id) as (writer, table):
-            return requests.change(self._context, writer, table, terms)
+    def make_staged_durable(self, table_id: str, file_name: str) -> None:
+        """Order: fsync file, fsync directory. Where that failed once, a second fsync may lie, and the client sends the
+        same again: then the same bytes become a new file. Which files these are is known until this process ends."""
+        place = self._context.place(table_id)
+        log, folder = self._context.log(place), place.feature.staging_folder
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if file_name not in self._in_doubt:
+                    log.make_staged_durable(folder, file_name)
+                elif (log.staged_size(folder, file_name) or 0) <= decide.size_limit(CommitMode.STAGED):
+                    log.stage_again(folder, file_name, log.read_staged(folder, file_name))
+                    self._in_doubt.discard(file_name)
+        except OSError as error:
+            if len(self._in_doubt) >= _DOUBTS_KEPT:
+                self._in_doubt.pop()
+            self._in_doubt.add(file_name)
+            raise OwnerUnavailableError(f"cannot make {file_name} durable: {error}; nothing was committed") from error
 
-    def prepare_properties(self, table_id: str, terms: Terms) -> None:
-        """What a catalog is told of a table that is not there yet: its properties from its first version on.
+    def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | Rejected | None:
+        with disk_errors("change a table"):
+            while True:
+                with self._context.lock(), self._context.changing(table_id) as (writer, table):
+                    facts = decide.CatalogFacts(preconditions=preconditions)
+                    if decide.not_accepting(table) is None:
+                        looked_up = self._facts(writer, table, preconditions)
+                        if looked_up is None:
+                            continue
+                        facts = looked_up
+                    current = writer.protocol_and_metadata(table.key)
+                    refused = decide.decide_update(table, facts, current)
+                    if refused is None and current is not None:
+                        self._apply(writer, table, facts, current[1])
+                    return refused
 
-        Of one that is there nothing is changed: the creation is a repeated one.
+    def _facts(
+        self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions
+    ) -> decide.CatalogFacts | None:
+        """What has to be known for a catalog's request. None: the report is long, and a part of it is recorded now."""
+        versions = decide.reported(table, preconditions)
+        unpublished = confirm_published(writer, table, self._context.log(table), versions[:BATCH])
+        if unpublished is None and len(versions) > BATCH:
+            writer.mark_published(table, versions[BATCH - 1], self._context.now)
+            return None
+        properties = writer.catalog_properties(table.key)
+        return decide.CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
+
+    def _apply(self, writer: Writer, table: TableRecord, facts: decide.CatalogFacts, metadata: Metadata) -> TableRecord:
+        """Store what the request changes; the table as it is then. Before its commit is ratified, in its transaction.
+
+        `metadata`: what is in force after the request.
         """
-        with disk_errors("prepare a table"), self._context.lock(), self._context.changing(table_id) as (writer, table):
-            if table.state is TableState.STAGING:
-                wanted = {key: value for key, value in terms.properties.items() if value is not None}
-                if wanted != writer.catalog_properties(table.key):
-                    writer.set_catalog_properties(table, wanted)
+        after = decide.with_report(table, facts.preconditions)
+        if after.backfilled is not None and after.backfilled != table.backfilled:
+            writer.mark_published(table, after.backfilled, self._context.now)
+        properties = decide.catalog_properties(facts.properties, facts.preconditions.properties, metadata)
+        if properties != facts.properties:
+            writer.set_catalog_properties(table, properties)
+        return after
 
     def _decided(
-        self, place: TableRecord, examined: Examined, terms: Terms | None
-    ) -> tuple[Outcome | TermsRefused, bool]:
-        """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill."""
+        self, place: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+    ) -> tuple[Outcome | PreconditionFailed, bool] | None:
+        """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill. None: see `_facts`."""
         context = self._context
         promise: Promise | None = None
         with context.changing(place.table_id) as (writer, table):
-            verdict: decide.Ratify | Outcome | TermsRefused
-            if terms is None:
-                verdict = self._judge(writer, table, examined)
-            else:
-                verdict = self._judge(writer, requests.with_report(table, terms), examined)
-                verdict = requests.judged(writer, table, examined, terms, verdict, context.log(table))
+            verdict, facts = self._judge(writer, table, examined, preconditions)
+            if verdict is None:
+                return None
             if isinstance(verdict, Conflict):
                 verdict = self._lost_race(writer, table, examined, verdict)
             if not isinstance(verdict, decide.Ratify):
@@ -264,8 +328,10 @@ class LocalOwner:
                 writer.add_promise(table, promise)
             else:
                 self._record_lost(writer)
-                if terms is not None:
-                    table = requests.carry_out(writer, table, terms, examined, context.now)
+                if facts is not None:
+                    current = writer.protocol_and_metadata(table.key)
+                    assert current is not None, f"{table.label} is active and has no metadata"
+                    table = self._apply(writer, table, facts, examined.metadata or current[1])
                 commit = writer.ratify(table, examined, commit_mode, context.now, published=False)
         if promise is None:
             every = table.policy.backfill_every
@@ -274,32 +340,37 @@ class LocalOwner:
         if published is not None:
             return Ratified(commit=published), False
         with context.changing(place.table_id) as (writer, table):
-            verdict = self._judge(writer, table, examined)
-        if isinstance(verdict, decide.Ratify):
+            verdict, _ = self._judge(writer, table, examined, None)
+        if verdict is None or isinstance(verdict, decide.Ratify):
             raise OwnerUnavailableError(f"the log of {place.label} changed under the owner; propose again")
         return verdict, False
 
-    def _judge(self, writer: Writer, table: TableRecord, examined: Examined) -> decide.Ratify | Outcome:
-        changes_table = examined.protocol is not None or examined.metadata is not None
-        return decide.decide(
-            table,
-            examined,
-            writer.attempt(table, examined.proposal.attempt),
-            unknown_published=self._context.unknown_published_version(table)
-            if examined.version >= table.next
-            else None,
-            current=writer.protocol_and_metadata(table.key) if changes_table else None,
-        )
+    def _judge(
+        self, writer: Writer, table: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+    ) -> tuple[decide.Ratify | Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
+        """The verdict (None: see `_facts`), and what was looked up for a catalog's request."""
+        attempt = writer.attempt(table, examined.proposal.attempt)
+        unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
+        facts = None
+        if preconditions is not None:
+            if (refused := decide.admission(table, examined, attempt, unknown_published=unknown)) is not None:
+                return refused, None
+            facts = self._facts(writer, table, preconditions)
+            if facts is None:
+                return None, None
+        needs_current = facts is not None or examined.protocol is not None or examined.metadata is not None
+        current = writer.protocol_and_metadata(table.key) if needs_current else None
+        return decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts), facts
 
     def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
         """The conflict with the commits that won. Who lost is told to those who ask `explain` later."""
-        self.remember_lost(table, examined.version, examined.proposal.attempt)
+        self._remember_lost(table, examined.version, examined.proposal.attempt)
         winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
         if winners and winners[0].version != examined.version:  # before this owner's time
             winners = ()
         return Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
 
-    def remember_lost(self, table: TableRecord, version: Version, attempt: AttemptId) -> None:
+    def _remember_lost(self, table: TableRecord, version: Version, attempt: AttemptId) -> None:
         if len(self._lost) < _LOST_KEPT:
             self._lost.append((table.key, version, attempt, self._context.now))
 

@@ -8,7 +8,7 @@ is refused. Each statement is a named constant that says what it decides; each m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
@@ -389,7 +389,7 @@ class Writer(View):
     def set_policy(self, table: TableRecord, policy: MaintenancePolicy) -> None:
         self._set(table, "policy", _policy_text(policy))
 
-    def set_catalog_properties(self, table: TableRecord, properties: dict[str, str]) -> None:
+    def set_catalog_properties(self, table: TableRecord, properties: Mapping[str, str]) -> None:
         self._set(table, "catalog_properties", msgspec.json.encode(properties).decode() if properties else None)
 
     def halt(self, table: TableRecord, why: str | None) -> None:

@@ -13,15 +13,15 @@ import re
 import secrets
 from enum import Enum
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from refimpl.environment import Environment, HostLock
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.owner.local import OWNER_FOLDER
 from refimpl.server.errors import ApiError
+from refimpl.warehouse import Warehouse
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "dco_"
@@ -54,10 +54,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 class Tokens:
     """The tokens of one warehouse, in the owner's folder."""
 
-    def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
-        self.path = folder / FILE_NAME
-        self._lock = lock
-        self._environment = environment
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.path = warehouse.directory / OWNER_FOLDER / FILE_NAME
+        self._lock = warehouse.lock
+        self._environment = warehouse.environment
         self._known: tuple[bytes, tuple[Token, ...]] = (b"[]", ())
         """What the file had, and the tokens that are in that: one value, because threads replace it at any time."""
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
+from refimpl.catalog_owner import TableDescription
 from refimpl.commits import RatifiedCommit
 from refimpl.log_path import LOG_FOLDER
-from refimpl.owner.terms import TableDescription
 from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_FEATURE, IN_COMMIT_TIMESTAMP_PROPERTY
 
 TABLE_ID: Final = "io.unitycatalog.tableId"

@@ -24,10 +24,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.errors import DeltaError
-from refimpl.owner.local import LocalOwner
-from refimpl.owner.records import TableRecord
 from refimpl.server import errors
 from refimpl.server.access import Scope, Tokens, authorized, refuse_foreign_page
 from refimpl.server.delta_api import DeltaApi
@@ -54,6 +52,7 @@ from refimpl.server.scheduling import (
     Slots,
     limited,
 )
+from refimpl.warehouse import Warehouse
 
 logger = logging.getLogger("refimpl.server")
 
@@ -140,7 +139,7 @@ class Observation:
         """An error that nobody expected: with its traceback, in the log only."""
         logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
 
-    def exposition(self, tables: Sequence[TableRecord]) -> bytes:
+    def exposition(self, tables: Sequence[TableSummary]) -> bytes:
         """Everything in Prometheus' text format, with what the ledger says now of the live tables."""
         self._backlog.clear()
         for table in tables:
@@ -186,7 +185,7 @@ class Server:
 
     def __init__(
         self,
-        owner: LocalOwner,
+        warehouse: Warehouse,
         names: Names,
         *,
         policy: MaintenancePolicy | None = None,
@@ -196,10 +195,10 @@ class Server:
         """`always_token`: answer nobody without one, even while the warehouse has none."""
         self.limits = limits or Limits()
         self.observation = Observation()
-        self.tokens = Tokens(owner.ledger.path.parent, owner.context.lock, owner.context.environment)
-        self._owner = owner
+        self.tokens = Tokens(warehouse)
+        self._warehouse = warehouse
         self._always_token = always_token
-        self._delta = DeltaApi(owner, names, policy or MaintenancePolicy())
+        self._delta = DeltaApi(warehouse, names, policy or MaintenancePolicy())
         self._legacy = LegacyApi(self._delta)
         self._reads = Pool(self.limits.threads, self.limits.requests, lock=False)
         self._writes = Pool(self.limits.threads, self.limits.requests, lock=True)
@@ -214,7 +213,7 @@ class Server:
         deadline = time.monotonic() + seconds
         ended = [pool.close(deadline - time.monotonic()) for pool in (self._reads, self._writes)]
         with limited(time.monotonic() + GRACE_SECONDS, lock=True):
-            self._owner.close()
+            self._warehouse.close()
         return all(ended)
 
     def _routes(self) -> list[Route]:
@@ -379,14 +378,14 @@ class Server:
 
     def _health(self) -> Response:
         """Whether the ledger answers; to be asked by whoever starts and stops servers."""
-        with self._owner.ledger.read() as view:
-            view.roots()
+        self._delta.owner.recorded_tables()
         return Response(b'{"status":"ok"}', media_type=JSON)
 
     def _metrics(self) -> Response:
-        with self._owner.ledger.read() as view:
-            live = [table for table in view.tables() if table.state is TableState.ACTIVE]
-        return Response(self.observation.exposition(live), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(
+            self.observation.exposition(self._delta.owner.recorded_tables()),
+            media_type="text/plain; version=0.0.4; charset=utf-8",
+        )
 
     def _openapi(self) -> Response:
         return Response(self._description, media_type=JSON)

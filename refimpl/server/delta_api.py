@@ -1,16 +1,15 @@
 """What the Delta API's calls mean: values of requests in, shapes of answers out, `ApiError` for what is refused.
 
-An update is judged in this order, and each step has its own status (authentication and shape came before):
+An update is judged in the order of `refimpl.owner.decide`, each step with its own status. Before it come authentication
+and shape, then the table and its uuid (404, 409):
 
-    1. the table, and its uuid             404, 409
-    2. a replay of a commit that landed    200, for ever
-    3. a version that is taken, or a gap   409, 400
-    4. the report of published versions    400
-    5. the etag                            409
-    6. what the staged file says, and what the request says of it   400
+    1. a replay of a commit that landed    200, permanently
+    2. an attempt that was resolved        409
+    3. a table that takes no commits       400, 404
+    4. a version that is taken, or a gap   409, 400
+    5. the reported published versions, then the etag   400, 409
+    6. the staged file, then what the request says of it   400
     7. room in the backlog                 429
-
-Three before four: who lost a race reports versions that look absurd to the winner's table, and must hear that it lost.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, Metadata, Protocol
-from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
+from refimpl.catalog_owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState, TableSummary
 from refimpl.commits import (
     AttemptId,
     Conflict,
@@ -48,12 +48,9 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
-from refimpl.log_path import LOG_FOLDER
+from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
-from refimpl.owner.local import LocalOwner
 from refimpl.owner.policy import MAX_COMMIT_BYTES, checked_policy
-from refimpl.owner.records import TableRecord
-from refimpl.owner.terms import Glance, TableDescription, Terms, TermsRefused, glance, property_flaw
 from refimpl.server import answers
 from refimpl.server.errors import (
     ApiError,
@@ -62,7 +59,7 @@ from refimpl.server.errors import (
     bad_request,
     no_such_table,
     not_found,
-    of_refused_terms,
+    of_failed_precondition,
     of_rejection,
     requirement_conflict,
 )
@@ -78,15 +75,16 @@ from refimpl.server.request_validation import (
     UpdateSnapshotVersion,
     UpdateTable,
     WireCommit,
+    preconditions_of,
     properties_beside,
     tag_of,
-    terms_of,
     with_creation,
 )
 from refimpl.table_feature import CATALOG_MANAGED
+from refimpl.warehouse import Warehouse
 
 NAMES_KEPT: Final = 10_000
-"""Of staged files, for each thing that is remembered of some."""
+"""Staged files whose modification times are remembered."""
 
 
 class DeltaApi:
@@ -95,22 +93,20 @@ class DeltaApi:
     `policy`: of tables that are made here; `InvalidRequestError` for one whose limits contradict each other.
     """
 
-    def __init__(self, owner: LocalOwner, names: Names, policy: MaintenancePolicy) -> None:
-        self.owner = owner
+    def __init__(self, warehouse: Warehouse, names: Names, policy: MaintenancePolicy) -> None:
+        self.owner: CatalogOwner = warehouse.owner
+        self.directory = warehouse.directory
         self.names = names
         self._policy = checked_policy(policy)
-        self._files = owner.context.environment.files
+        self._environment = warehouse.environment
+        self._files = warehouse.environment.files
         self._modified_at: dict[str, int] = {}
-        self._in_doubt: set[str] = set()
-        """Staged files whose fsync failed."""
 
     # Tables
 
     def live_names(self) -> list[str]:
-        """The owner's names of the tables that the API shows. Asks the ledger alone: a log that cannot be looked into
-        is no reason to hide the other tables, and there may be many."""
-        with self.owner.ledger.read() as view:
-            return [table.name for table in view.tables() if table.name is not None and is_served(table)]
+        """The owner's names of the tables that the API shows."""
+        return [table.name for table in self.owner.recorded_tables() if table.name is not None and is_served(table)]
 
     def check_schema(self, catalog: str, schema: str) -> None:
         self.names.check_schema(catalog, schema, self.live_names() if schema not in self.names.declared else ())
@@ -212,7 +208,7 @@ class DeltaApi:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)
         if staged is None:
-            if glance(self.owner.context, name, None) is not None:  # a loser's repeated request: its place is forgotten
+            if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request: its place is forgotten
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
                 f"the location {request.location} was not staged for {name!r}; ask for a staging table first"
@@ -221,13 +217,12 @@ class DeltaApi:
         found, protocol, metadata = _table_actions(content)
         extra = properties_beside(metadata, request.properties or {})
         flaw = with_creation(request, staged.table_id, found, protocol, metadata)
-        flaw = flaw or property_flaw(extra, metadata, {})
         if flaw is not None:
             raise bad_request(flaw)
         attempt = str(uuid.uuid5(uuid.UUID(staged.table_id), "version 0"))
         self._make_folders_durable(staged)
-        self.owner.prepare_properties(staged.table_id, extra)
-        outcome = self.owner.register_table(staged.table_id, DirectProposal(attempt=attempt, content=content))
+        proposal = DirectProposal(attempt=attempt, content=content)
+        outcome = self.owner.register_table(staged.table_id, proposal, properties=extra)
         match outcome:
             case Registered():
                 pass
@@ -242,7 +237,7 @@ class DeltaApi:
     def _make_folders_durable(self, staged: ResolvedTable) -> None:
         """The creator made the log's folder, and version 0 is to survive a power cut."""
         try:
-            log = LogStore(staged.location, self.owner.context.environment)
+            log = LogStore(staged.location, self._environment)
             log.create_folders(staged.feature.staging_folder)
         except OSError as error:
             raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
@@ -258,7 +253,7 @@ class DeltaApi:
             return None
         if parts.query or parts.fragment:
             return None
-        if ".." in place.parts or not place.is_relative_to(self.owner.context.warehouse):
+        if ".." in place.parts or not place.is_relative_to(self.directory):
             return None
         try:
             found = self.owner.resolve(place)
@@ -293,73 +288,57 @@ class DeltaApi:
             raise bad_request("update-metadata-snapshot-version is for tables whose commits are not the catalog's")
         added = asked.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
-        seen = self._glance(catalog, schema, table, attempt)
+        seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
         if demanded.uuid != seen.table.table_id:
             raise requirement_conflict(
                 f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
             )
         etag = required.get(AssertEtag)
-        terms = terms_of(asked, seen.table.table_id, None if etag is None else etag.etag)
+        preconditions = preconditions_of(asked, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
-            _refuse_strange_reports(seen.table, terms)
-            self._change(seen.table.table_id, asked, terms)
+            _refuse_reported_links(seen.table, preconditions)
+            self._change(seen.table.table_id, asked, preconditions)
         else:
-            self._commit(seen, added.commit, attempt, terms)
+            self._commit(seen, added.commit, attempt, preconditions)
         return self._answer_of_done(catalog, schema, table)
 
-    def _glance(self, catalog: str, schema: str, table: str, attempt: AttemptId | None) -> Glance:
+    def _look_up(
+        self, catalog: str, schema: str, table: str, version: Version | None, attempt: AttemptId | None
+    ) -> AttemptLookup:
         """The table as one look finds it; what is not served is refused as `describe` does it."""
-        seen = glance(self.owner.context, self.names.owner_name(catalog, schema, table), attempt)
+        seen = self.owner.look_up(self.names.owner_name(catalog, schema, table), version, attempt)
         if seen is None or seen.table.feature.path_access or seen.table.state is not TableState.ACTIVE:
             self.describe(catalog, schema, table)
             raise no_such_table(f"{catalog}.{schema}.{table}")
         return seen
 
-    def _change(self, table_id: str, asked: dict[type, Any], terms: Terms) -> None:
+    def _change(self, table_id: str, asked: dict[type, Any], preconditions: UpdatePreconditions) -> None:
         for kind in (SetDomainMetadata, RemoveDomainMetadata):
             if kind in asked:
                 raise bad_request(f"{tag_of(kind)} needs an add-commit whose file says the same")
-        refused = self.owner.change(table_id, terms)
-        if isinstance(refused, TermsRefused):
-            raise of_refused_terms(refused)
+        refused = self.owner.update(table_id, preconditions)
+        if isinstance(refused, PreconditionFailed):
+            raise of_failed_precondition(refused)
         if refused is not None:
             raise of_rejection(refused)
 
-    def _commit(self, seen: Glance, commit: WireCommit, attempt: AttemptId, terms: Terms) -> None:
+    def _commit(
+        self, seen: AttemptLookup, commit: WireCommit, attempt: AttemptId, preconditions: UpdatePreconditions
+    ) -> None:
+        """Clients write staged files without syncing them, so that the owner does it before it is asked to commit. No
+        file is looked at for what is lost already, nor for a replay. A gap may be filled meanwhile."""
         table, version = seen.table, commit.version
-        if seen.lost(version):  # no lock and no look at the file for what is lost anyway
-            self.owner.remember_lost(table, version, attempt)
+        if seen.lost:
             raise VersionConflictError(table.latest or 0)
-        if version >= table.next:  # or else it is a replay: nobody looks at the file. A gap may be filled meanwhile
+        if version >= table.next:
             _refuse_all_but_files(table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name)
-            _refuse_strange_reports(table, terms)
-            self._make_durable(table, commit.file_name)
+            _refuse_reported_links(table, preconditions)
+            self.owner.make_staged_durable(table.table_id, commit.file_name)
         proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
-        raise_unless_ratified(self.owner.commit_on(table.table_id, version, proposal, terms))
-
-    def _make_durable(self, table: TableRecord, name: str) -> None:
-        """Clients write staged files without syncing them, and what is ratified must survive a power cut.
-
-        Order: fsync file, fsync directory; the owner's transaction comes after. Where that failed once, a second fsync
-        may lie, and the client sends the same again: then the same bytes become a new file. A loser's file may stay
-        as it is.
-        """
-        log, folder = self.owner.context.log(table), table.feature.staging_folder
-        try:
-            with suppress(FileNotFoundError):
-                if name not in self._in_doubt:
-                    log.make_staged_durable(folder, name)
-                elif (log.staged_size(folder, name) or 0) <= MAX_COMMIT_BYTES:
-                    log.stage_again(folder, name, log.read_staged(folder, name))
-                    self._in_doubt.discard(name)
-        except OSError as error:
-            if len(self._in_doubt) >= NAMES_KEPT:
-                self._in_doubt.pop()
-            self._in_doubt.add(name)
-            raise OwnerUnavailableError(f"cannot make {name} durable: {error}; nothing was committed") from error
+        raise_unless_ratified(self.owner.commit_if(table.table_id, version, proposal, preconditions))
 
 
-def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
+def raise_unless_ratified(outcome: Outcome | PreconditionFailed) -> None:
     match outcome:
         case Ratified():
             return
@@ -369,8 +348,8 @@ def raise_unless_ratified(outcome: Outcome | TermsRefused) -> None:
             raise bad_request(f"Commit version must be the next version after the latest commit {latest}")
         case Rejected():
             raise of_rejection(outcome)
-        case TermsRefused():
-            raise of_refused_terms(outcome)
+        case PreconditionFailed():
+            raise of_failed_precondition(outcome)
 
 
 def _attempt_of(commit: WireCommit) -> AttemptId:
@@ -384,7 +363,7 @@ def _attempt_of(commit: WireCommit) -> AttemptId:
     return name.uuid
 
 
-def is_served(table: ResolvedTable | TableRecord, *, live: bool = True) -> bool:
+def is_served(table: ResolvedTable | TableSummary, *, live: bool = True) -> bool:
     """Whether the API can express the table: it is found by its catalog only, and not by its path."""
     return not table.feature.path_access and (not live or table.state is TableState.ACTIVE)
 
@@ -409,10 +388,10 @@ def _refuse_all_but_files(path: Path) -> None:
             raise bad_request(f"{path.name} is not a file; write a file into the table's own log")
 
 
-def _refuse_strange_reports(table: TableRecord, terms: Terms) -> None:
+def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditions) -> None:
     """The same for what is reported as published: where a staged file is reached by another name, its bytes go with
     it."""
-    latest, through = table.latest, terms.published_through
+    latest, through = table.latest, preconditions.published_through
     if through is None or latest is None or through > latest:
         return
     for version in range(table.first_unbackfilled, through + 1):
@@ -429,6 +408,3 @@ def _table_actions(content: bytes) -> tuple[list[Action], Protocol, Metadata]:
     if protocol is None or metadata is None:
         raise bad_request("version 0 needs a protocol and a metaData action")
     return found, protocol, metadata
-
-
-__all__ = ["ApiError", "DeltaApi"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from refimpl.catalog_owner import Precondition, PreconditionFailed
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import (
     CorruptionError,
@@ -22,7 +23,6 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
-from refimpl.owner.terms import Requirement, TermsRefused
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,9 +111,9 @@ def of_rejection(rejected: Rejected) -> ApiError:
     return ApiError(status, kind, rejected.detail)
 
 
-def of_refused_terms(refused: TermsRefused) -> ApiError:
+def of_failed_precondition(failed: PreconditionFailed) -> ApiError:
     return (
-        requirement_conflict(refused.detail) if refused.requirement is Requirement.ETAG else bad_request(refused.detail)
+        requirement_conflict(failed.detail) if failed.precondition is Precondition.ETAG else bad_request(failed.detail)
     )
 
 

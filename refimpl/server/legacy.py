@@ -28,7 +28,7 @@ class LegacyApi:
         self._api = api
 
     def metastore(self) -> dict[str, Any]:
-        warehouse = self._api.owner.context.warehouse
+        warehouse = self._api.directory
         return {"metastore_id": str(uuid.uuid5(uuid.NAMESPACE_URL, warehouse.as_uri())), "name": warehouse.name}
 
     def catalogs(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class LegacyApi:
         return self._catalog()
 
     def _catalog(self) -> dict[str, Any]:
-        name, place = self._api.names.catalog, self._api.owner.context.warehouse
+        name, place = self._api.names.catalog, self._api.directory
         return {
             "name": name,
             "comment": None,
@@ -62,7 +62,7 @@ class LegacyApi:
         return self._schema(schema)
 
     def _schema(self, name: str) -> dict[str, Any]:
-        catalog, place = self._api.names.catalog, self._api.owner.context.warehouse
+        catalog, place = self._api.names.catalog, self._api.directory
         return {
             "name": name,
             "catalog_name": catalog,

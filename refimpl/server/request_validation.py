@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.catalog_owner import UpdatePreconditions
 from refimpl.log_path import MAX_VERSION
-from refimpl.owner.terms import Terms
 from refimpl.server import answers
 
 NewVersion = Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
@@ -187,7 +187,7 @@ def tag_of(kind: type) -> str:
     return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
-def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Terms:
+def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
     """Everything of a request but its commit."""
     wanted: dict[str, str | None] = {}
     removed = asked.get(RemoveProperties)
@@ -205,7 +205,7 @@ def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Term
             return f"{answers.TABLE_ID} is {told_id!r} in the request; the table is {table_id}, and stays it"
         return _contradiction(asked, protocol, metadata) or _domain_flaw(asked, domains)
 
-    return Terms(
+    return UpdatePreconditions(
         etag=etag,
         published_through=None if report is None else report.latest_published_version,
         properties={key: value for key, value in wanted.items() if not answers.is_derived(key)},
@@ -215,12 +215,10 @@ def terms_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> Term
     )
 
 
-def properties_beside(metadata: Metadata, told: Mapping[str, str]) -> Terms:
+def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str, str]:
     """Those properties of a creation that the log does not have, to be stored for it."""
     known = {*metadata.configuration, answers.TABLE_ID}
-    return Terms(
-        properties={key: value for key, value in told.items() if key not in known and not answers.is_derived(key)}
-    )
+    return {key: value for key, value in wanted.items() if key not in known and not answers.is_derived(key)}
 
 
 def with_creation(

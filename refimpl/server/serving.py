@@ -72,7 +72,7 @@ def serve(wanted: Serving) -> None:
     names = Names(wanted.catalog, wanted.schemas)
     warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
     server = Server(
-        warehouse.owner,
+        warehouse,
         names,
         policy=wanted.policy,
         limits=wanted.limits,

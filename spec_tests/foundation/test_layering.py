@@ -91,7 +91,8 @@ REFERENCE_LAYERS = (
     ("warehouse",),
     ("client", "owner"),
     ("log_store",),
-    ("environment", "commit_owner"),
+    ("environment", "catalog_owner"),
+    ("commit_owner",),
     ("files", "host_queue", "commits"),
     ("log_path", "table_feature"),
     ("actions",),
@@ -377,7 +378,12 @@ def file_effects(module: str) -> Iterator[tuple[str, int]]:
 OF_THE_LOG = [
     m
     for m in modules_in(
-        "refimpl.log_store", "refimpl.owner", "refimpl.client", "refimpl.commit_owner", "refimpl.warehouse"
+        "refimpl.log_store",
+        "refimpl.owner",
+        "refimpl.client",
+        "refimpl.catalog_owner",
+        "refimpl.commit_owner",
+        "refimpl.warehouse",
     )
     if m != DATA_FILES
 ]

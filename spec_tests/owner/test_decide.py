@@ -6,14 +6,16 @@ Each refusal has a twin that differs in one thing and lands, and leaves the tabl
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import refimpl
-from refimpl import actions
+from refimpl import actions, log_path
 from refimpl.actions import Action, Metadata, Protocol
 from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import (
@@ -27,6 +29,7 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
+from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.log_path import MAX_VERSION
 from refimpl.owner import policy
@@ -49,6 +52,7 @@ from spec_tests.support.builders import (
     new_attempt,
     protocol_of,
 )
+from spec_tests.support.failing_files import FailingFiles
 
 
 def refused(outcome: Outcome, reason: RejectionReason) -> None:
@@ -515,6 +519,22 @@ def test_a_stranger_in_the_log_stops_the_table(delayed: OwnedTable, ahead: int) 
     assert isinstance(delayed.commit(1, append(START + 9)), Conflict), "the past is as it was"
     delayed.log.delete("00000000000000000002.json")
     delayed.land()
+
+
+def test_log_is_listed_once_where_its_newest_published_version_is_gone(tmp_path: Path) -> None:
+    """Not by every commit; but again as soon as a file comes or goes."""
+    storage = FailingFiles()
+    with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+        table.backfill(1)
+        table.log.delete(log_path.commit(1))
+        os.utime(table.log.folder, (1, 1))
+        listed: list[Path] = []
+        storage.fail_when = lambda effect, path: effect == "list_directory" and listed.append(path) is not None
+        table.land(3)
+        assert listed == [table.log.folder]
+        (table.log.folder / log_path.commit(9)).write_bytes(append(START + 9))
+        refused(table.commit(6), RejectionReason.HALTED)
 
 
 def test_policies_out_of_range_are_refused(warehouse: refimpl.Warehouse) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 import refimpl
 from refimpl import log_path
+from refimpl.catalog_owner import UpdatePreconditions
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
-from refimpl.owner.terms import Terms
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     ON_REQUEST,
@@ -323,18 +323,20 @@ def test_a_report_is_taken_under_the_lock_once_what_it_reports_is_durable(place:
         content = table.log.read_staged(table.feature.staging_folder, str(commit.file_name))
         (table.log.folder / log_path.commit(version)).write_bytes(content)
     before = len(watch.seen)
-    assert table.owner.change(table.table_id, Terms(published_through=1)) is None
+    assert table.owner.update(table.table_id, UpdatePreconditions(published_through=1)) is None
     assert watch.seen[before:] == [*anew(1), "commit"]
     for version in (3, 4):
         table.land()
         content = table.history()[version]
         (table.log.folder / log_path.commit(version)).write_bytes(content)
     before = len(watch.seen)
-    assert table.owner.change(table.table_id, Terms(published_through=3)) is None
+    assert table.owner.update(table.table_id, UpdatePreconditions(published_through=3)) is None
     assert watch.seen[before:] == [*anew(2), *anew(3), "commit"], "every reported file"
     proposal = table.propose(5, first_version(CATALOG_MANAGED, START + 5))
     before = len(watch.seen)
-    outcome = table.owner.commit_on(table.table_id, 5, proposal, Terms(published_through=4, properties={"team": "a"}))
+    outcome = table.owner.commit_if(
+        table.table_id, 5, proposal, UpdatePreconditions(published_through=4, properties={"team": "a"})
+    )
     assert isinstance(outcome, Ratified)
     assert watch.seen[before:] == [*anew(4), "commit"]
     assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [5]

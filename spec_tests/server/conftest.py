@@ -41,7 +41,7 @@ def serve(directory: Path) -> Iterator[Serve]:
         ) -> TestClient:
             warehouse = refimpl.open(directory, environment=environment or Faults().environment(), create=True)
             server = Server(
-                warehouse.owner,
+                warehouse,
                 Names("unity", schemas),
                 policy=MaintenancePolicy(backfill_every=None, backlog_limit=backlog_limit),
                 limits=limits,

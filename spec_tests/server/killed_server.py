@@ -18,15 +18,15 @@ from refimpl.server.serving import Serving, serve
 
 def main() -> None:
     warehouse, fatal = Path(sys.argv[1]), int(sys.argv[2])
-    original = LocalOwner.commit_on
+    original = LocalOwner.commit_if
 
-    def commit_on(self: LocalOwner, table_id: str, version: int, *more: Any) -> Any:
+    def commit_if(self: LocalOwner, table_id: str, version: int, *more: Any) -> Any:
         outcome = original(self, table_id, version, *more)
         if version == fatal and isinstance(outcome, Ratified):
             os.kill(os.getpid(), signal.SIGKILL)
         return outcome
 
-    LocalOwner.commit_on = commit_on  # type: ignore[method-assign]
+    LocalOwner.commit_if = commit_if  # type: ignore[method-assign]
     serve(Serving(warehouse=warehouse, log_level="error"))
 
 

@@ -31,8 +31,7 @@ FORBIDDEN = (403, "PermissionDeniedException")
 
 @pytest.fixture
 def tokens(warehouse: refimpl.Warehouse) -> Tokens:
-    owner = warehouse.owner
-    return Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+    return Tokens(warehouse)
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -145,10 +144,11 @@ def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None
     assert tokens.add("another", Scope.READ) != secret
 
 
-def test_a_token_expires(http: TestClient, tokens: Tokens) -> None:
+def test_a_token_expires(http: TestClient, warehouse: refimpl.Warehouse, tokens: Tokens) -> None:
     """And is still a token: the server is not open to everybody then."""
     now = clock_ms()
-    past = Tokens(tokens.path.parent, tokens._lock, Environment(now=lambda: now - 60_000))
+    past = Tokens(warehouse)
+    past._environment = Environment(now=lambda: now - 60_000)
     expired, valid = past.add("old", Scope.WRITE, valid_ms=60_000), past.add("new", Scope.WRITE, valid_ms=3_600_000)
     answer = http.get(f"{LEGACY}/catalogs", headers=bearer(expired))
     assert refusal(answer) == UNAUTHORIZED

@@ -114,7 +114,7 @@ def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory
     assert table.propose(table.staged_nowhere(2)).status_code in (500, 503)
     with ExitStack() as stack:
         warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment(), create=True))
-        api = DeltaApi(warehouse.owner, Names("unity"), MaintenancePolicy())
+        api = DeltaApi(warehouse, Names("unity"), MaintenancePolicy())
         told = api.load("unity", "default", "orders")
     assert told["latest-table-version"] == 1
     assert told["metadata"]["location"] == (moved / table.location.name).as_uri()
@@ -176,14 +176,14 @@ def test_a_server_that_closes_finishes_what_it_carries_out(
     staged = table.write_staged(1)
     server: Server = table.http.app_state["server"]
     entered, leave = threading.Event(), threading.Event()
-    original = server._owner.commit_on
+    original = server._warehouse.owner.commit_if
 
     def slow(*words: Any) -> Any:
         entered.set()
         assert leave.wait(20)
         return original(*words)
 
-    monkeypatch.setattr(server._owner, "commit_on", slow)
+    monkeypatch.setattr(server._warehouse.owner, "commit_if", slow)
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
     asking.start()

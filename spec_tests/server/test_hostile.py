@@ -226,8 +226,7 @@ def routes() -> Iterator[tuple[str, ApiRoute]]:
 
 
 def test_no_call_that_changes_anything_is_for_readers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
-    owner = warehouse.owner
-    tokens = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+    tokens = Tokens(warehouse)
     reader = {"authorization": f"Bearer {tokens.add('dashboard', Scope.READ)}"}
     for path, route in routes():
         writes = route.method not in ("GET", "HEAD") and route.name != "table-credentials"
@@ -240,8 +239,7 @@ def test_no_call_that_changes_anything_is_for_readers(http: TestClient, warehous
 
 
 def test_a_token_counts_in_its_header_only(http: TestClient, warehouse: refimpl.Warehouse) -> None:
-    owner = warehouse.owner
-    secret = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment).add("pipeline", Scope.WRITE)
+    secret = Tokens(warehouse).add("pipeline", Scope.WRITE)
     path = f"{LEGACY}/catalogs"
     for query in ("access_token", "token", "authorization", "Authorization"):
         assert http.get(f"{path}?{query}={secret}").status_code == 401
@@ -269,8 +267,7 @@ def test_a_page_of_somebody_else_in_this_machines_browser_may_not_call(
     assert table.state()[0] == 0
     for here in ("127.0.0.1:8080", "localhost", "[::1]:8080"):
         assert http.get(table.url, headers={"host": here, "origin": f"http://{here}"}).status_code == 200
-    owner = warehouse.owner
-    secret = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment).add("pipeline", Scope.READ)
+    secret = Tokens(warehouse).add("pipeline", Scope.READ)
     assert http.get(table.url, headers={**headers, "authorization": f"Bearer {secret}"}).status_code == 200
 
 
@@ -409,7 +406,7 @@ def test_a_client_does_not_say_who_it_is(tmp_path: Path) -> None:
 
 def test_before_the_access_check_no_file_is_named(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     owner = warehouse.owner
-    tokens = Tokens(owner.ledger.path.parent, owner.context.lock, warehouse.environment)
+    tokens = Tokens(warehouse)
     for spoil in (lambda: tokens.path.write_bytes(b"{"), tokens.path.mkdir):
         spoil()
         answer = http.get(f"{LEGACY}/catalogs")

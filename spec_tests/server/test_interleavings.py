@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.errors import OwnerUnavailableError
-from refimpl.owner import terms
-from refimpl.server import delta_api
+from refimpl.owner import context
+from refimpl.owner.local import LocalOwner
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.application import Server
 from refimpl.table_feature import CommitMode
@@ -57,7 +57,7 @@ def test_a_version_that_was_a_gap_at_the_first_look_is_made_durable_before_it_la
     faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
-    between(monkeypatch, delta_api, "glance", lambda: table.propose(first))
+    between(monkeypatch, LocalOwner, "look_up", lambda: table.propose(first))
     before = len(faults.seen)
     assert table.propose(second).status_code == 200
     assert faults.seen[before:].count("fsync staged") == 2
@@ -71,7 +71,7 @@ def test_a_link_is_no_staged_file_of_a_version_that_was_a_gap_at_the_first_look(
     elsewhere = table.location.parent / "elsewhere.json"
     second.path.rename(elsewhere)
     second.path.symlink_to(elsewhere)
-    between(monkeypatch, delta_api, "glance", lambda: table.propose(first))
+    between(monkeypatch, LocalOwner, "look_up", lambda: table.propose(first))
     assert refusal(table.propose(second)) == BAD
     assert table.state()[0] == 1
 
@@ -92,9 +92,9 @@ def test_a_commit_that_landed_and_cannot_be_described_is_not_said_to_have_failed
 
     with monkeypatch.context() as patched:
         if gone:
-            between(patched, api.owner, "commit_on", lambda: warehouse.owner.drop_table(table.table_id))
+            between(patched, api.owner, "commit_if", lambda: warehouse.owner.drop_table(table.table_id))
         else:
-            between(patched, api.owner, "commit_on", lambda: patched.setattr(api, "describe", unavailable))
+            between(patched, api.owner, "commit_if", lambda: patched.setattr(api, "describe", unavailable))
         assert refusal(table.propose(staged)) == UNKNOWN
     with warehouse.owner.ledger.read() as view:
         record = view.table(table.table_id)
@@ -130,7 +130,7 @@ def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_ans
         policy=MaintenancePolicy(backfill_every=None),
     )
     local.append(pa.table({"id": [1]}))
-    owner = server_of(http)._owner
+    owner = server_of(http)._warehouse.owner
     between(monkeypatch, owner, "backfill_to_version", lambda: local.append(pa.table({"id": [2]})))
     assert WireTable(http).state()[:2] == (1, [])
     assert WireTable(http).state()[:2] == (2, [])
@@ -148,7 +148,7 @@ def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
         local.commit()
         warehouse.owner.backfill_to_version(table.table_id)
 
-    between(monkeypatch, terms, "stored_commits", change)
+    between(monkeypatch, context, "stored_commits", change)
     told = table.load()
     assert told["latest-table-version"] == told["metadata"]["last-commit-version"] == 1
     assert told["metadata"]["properties"]["team"] == "b"
@@ -192,10 +192,10 @@ def test_a_table_is_created_with_all_of_its_properties_at_once(
     table.stage()
     table.write_first_version()
     seen: list[dict[str, str]] = []
-    owner = server_of(http)._owner
+    owner = server_of(http)._warehouse.owner
 
     def look() -> None:
-        seen.append(terms.describe(owner.context, lambda view: owner._find(view, "orders")).catalog_properties)
+        seen.append(owner.context.describe(lambda view: owner._find(view, "orders")).catalog_properties)
 
     between(monkeypatch, owner, "register_table", look)
     assert table.register(properties={**ENABLED, "steward": "x"}).status_code == 200
@@ -249,9 +249,7 @@ def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads read the file at the same time: one that is late with what it read must not leave that behind."""
-    owner = warehouse.owner
-    folder = owner.ledger.path.parent
-    maker = Tokens(folder, owner.context.lock, warehouse.environment)
+    maker = Tokens(warehouse)
     secret = maker.add("pipeline", Scope.WRITE)
     old = maker.path.read_bytes()
     maker.remove("pipeline")
@@ -277,7 +275,7 @@ def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
                         contents.pop()  # noqa: B023
                 object.__setattr__(self, name, value)
 
-        racing = Racing(folder, owner.context.lock, warehouse.environment)
+        racing = Racing(warehouse)
         monkeypatch.setattr(racing, "_environment", type("Environment", (), {"files": Files()})())
         object.__setattr__(racing, "left", late)
         racing.all()

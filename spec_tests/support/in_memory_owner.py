@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from refimpl.commit_owner import (
     Registered,
     ResolvedTable,
     TableState,
+    TableSummary,
 )
 from refimpl.commits import (
     COMMIT_MODE_OF,
@@ -92,10 +94,21 @@ class InMemoryOwner:
                     return self._resolved(table)
         raise TableNotFoundError(f"no table {str(reference)!r}", reference=str(reference))
 
-    def tables(self) -> list[ResolvedTable]:
+    def tables(self) -> Sequence[TableSummary]:
         with self._lock:
             live = [t for t in self._tables if t.state is TableState.ACTIVE]
-            return [self._resolved(t) for t in sorted(live, key=lambda t: t.name or "")]
+            return [
+                TableSummary(
+                    table_id=t.table_id,
+                    name=t.name,
+                    location=t.location,
+                    feature=t.feature,
+                    commit_mode=t.commit_mode,
+                    state=t.state,
+                    policy=t.policy,
+                )
+                for t in sorted(live, key=lambda t: t.name or "")
+            ]
 
     def set_policy(self, table_id: str, policy: MaintenancePolicy) -> None:
         with self._lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from refimpl.commit_owner import (
     NameTaken,
     Registered,
     ResolvedTable,
+    TableSummary,
 )
 from refimpl.commits import (
     AttemptId,
@@ -93,7 +94,7 @@ class UnreliableOwner:
         self._count("resolve")
         return self.owner.resolve(reference)
 
-    def tables(self) -> list[ResolvedTable]:
+    def tables(self) -> Sequence[TableSummary]:
         return self.owner.tables()
 
     def stage_table(

@@ -6,7 +6,7 @@ asked again, as the client side of any owner does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,6 +24,7 @@ from refimpl.commit_owner import (
     Registered,
     ResolvedTable,
     TableState,
+    TableSummary,
 )
 from refimpl.commits import (
     COMMIT_MODE_OF,
@@ -108,7 +109,7 @@ class AskedOwner:
             return MaintenancePolicy()
         return MaintenancePolicy(allowed=frozenset(_JOBS[job] for job in told.allowed if job in _JOBS))
 
-    def tables(self) -> list[ResolvedTable]:
+    def tables(self) -> Sequence[TableSummary]:
         raise InvalidRequestError("the shared interface has no list of all tables")
 
     # Creating and dropping

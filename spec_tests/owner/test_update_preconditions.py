@@ -1,0 +1,185 @@
+"""What a catalog changes beside a commit, on which conditions; and how it describes a table that changes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
+from refimpl.commit_owner import Registered, TableState
+from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.environment import Environment, HostLock, host_lock
+from refimpl.owner import local, policy
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from spec_tests.support.builders import START, OwnedTable, append, create, first_version, new_attempt, owned
+from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import Faults, opened
+from spec_tests.support.lock_watch import Watch
+
+
+def test_properties_are_stored_with_the_registration_and_not_by_its_replay(tmp_path: Path) -> None:
+    watch = Watch()
+    with watch.opened(tmp_path) as warehouse:
+        owner = warehouse.owner
+        table_id = owner.stage_table("orders", CATALOG_MANAGED).table_id
+        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
+        refused = owner.register_table(table_id, proposal, properties={"team.password": "a"})
+        assert isinstance(refused, Rejected)
+        assert refused.reason is RejectionReason.INCONSISTENT_TABLE
+        for team in ("a", "b"):
+            assert isinstance(owner.register_table(table_id, proposal, properties={"team": team}), Registered)
+            assert owner.describe(table_id).catalog_properties == {"team": "a"}
+    assert watch.outside == []
+
+
+def test_lost_race_and_gap_come_before_preconditions(warehouse: refimpl.Warehouse) -> None:
+    """A loser's etag and report are naturally stale: it is told that it lost, and rebases."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+    stale = UpdatePreconditions(etag="stale", published_through=99)
+    outcomes = [
+        table.owner.commit_if(table.table_id, version, table.propose(version, append(START + version)), stale)
+        for version in (1, 2, 3)
+    ]
+    assert [type(outcome) for outcome in outcomes] == [Conflict, PreconditionFailed, VersionGap]
+    assert table.latest == 1
+
+
+def publish(table: OwnedTable, versions: Iterable[int]) -> None:
+    truth = table.history()
+    for version in versions:
+        (table.log.folder / log_path.commit(version)).write_bytes(truth[version])
+
+
+@pytest.mark.parametrize("with_commit", [False, True])
+def test_long_report_is_confirmed_in_bounded_holds_of_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_commit: bool
+) -> None:
+    """Each file is read once and written once, and others may commit between the batches."""
+    monkeypatch.setattr(local, "BATCH", 2)
+    faults, holds = Faults(), 0
+
+    def counted(path: Path) -> HostLock:
+        lock = host_lock(path)
+
+        @contextmanager
+        def held() -> Iterator[None]:
+            nonlocal holds
+            holds += 1
+            with lock():
+                yield
+
+        return held
+
+    with refimpl.open(tmp_path, create=True, environment=faults.environment(host_lock=counted)) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=5)
+        publish(table, range(1, 6))
+        report = UpdatePreconditions(published_through=5)
+        proposal = table.propose(6, append(START + 6))
+        holds, before = 0, len(faults.seen)
+        if with_commit:
+            assert isinstance(table.owner.commit_if(table.table_id, 6, proposal, report), Ratified)
+        else:
+            assert table.owner.update(table.table_id, report) is None
+        assert holds == 3
+        seen = faults.seen[before:]
+        assert [effect for effect in seen if effect.startswith(("replace", "commit"))] == [
+            "replace 1.json", "replace 2.json", "commit", "replace 3.json", "replace 4.json", "commit",
+            "replace 5.json", "commit",
+        ]  # fmt: skip
+        assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [6] * with_commit
+
+
+def test_reported_file_is_read_once(tmp_path: Path) -> None:
+    reads: list[str] = []
+    storage = FailingFiles()
+    storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
+    with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+        publish(table, [1])
+        reads.clear()
+        assert table.owner.update(table.table_id, UpdatePreconditions(published_through=1)) is None
+        assert reads == [log_path.commit(1)]
+
+
+def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
+    """It is looked at under the owner's lock, and a client may have made it as large as it likes."""
+    reads: list[str] = []
+    storage = FailingFiles()
+    storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
+    with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+        published = table.log.folder / log_path.commit(1)
+        published.write_bytes(append(START + 1, lines=9))
+        report = UpdatePreconditions(published_through=1)
+        assert isinstance(table.owner.update(table.table_id, report), PreconditionFailed)
+        assert published.name not in reads
+        published.write_bytes(table.history()[1])
+        assert table.owner.update(table.table_id, report) is None
+        assert published.name in reads
+
+
+def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_them_is(tmp_path: Path) -> None:
+    """The metadata and the latest version are those of one state, however many land between two looks."""
+    with opened(tmp_path) as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+
+    def land() -> None:
+        with opened(tmp_path) as other:
+            table = owned(other, "orders")
+            version = (table.latest or 0) + 1
+            proposal = table.propose(version, append(START + version))
+            outcome = other.owner.commit_if(
+                table.table_id, version, proposal, UpdatePreconditions(properties={"newest": str(version)})
+            )
+            assert isinstance(outcome, Ratified)
+            table.backfill()
+
+    with opened(tmp_path) as warehouse:
+        looks = 0
+
+        def find(view: View) -> TableRecord:
+            nonlocal looks
+            found = view.table_named("orders")
+            assert found is not None
+            assert found.state is TableState.ACTIVE
+            looks += 1
+            if looks <= 2:
+                land()
+            return found
+
+        told = warehouse.owner.context.describe(find)
+        assert told.table.commits.latest_ratified_version == 3
+        assert told.catalog_properties == {"newest": "3"}
+        assert looks == 3
+
+
+def test_properties_of_exactly_the_limit_are_taken_and_of_one_byte_more_are_not(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    empty = len(msgspec.json.encode({"note": ""}))
+    fitting = "x" * (policy.MAX_CATALOG_PROPERTIES_BYTES - empty)
+    refused = table.owner.update(table.table_id, UpdatePreconditions(properties={"note": fitting + "x"}))
+    assert isinstance(refused, PreconditionFailed)
+    assert str(policy.MAX_CATALOG_PROPERTIES_BYTES) in refused.detail
+    assert table.owner.describe(table.table_id).catalog_properties == {}
+    assert table.owner.update(table.table_id, UpdatePreconditions(properties={"note": fitting})) is None
+    assert table.owner.describe(table.table_id).catalog_properties == {"note": fitting}
+
+
+@pytest.mark.parametrize("change", [{"note": None}, {"other": None}])
+def test_properties_beyond_the_limit_may_always_become_fewer(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, change: dict[str, None]
+) -> None:
+    """An older release may have taken more."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    assert table.owner.update(table.table_id, UpdatePreconditions(properties={"note": "x" * 100, "other": "y"})) is None
+    monkeypatch.setattr(policy, "MAX_CATALOG_PROPERTIES_BYTES", 10)
+    assert table.owner.update(table.table_id, UpdatePreconditions(properties=change)) is None
+    assert set(table.owner.describe(table.table_id).catalog_properties) == {"note", "other"} - set(change)
