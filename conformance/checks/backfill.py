@@ -99,8 +99,8 @@ def _actions(content: str) -> str | None:
 
 @check(Family.BACKFILL, *DONE, *ORDER)
 def a_backfill_publishes_everything_up_to_its_version(s: Scenario) -> None:
-    """Of four commits, a backfill to version 2 publishes versions 1 and 2, and perhaps more; one to version 4 publishes
-    all. Each time what is published is a prefix."""
+    """Of four commits, a backfill to version 2 publishes at least versions 1 and 2; one to version 4 publishes all.
+    Published versions always form a prefix."""
     table = s.create()
     for _ in range(4):
         s.land(table)
@@ -109,9 +109,9 @@ def a_backfill_publishes_everything_up_to_its_version(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *TRACKED, "MC-GET-01", "CM-GET-03")
-def what_is_not_published_yet_stays_listed(s: Scenario) -> None:
-    """After a backfill of versions 1 and 2 of four, the owner goes on to list versions 3 and 4, until they are
-    published too. At no moment a ratified commit can be found nowhere."""
+def unpublished_commits_stay_listed(s: Scenario) -> None:
+    """After a backfill of versions 1 and 2 of four, the owner lists versions 3 and 4 until they are published. Every
+    ratified commit is listed or published at any time."""
     table = s.create()
     for _ in range(4):
         s.land(table)
@@ -125,9 +125,9 @@ def what_is_not_published_yet_stays_listed(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *RATIFIED_ONLY, "MC-FEATURE-03", "CM-COMMIT-01")
-def only_what_is_ratified_is_published(s: Scenario) -> None:
-    """One proposal of version 1 is ratified, another loses, and one of version 3 comes too early. Whatever is published
-    before and after a backfill, it is version 1 with the winner's content, and no version beyond it."""
+def only_ratified_commits_are_published(s: Scenario) -> None:
+    """One proposal of version 1 is ratified, another loses, and one of version 3 is too early. Before and after a
+    backfill, only version 1 with the winner's content is published."""
     table = s.create()
     won = s.land(table, client="first")
     lost = s.contend(table, 1, client="second")
@@ -147,9 +147,9 @@ def only_what_is_ratified_is_published(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *ORDER, *DONE)
-def backfills_step_by_step_keep_the_order(s: Scenario) -> None:
-    """Commits and backfills in turns, each a little behind: after every step what is published is a prefix that goes as
-    far as was asked."""
+def repeated_backfills_keep_the_order(s: Scenario) -> None:
+    """Commits and backfills alternate, each backfill one version behind: after every step the published versions are a
+    prefix up to the requested version."""
     table = s.create()
     for version in (1, 2, 3, 4):
         s.land(table)
@@ -159,9 +159,8 @@ def backfills_step_by_step_keep_the_order(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *DONE, *CONTENT)
-def a_backfill_can_be_asked_for_again(s: Scenario) -> None:
-    """A backfill to a version that is published already, the same or a lower one, is done: it answers so, and changes
-    nothing of what is there."""
+def a_repeated_backfill_is_done(s: Scenario) -> None:
+    """A backfill to a version that is already published, or to a lower one, is answered as done and changes nothing."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -176,9 +175,9 @@ def a_backfill_can_be_asked_for_again(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *RATIFIED_ONLY, *DONE)
-def a_backfill_beyond_the_latest_version_invents_nothing(s: Scenario) -> None:
-    """Asked to backfill up to version 7 of a table with two commits, the owner may do what it can, or refuse. No
-    version that was not ratified appears, and the table goes on."""
+def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
+    """A backfill to version 7 of a table with two commits may be done as far as possible, or rejected. No unratified
+    version appears, and the table accepts commits."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -193,9 +192,9 @@ def a_backfill_beyond_the_latest_version_invents_nothing(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *ORDER, *DONE, *TRACKED)
-def two_publishers_and_a_writer_do_not_disturb_each_other(s: Scenario) -> None:
-    """Two publishers send requests for versions 3 and 2, and a writer commits in between, before the older request
-    arrives. All are done, in order, and the new commit is neither lost nor published by mistake."""
+def concurrent_publishers_and_a_writer(s: Scenario) -> None:
+    """Two publishers request versions 3 and 2, and a writer commits before the second request arrives. All are done in
+    order; the new commit is neither lost nor published."""
     table = s.create()
     for _ in range(3):
         s.land(table)
@@ -212,9 +211,9 @@ def two_publishers_and_a_writer_do_not_disturb_each_other(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *CONTENT, commit_modes=UNPUBLISHED)
-def what_is_published_is_what_was_ratified(s: Scenario) -> None:
-    """Of two proposals of version 1 one won. Published is the winner's commit: the bytes of its staged file, or the
-    actions of its inline proposal. So is version 2."""
+def published_content_is_ratified_content(s: Scenario) -> None:
+    """Two writers proposed version 1. The published file is the winner's: the bytes of its staged file, or the actions
+    of its inline proposal. So is version 2."""
     table = s.create()
     landed = [s.land(table, client="first")]
     s.contend(table, 1, client="second")
@@ -228,9 +227,8 @@ def what_is_published_is_what_was_ratified(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *RATIFIED_ONLY)
-def what_is_published_stays(s: Scenario) -> None:
-    """Published commits stay where they are, with the content that they have, while the table goes on and more is
-    published."""
+def published_commits_stay_unchanged(s: Scenario) -> None:
+    """Published commits keep their names and content while further commits are published."""
     table = s.create()
     seen: dict[int, str] = {}
     for version in (1, 2, 3, 4):
@@ -245,9 +243,9 @@ def what_is_published_stays(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED)
-def an_owner_that_backfills_by_itself_does_so_in_order(s: Scenario) -> None:
-    """Left to publish when it likes, the owner may publish everything, something or nothing after each commit:
-    always a prefix, and what it has not published it lists."""
+def automatic_backfill_keeps_the_order(s: Scenario) -> None:
+    """An owner that publishes on its own may publish any number of commits after each commit: always a prefix, and it
+    lists what it has not published."""
     table = s.create(backfill="subject")
     for _ in range(6):
         prefix(s, table, s.land(table))
@@ -255,9 +253,9 @@ def an_owner_that_backfills_by_itself_does_so_in_order(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *DONE, *TRACKED)
-def a_table_goes_on_after_everything_is_published(s: Scenario) -> None:
-    """With all commits published the owner may have nothing left to list. The next commit is ratified, listed, and
-    published on request like those before it."""
+def a_fully_published_table_accepts_commits(s: Scenario) -> None:
+    """When all commits are published the owner may have nothing to list. The next commit is ratified, listed, and
+    published on request."""
     table = s.create()
     for version in (1, 2):
         s.land(table)
@@ -305,9 +303,9 @@ def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
 
 
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
-    """Where version 1 has to be published stands a file with another content. A backfill does not call that done, and
-    publishes nothing after it; once the file is gone, all three commits are published as they were ratified."""
+def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
+    """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
+    nothing after it; after the file is removed, all three commits are published as ratified."""
     table = s.create()
     landed = [s.land(table) for _ in range(3)]
     with blocked(s, table, 1) as foreign:
@@ -330,9 +328,9 @@ def a_file_of_somebody_else_is_not_taken_for_the_commit(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) -> None:
-    """Of four commits the second cannot be published, because another file stands in its place. Nothing after it is
-    published, and all of it stays listed; once the file is gone, everything is published."""
+def a_failed_publication_stops_later_ones(s: Scenario) -> None:
+    """Of four commits the second cannot be published, because another file has its name. No later commit is published,
+    and all stay listed; after the file is removed, all are published."""
     table = s.create()
     landed = [s.land(table) for _ in range(4)]
     with blocked(s, table, 2) as foreign:
@@ -352,9 +350,9 @@ def a_publication_that_fails_in_the_middle_holds_back_what_follows(s: Scenario) 
 
 
 @check(Family.BACKFILL, *DONE, *TRACKED, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
-    """A client copied version 1 to its place, byte for byte, and nobody told the owner. A backfill finds the file there
-    and goes on after it: versions 2 and 3 are published as well."""
+def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
+    """A client published version 1, byte for byte, without notifying the owner. A backfill accepts the file and
+    publishes versions 2 and 3."""
     table = s.create()
     landed = [s.land(table) for _ in range(3)]
     first = landed[0].request
@@ -371,9 +369,9 @@ def a_commit_that_a_client_published_is_published(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
-    """A careless client published version 3 of three before versions 1 and 2. The owner must not conclude that they are
-    published too: it goes on to list them, and a backfill publishes them."""
+def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
+    """A client published version 3 before versions 1 and 2. The owner goes on to list versions 1 and 2, and a backfill
+    publishes them."""
     table = s.create()
     landed = [s.land(table) for _ in range(3)]
     third = landed[2].request
@@ -397,9 +395,9 @@ def a_published_file_above_a_hole_hides_nothing(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *CONTENT, "MC-FEATURE-01", "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
-def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
-    """Beside the staged file of version 1 lie others for the same version: of a writer that died, one of them cut off
-    in the middle. The owner ratified one of them, and publishes that one."""
+def orphaned_staged_files_are_not_published(s: Scenario) -> None:
+    """The staging folder has other files for version 1: of a writer that died, and one that is truncated. The owner
+    publishes the one that it ratified."""
     table = s.create()
     orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
     folder = storage_access.STAGING[s.feature]
@@ -412,9 +410,9 @@ def staged_files_of_nobody_are_not_published(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *RATIFIED_ONLY, "MC-LOG-04", "CM-FILES-05", needs=STORAGE, commit_modes=STAGED)
-def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
+def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
     """A writer staged a file for version 2 and died before it proposed it. A backfill beyond the latest version does
-    not publish it; version 2 is free for others."""
+    not publish it, and version 2 is free."""
     table = s.create()
     s.land(table)
     storage_access.stage(s, table, 2, client="dead writer")
@@ -429,9 +427,9 @@ def a_staged_file_that_nobody_proposed_is_not_published(s: Scenario) -> None:
 
 
 @check(Family.BACKFILL, *CONTENT, *DONE, needs=STORAGE, commit_modes=STAGED)
-def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) -> None:
-    """The staged file of version 1 is gone before it was published. There is nothing to publish, so a backfill is not
-    done, and no other file appears; when the file is back, version 1 is published as it was ratified."""
+def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
+    """The staged file of version 1 is missing. A backfill is not done, and no other file is published in its place;
+    after the file is restored, version 1 is published as ratified."""
     table = s.create()
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
@@ -453,9 +451,9 @@ def a_commit_whose_file_is_gone_is_not_published_as_something_else(s: Scenario) 
 
 
 @check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", needs=STORAGE, commit_modes=UNPUBLISHED)
-def a_publication_that_fails_fails_no_commit(s: Scenario) -> None:
-    """The owner publishes by itself, and cannot: a file of somebody else stands in the place of version 1. Commits that
-    land meanwhile are answered as ratified; what is answered as refused has not landed."""
+def a_failed_publication_fails_no_commit(s: Scenario) -> None:
+    """The owner publishes on its own and fails, because another file has the name of version 1. Commits answered as
+    ratified have landed; commits answered as rejected have not."""
     table = s.create(backfill="subject")
     s.land(table)
     refused: Exchange | None = None

@@ -50,9 +50,9 @@ def burst(
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def of_two_writers_of_one_version_one_wins(s: Scenario) -> None:
-    """Of two writers that propose the same version one is ratified; the other is told of a conflict, and its next
-    proposal of the version after that is ratified."""
+def two_writers_of_one_version_have_one_winner(s: Scenario) -> None:
+    """Two writers propose the same version: one is ratified, the other gets a conflict, and its next proposal, of the
+    version after that, is ratified."""
     table = s.create()
     won = s.land(table, client="first")
     lost = s.commit(table, 1, client="second")
@@ -63,8 +63,8 @@ def of_two_writers_of_one_version_one_wins(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-04")
 def a_lost_race_is_a_conflict(s: Scenario) -> None:
-    """A proposal that lost its version to another is answered as a conflict, not as an error that ends the write: its
-    writer rebases, proposes the version after that, and is ratified."""
+    """A proposal that lost its version gets a conflict, not an error that ends the write: its writer rebases, proposes
+    the next version, and is ratified."""
     table = s.create()
     s.land(table, client="first")
     s.contend(table, 1, client="second")
@@ -74,9 +74,9 @@ def a_lost_race_is_a_conflict(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def of_five_writers_at_once_one_wins(s: Scenario) -> None:
-    """Five writers propose version 1 before any of the proposals arrives. Whichever comes first, one is ratified and
-    four are told of a conflict; then all five race for version 2."""
+def five_concurrent_writers_have_one_winner(s: Scenario) -> None:
+    """Five writers propose version 1 before any proposal arrives: one is ratified and four get a conflict. Then all
+    five race for version 2."""
     table = s.create()
     writers = ["first", "second", "third", "fourth", "fifth"]
     one_winner(s, table, 1, burst(s, table, writers))
@@ -84,9 +84,9 @@ def of_five_writers_at_once_one_wins(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def requests_that_arrive_in_reverse_have_one_winner(s: Scenario) -> None:
-    """Three writers send proposals of version 1; the last one that was sent arrives first. One is ratified, whichever
-    it is, and the version after it is free for the others."""
+def requests_in_reverse_order_have_one_winner(s: Scenario) -> None:
+    """Three writers send proposals of version 1, and the last one sent arrives first. One of them is ratified, and the
+    next version is free."""
     table = s.create()
     one_winner(s, table, 1, burst(s, table, ["first", "second", "third"], order=[2, 1, 0]))
     s.land(table, client="first")
@@ -94,8 +94,8 @@ def requests_that_arrive_in_reverse_have_one_winner(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, *RACE, "MC-FEATURE-02", "CM-FEATURE-01")
 def three_writers_race_for_each_of_four_versions(s: Scenario) -> None:
-    """Three writers race for every version, and each round another one comes first. Every version has one winner, and
-    in the end the log is the winners in their order."""
+    """Three writers race for each version, and another one arrives first each time. Every version has one winner, and
+    the log holds the winners in order."""
     table = s.create()
     writers = ["first", "second", "third"]
     for start in range(4):
@@ -105,9 +105,9 @@ def three_writers_race_for_each_of_four_versions(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, "MC-API-03", "CM-CATALOG-03", "PROFILE-CORE-05")
-def writers_in_turn_all_land(s: Scenario) -> None:
-    """Three writers take turns, each proposing the version after the one before. Nobody is in anybody's way: all are
-    ratified, at the versions that they proposed."""
+def writers_taking_turns_all_land(s: Scenario) -> None:
+    """Three writers take turns, each proposing the next version. All are ratified at the versions that they
+    proposed."""
     table = s.create()
     for client in ("first", "second", "third", "first", "second", "third"):
         s.land(table, client=client)
@@ -115,9 +115,9 @@ def writers_in_turn_all_land(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def a_proposal_that_arrives_late_does_not_replace_what_landed(s: Scenario) -> None:
-    """A proposal of version 1 is delayed on its way while another writer lands versions 1 to 3. When it arrives it is
-    a conflict; version 1 stays what it was, and a new proposal of version 4 is ratified."""
+def a_late_proposal_replaces_nothing(s: Scenario) -> None:
+    """A proposal of version 1 is delayed while another writer lands versions 1 to 3. It gets a conflict, version 1 is
+    unchanged, and a new proposal of version 4 is ratified."""
     table = s.create()
     late = s.delay("slow", s.proposal(table, 1))
     fast = [s.land(table, client="fast") for _ in range(3)]
@@ -129,9 +129,9 @@ def a_proposal_that_arrives_late_does_not_replace_what_landed(s: Scenario) -> No
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def late_proposals_that_arrive_in_reverse_all_lose(s: Scenario) -> None:
-    """Proposals of versions 1, 2 and 3 by slow writers arrive after others have landed those versions, the highest
-    first. All of them are conflicts, however old the version is."""
+def late_proposals_in_reverse_order_all_lose(s: Scenario) -> None:
+    """Delayed proposals of versions 1, 2 and 3 arrive after other writers landed these versions, the highest first. All
+    get a conflict."""
     table = s.create()
     late = [s.delay(f"slow {version}", s.proposal(table, version)) for version in (1, 2, 3)]
     landed = [s.land(table, client="fast") for _ in range(3)]
@@ -142,9 +142,9 @@ def late_proposals_that_arrive_in_reverse_all_lose(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
-def a_version_that_is_published_stays_taken(s: Scenario) -> None:
-    """After versions 1 and 2 are published, and the owner may have forgotten them, a writer that knows of none of them
-    proposes version 1, and then 2: conflicts both. Version 3 is free."""
+def a_published_version_stays_taken(s: Scenario) -> None:
+    """After versions 1 and 2 are published, a writer that has not seen them proposes version 1, then 2: both get a
+    conflict. Version 3 is free."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -156,7 +156,7 @@ def a_version_that_is_published_stays_taken(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, *RACE)
 def version_0_cannot_be_committed_again(s: Scenario) -> None:
-    """A proposal of version 0 of a table that exists is not ratified; version 1 is."""
+    """A proposal of version 0 of an existing table is not ratified; version 1 is."""
     table = s.create()
     told = s.commit(table, 0)
     s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 is there: not ratified")
@@ -175,9 +175,9 @@ def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
 
 @check(Family.CONCURRENT_WRITERS, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-FEATURE-02",
        "CM-FEATURE-01", commit_modes=("staged", "inline"))  # fmt: skip
-def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
-    """A writer that lost version 1 leaves no trace in it: the owner goes on to list the winner's commit, with the
-    winner's content, whole, before and after the loser's proposal, and so does whoever asks next."""
+def a_losing_proposal_leaves_the_winner_unchanged(s: Scenario) -> None:
+    """After another writer loses version 1, the owner still lists the winner's commit with the winner's complete
+    content."""
     table = s.create()
     won = s.land(table, client="first")
     before = s.get_commits(table)
@@ -193,9 +193,9 @@ def a_loser_changes_nothing_of_the_winner(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-06")
-def a_winner_that_never_heard_of_it_keeps_its_version(s: Scenario) -> None:
-    """The winner of version 1 never gets its answer. The version is taken all the same: another writer's proposal of it
-    is a conflict, and the next version is free. In the end the winner's attempt is in the log once."""
+def a_winner_without_an_answer_keeps_its_version(s: Scenario) -> None:
+    """The answer to the winner of version 1 is lost. Another proposal of version 1 gets a conflict, the next version is
+    free, and the winner's attempt is in the log once."""
     table = s.create()
     sent = s.lose("unlucky", s.proposal(table, 1))
     if not isinstance(sent.answer, Ratified):
@@ -207,9 +207,9 @@ def a_winner_that_never_heard_of_it_keeps_its_version(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-06")
-def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
-    """The network delivers a proposal of version 1 twice, the second time after another writer landed version 2.
-    Whatever the second one is answered, the attempt is in the log once, as version 1."""
+def a_duplicated_request_is_applied_once(s: Scenario) -> None:
+    """The network delivers a proposal of version 1 twice, the second time after version 2 landed. Whatever the second
+    answer, the attempt is in the log once, as version 1."""
     table = s.create()
     request = s.proposal(table, 1)
     twice = [s.delay("doubled", request), s.delay("doubled", request)]
@@ -230,9 +230,8 @@ def a_request_that_is_delivered_twice_is_applied_once(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")
-def tables_do_not_share_their_versions(s: Scenario) -> None:
-    """Two tables with the same owner: what is committed to one leaves the versions of the other free, whatever order
-    their writers come in."""
+def versions_are_counted_per_table(s: Scenario) -> None:
+    """Two tables have the same owner: commits to one leave the versions of the other free."""
     orders, returns = s.create("orders"), s.create("returns")
     for _ in range(3):
         s.land(orders)
@@ -244,8 +243,8 @@ def tables_do_not_share_their_versions(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")
-def who_lost_once_may_win_the_next(s: Scenario) -> None:
-    """A writer that lost versions 1 and 2 proposes version 3 first, and gets it: having lost is held against nobody."""
+def an_earlier_loser_can_win(s: Scenario) -> None:
+    """A writer that lost versions 1 and 2 is the first to propose version 3, and is ratified."""
     table = s.create()
     for version in (1, 2):
         s.land(table, client="lucky")
@@ -264,8 +263,8 @@ VISIBLE = ("MC-COMMIT-05", "CM-COMMIT-05")
 
 
 @check(Family.CONCURRENT_WRITERS, *WHOLE, "PROFILE-DIRECT-01", commit_modes=DIRECT)
-def a_direct_commit_is_there_whole_when_it_is_answered(s: Scenario) -> None:
-    """A commit that was answered as ratified is visible in the log, with all of its actions."""
+def a_ratified_direct_commit_is_visible_and_complete(s: Scenario) -> None:
+    """A direct commit that was answered as ratified is visible in the log with all of its actions."""
     table = s.create()
     for version in (1, 2):
         won = s.land(table)
@@ -291,9 +290,9 @@ def published_by_a_stranger(s: Scenario, table: TableHandle) -> Exchange:
 
 
 @check(Family.CONCURRENT_WRITERS, *WHOLE, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
-def a_direct_commit_does_not_replace_one_that_is_there(s: Scenario) -> None:
-    """A client published version 1 by put-if-absent, and the owner was not told. Whoever proposes version 1 through the
-    owner loses, and the file stays as it is."""
+def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
+    """A client published version 1 by put-if-absent without notifying the owner. A proposal of version 1 through the
+    owner loses, and the file is unchanged."""
     table = s.create()
     made = published_by_a_stranger(s, table)
     before = s.published(table)
@@ -307,9 +306,9 @@ def a_direct_commit_does_not_replace_one_that_is_there(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
-def a_commit_that_is_visible_counts_although_nobody_told_the_owner(s: Scenario) -> None:
-    """A client published version 1 by put-if-absent and never got to tell the owner. It is committed all the same: the
-    next commit is version 2, and is ratified."""
+def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
+    """A client published version 1 by put-if-absent and did not notify the owner. The version is committed: a proposal
+    of version 2 is ratified."""
     table = s.create()
     made = published_by_a_stranger(s, table)
     told = s.commit(table, 2, client="next")
@@ -328,9 +327,9 @@ def a_commit_that_is_visible_counts_although_nobody_told_the_owner(s: Scenario) 
     needs=(Profile.STORAGE_ACCESS,),
     commit_modes=DIRECT,
 )
-def of_a_direct_commit_and_one_by_the_owner_one_wins(s: Scenario) -> None:
-    """A proposal of version 1 is on its way to the owner while a client publishes version 1 itself. The file was there
-    first: the owner's answer is a conflict, and the log has the client's commit."""
+def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
+    """A proposal of version 1 is on its way to the owner while a client publishes version 1 itself. The file is first:
+    the owner answers with a conflict, and the log has the client's commit."""
     table = s.create()
     late = s.delay("late", s.proposal(table))
     made = published_by_a_stranger(s, table)
@@ -362,9 +361,9 @@ def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hast
 
 
 @check(Family.CONCURRENT_WRITERS, *ORDER, "PROFILE-CORE-05")
-def a_version_is_ratified_only_after_the_one_before(s: Scenario) -> None:
-    """With version 1 as the latest, a proposal of version 3 is refused, and a stranger sees no version 3. Once another
-    writer has landed version 2, version 3 is ratified."""
+def a_version_is_ratified_only_after_its_predecessor(s: Scenario) -> None:
+    """The latest version is 1: a proposal of version 3 is rejected, and an external observer sees no version 3. After
+    another writer landed version 2, version 3 is ratified."""
     table = s.create()
     s.land(table)
     early = too_early(s, table, 3)
@@ -376,8 +375,8 @@ def a_version_is_ratified_only_after_the_one_before(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, *ORDER)
 def the_first_commit_of_a_table_is_version_1(s: Scenario) -> None:
-    """A table that was just created has version 0, so its first commit is version 1: proposals of versions 2 and 5 are
-    refused, version 1 is ratified."""
+    """A new table has version 0, so its first commit is version 1: proposals of versions 2 and 5 are rejected, version
+    1 is ratified."""
     table = s.create()
     too_early(s, table, 5)
     too_early(s, table, 2)
@@ -385,9 +384,8 @@ def the_first_commit_of_a_table_is_version_1(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *ORDER, "PROFILE-CORE-05")
-def publishing_does_not_change_which_version_is_next(s: Scenario) -> None:
-    """With versions 1 and 2 published, and perhaps forgotten by the owner, version 4 is as early as before, and
-    version 3 is the next."""
+def publishing_does_not_change_the_next_version(s: Scenario) -> None:
+    """Versions 1 and 2 are published: version 4 is still too early, and version 3 is next."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -397,9 +395,9 @@ def publishing_does_not_change_which_version_is_next(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *REFUSED, *ORDER)
-def a_proposal_that_came_too_early_does_not_land_later(s: Scenario) -> None:
-    """A proposal of version 3 is refused because version 2 is missing. A refusal is final: when another writer lands
-    version 2, version 3 is still free, and whoever proposes it then gets it."""
+def an_early_proposal_does_not_land_later(s: Scenario) -> None:
+    """A proposal of version 3 is rejected because version 2 is missing. A rejection is final: after another writer
+    landed version 2, version 3 is still free."""
     table = s.create()
     s.land(table)
     early = too_early(s, table, 3)
@@ -412,9 +410,9 @@ def a_proposal_that_came_too_early_does_not_land_later(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *ORDER, *REFUSED)
-def early_proposals_that_arrive_in_reverse_land_none(s: Scenario) -> None:
-    """Proposals of versions 4, 3 and 2 arrive, in this order, before any of version 1. None of them is ratified. Then
-    versions 1 to 4 are committed one after the other, by others."""
+def early_proposals_in_reverse_order_all_fail(s: Scenario) -> None:
+    """Proposals of versions 4, 3 and 2 arrive, in this order, before any of version 1. None is ratified. Then other
+    writers commit versions 1 to 4."""
     table = s.create()
     sent = [s.delay(f"hasty {version}", s.proposal(table, version)) for version in (2, 3, 4)]
     for delayed in reversed(sent):
@@ -426,9 +424,9 @@ def early_proposals_that_arrive_in_reverse_land_none(s: Scenario) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *REFUSED, "MC-FEATURE-02", "CM-FEATURE-01")
-def whoever_is_refused_is_not_in_the_log(s: Scenario) -> None:
-    """One writer loses version 1, another comes too early with version 3. Both were refused: neither is listed or
-    published, then or after the winner has gone on and everything is published."""
+def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
+    """One writer loses version 1, another proposes version 3 too early. Neither proposal is listed or published, then
+    or after further commits and a backfill."""
     table = s.create()
     s.land(table, client="first")
     lost = s.contend(table, 1, client="second")

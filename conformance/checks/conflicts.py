@@ -111,7 +111,7 @@ NEW = (DataFile(path="mine"),)
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-02", "CONFLICT-RETRY-05", *COMMON, side="client")
-def a_blind_append_conflicts_with_no_append(s: ClientScenario) -> None:
+def a_blind_append_does_not_conflict_with_an_append(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer's append."""
     race(s, prepare(s), [added(s, "theirs")], adds=NEW).commits(
         "CONFLICT-FILES-02", why="a blind append does not conflict with files that others added"
@@ -119,7 +119,7 @@ def a_blind_append_conflicts_with_no_append(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client")
-def a_blind_append_conflicts_with_no_removal(s: ClientScenario) -> None:
+def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer removed files."""
     race(s, prepare(s), [removed(s, "a")], adds=NEW).commits(
         "CONFLICT-FILES-02", why="a blind append does not conflict with files that others removed"
@@ -129,7 +129,7 @@ def a_blind_append_conflicts_with_no_removal(s: ClientScenario) -> None:
 @check(
     Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, side="client"
 )  # fmt: skip
-def whoever_read_everything_conflicts_with_an_append(s: ClientScenario) -> None:
+def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
     """A serializable transaction that read the whole table conflicts with files that another writer added, even
     blindly."""
     race(s, prepare(s), [added(s, "theirs")], blind=True, reads="*", removes=("a", "b"), adds=NEW).conflicts(
@@ -139,8 +139,8 @@ def whoever_read_everything_conflicts_with_an_append(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
-def whoever_read_a_partition_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
-    """A transaction that read one partition conflicts with a file that was added to that partition."""
+def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
+    """A transaction that read one partition conflicts with a file added to that partition."""
     table = prepare(s, partitioned=True)
     mine = (DataFile(path="mine", partition="x"),)
     race(s, table, [added(s, "theirs", "x", partitioned=True)], reads="x", removes=("a",), adds=mine).conflicts(
@@ -149,7 +149,7 @@ def whoever_read_a_partition_conflicts_with_an_append_to_it(s: ClientScenario) -
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, side="client")
-def whoever_read_a_partition_does_not_conflict_with_another(s: ClientScenario) -> None:
+def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     """A transaction that read one partition is committed after a file was added to another one."""
     table = prepare(s, partitioned=True)
     mine = (DataFile(path="mine", partition="x"),)
@@ -159,8 +159,8 @@ def whoever_read_a_partition_does_not_conflict_with_another(s: ClientScenario) -
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, side="client")
-def without_partitions_every_read_is_of_everything(s: ClientScenario) -> None:
-    """Where a table has no partitions, whoever read anything conflicts with any added file."""
+def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
+    """In an unpartitioned table any read conflicts with any added file."""
     race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
         "CONFLICT-FILES-03",
         "CONFLICT-ORDER-08",
@@ -169,7 +169,7 @@ def without_partitions_every_read_is_of_everything(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
-def whoever_read_everything_conflicts_with_any_removal(s: ClientScenario) -> None:
+def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read the whole table conflicts with any removed file."""
     race(s, prepare(s), [removed(s, "b")], reads="*", removes=("a",), adds=NEW).conflicts(
         "CONFLICT-ORDER-09", why="a file of the table that it read was removed"
@@ -177,7 +177,7 @@ def whoever_read_everything_conflicts_with_any_removal(s: ClientScenario) -> Non
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
-def whoever_read_a_file_conflicts_with_its_removal(s: ClientScenario) -> None:
+def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     """A transaction that read a partition conflicts with the removal of a file in it, and of no other."""
     table = prepare(s, partitioned=True)
     mine = (DataFile(path="mine", partition="x"),)
@@ -191,9 +191,9 @@ def whoever_read_a_file_conflicts_with_its_removal(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", *COMMON, side="client")
-def of_two_rewrites_only_one_lands(s: ClientScenario) -> None:
-    """Two transactions read the same files, and each puts a file of its own in their place: the second one ends, and
-    the table has what the first one made."""
+def of_two_rewrites_one_lands(s: ClientScenario) -> None:
+    """Two transactions read the same files and replace them: the second one fails, and the table has the result of the
+    first."""
     theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
     race(s, prepare(s), theirs, reads="*", removes=("a", "b"), adds=NEW).conflicts(
         "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10",
@@ -211,9 +211,9 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-RETRY-05", *COMMON, side="client")
-def no_file_is_removed_twice_however_its_path_is_written(s: ClientScenario) -> None:
-    """A path in an action is encoded, once. Two transactions that remove the same file conflict also where its name
-    needs that; two whose names only look alike are two files."""
+def paths_are_compared_decoded_once(s: ClientScenario) -> None:
+    """Paths in actions are URL-encoded once. Two transactions that remove the same file conflict if its path needs
+    encoding; two files whose paths only look alike are different."""
     mine: dict[str, Any] = {"isolation": Isolation.SNAPSHOT, "removes": ("two words",), "adds": ()}
     same, alike = "two%20words", "two%2520words"
     for name, theirs in (("orders", same), ("returns", alike)):
@@ -227,8 +227,8 @@ def no_file_is_removed_twice_however_its_path_is_written(s: ClientScenario) -> N
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client")
-def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
-    """Two transactions that change the metadata conflict; so does any other transaction with a changed schema or
+def two_metadata_changes_conflict(s: ClientScenario) -> None:
+    """Two transactions that change the metadata conflict; so does any transaction with a changed schema or
     partitioning."""
     table = prepare(s)
     theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s, {"their.property": "1"}))
@@ -238,9 +238,9 @@ def two_changes_of_the_metadata_conflict(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client")
-def whoever_wrote_by_another_partitioning_conflicts(s: ClientScenario) -> None:
-    """A transaction that added files without partitions conflicts with a change that partitions the table, whatever its
-    isolation."""
+def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
+    """A transaction that added files without partitions conflicts with a change that partitions the table, at every
+    isolation level."""
     for isolation in Isolation:
         table = prepare(s, isolation.value)
         theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
@@ -257,7 +257,7 @@ def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> d
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, side="client")
-def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
+def two_protocol_changes_conflict(s: ClientScenario) -> None:
     """A transaction that adds a table feature conflicts with a winner that added one."""
     table = prepare(s)
     theirs = {**proposals.PROTOCOLS[s.feature]}
@@ -268,8 +268,8 @@ def two_changes_of_the_protocol_conflict(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, side="client")
-def whoever_does_not_know_the_winners_protocol_commits_nothing(s: ClientScenario) -> None:
-    """A writer that does not support a feature that the winner added stops."""
+def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> None:
+    """A writer that does not support a feature that the winner added does not commit."""
     table = prepare(s)
     theirs = {**proposals.PROTOCOLS[s.feature]}
     theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "aFeatureThatNobodyHas"])
@@ -305,8 +305,8 @@ def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-REPEAT-01", side="client")
-def a_batch_that_the_table_has_is_not_written_again(s: ClientScenario) -> None:
-    """A batch is written once: after it is recorded, writing it again changes nothing; the next batch is written."""
+def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
+    """Writing a batch that the table has recorded changes nothing; the next batch is written."""
     table = prepare(s)
     win(s, table, [proposals.line("txn", {"appId": "stream", "version": 5}), added(s, "theirs")])
     again = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 5), adds=NEW)
@@ -325,8 +325,8 @@ def a_batch_that_the_table_has_is_not_written_again(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client")
-def every_winner_is_looked_at(s: ClientScenario) -> None:
-    """Of several winners the first one conflicts: a transaction that only looks at the newest overlooks it."""
+def every_winner_is_checked(s: ClientScenario) -> None:
+    """Of several winners the first one conflicts: checking only the newest misses it."""
     table = prepare(s)
     first = win(s, table, [removed(s, "a")])
     for _ in range(3):
@@ -341,9 +341,9 @@ def every_winner_is_looked_at(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02", side="client")
-def a_lost_version_is_looked_into_before_the_next_try(s: ClientScenario) -> None:
-    """Nothing was in the way when the transaction was checked; then it loses its version to a transaction that removes
-    the file that it removes. It ends with a conflict. One that loses its version to an append is proposed again."""
+def a_lost_race_is_checked_before_the_retry(s: ClientScenario) -> None:
+    """A transaction passes its check, then loses its version to one that removes the file that it removes: it fails.
+    One that loses to an append is proposed again."""
     table = prepare(s, "taken")
     _loses(s, table, removed(s, "a")).conflicts(
         "CONFLICT-RETRY-04", why="the winner, which came after the check, removed the file `a`"
@@ -373,16 +373,15 @@ REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
-def write_serializable_looks_at_whoever_had_read_something(s: ClientScenario) -> None:
-    """Only blind appends may be overlooked under WriteSerializable: files of a winner that had read something
-    conflict."""
+def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
+    """Under WriteSerializable only blind appends may be ignored: files of a winner that read something conflict."""
     race(s, prepare(s), [added(s, "theirs")], isolation=Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
         "CONFLICT-ORDER-08", why="it read the whole table before a transaction that is no blind append added a file"
     )
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
-def whoever_changes_the_metadata_overlooks_no_append(s: ClientScenario) -> None:
+def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     """A transaction that read the whole table and changes its metadata conflicts with a blind append, under
     WriteSerializable too."""
     mine = {**REWRITE, "isolation": Isolation.WRITE_SERIALIZABLE, "set_properties": {"my.property": "1"}}
@@ -393,8 +392,8 @@ def whoever_changes_the_metadata_overlooks_no_append(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, side="client")
 def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
-    """A transaction that partitions the table anew, and replaces all its files, conflicts with a file that was added by
-    the old partitioning. Under SnapshotIsolation this is advice."""
+    """A transaction that changes the partitioning and replaces all files conflicts with a file added under the old
+    partitioning. Under SnapshotIsolation this is advice."""
     mine = {**REWRITE, "partition_by": ("part",), "adds": (DataFile(path="mine", partition="x"),)}
     why = "the added file has no place in the new partitioning"
     for isolation in (Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE):
@@ -410,8 +409,8 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
-def no_isolation_overlooks_removed_files(s: ClientScenario) -> None:
-    """Whatever the isolation, a transaction that read the whole table conflicts with a removal."""
+def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
+    """At every isolation level a transaction that read the whole table conflicts with a removal."""
     for isolation in Isolation:
         table = prepare(s, isolation.value)
         mine: dict[str, Any] = {"reads": "*", "removes": ("a",), "adds": NEW, "isolation": isolation}
@@ -421,9 +420,9 @@ def no_isolation_overlooks_removed_files(s: ClientScenario) -> None:
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", side="client")
-def what_may_be_overlooked_is_a_conflict_or_a_commit(s: ClientScenario) -> None:
-    """Blind appends under WriteSerializable, any appends under SnapshotIsolation, and appends beside a transaction that
-    only rearranges data: a writer may overlook them or not, and does what it says."""
+def appends_that_may_be_ignored(s: ClientScenario) -> None:
+    """Blind appends under WriteSerializable, all appends under SnapshotIsolation, and appends beside a transaction that
+    only rearranges data: a writer may ignore them or fail, and its report is true."""
     races: list[tuple[bool, dict[str, Any]]] = [
         (True, {"isolation": Isolation.WRITE_SERIALIZABLE}),
         (True, {"isolation": Isolation.SNAPSHOT}),
@@ -442,8 +441,8 @@ def _either(found: Race) -> None:
 
 
 @check(Family.WRITING, "PROFILE-CLIENT-02", side="client")
-def a_transaction_with_nothing_in_it_is_one_commit_or_none(s: ClientScenario) -> None:
-    """A transaction without any change is an empty commit, or none; the client says which, and goes on."""
+def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
+    """A transaction without changes is an empty commit or no commit; the client reports which, and continues."""
     table = s.create()
     for if_needed in (False, True):
         told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), if_needed=if_needed))

@@ -76,9 +76,9 @@ def _normal(line: str) -> str:
 
 
 @check(Family.CONTENT, *WHOLE, *COMMITTED)
-def a_commit_is_all_of_its_actions(s: Scenario) -> None:
-    """A commit adds four files and removes two. Whoever can read any of it reads all of it: as soon as it is ratified,
-    after the next commit, and when it is published."""
+def a_commit_is_atomic(s: Scenario) -> None:
+    """A commit adds four files and removes two. A reader gets all of its actions: when it is ratified, after the next
+    commit, and when it is published."""
     table = s.create()
     attempt, time = s.attempt(), s.timestamp(1)
     actions = [proposals.commit_info(attempt, time)]
@@ -94,7 +94,7 @@ def a_commit_is_all_of_its_actions(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, *LINES)
-def a_published_commit_has_one_action_on_each_line(s: Scenario) -> None:
+def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
     """The file of a published commit is lines of JSON, each an object with one action."""
     table = s.create()
     for version in (1, 2):
@@ -116,9 +116,9 @@ def is_an_action(line: str) -> bool:
 
 
 @check(Family.CONTENT, *NAMED)
-def a_published_commit_is_called_by_its_version(s: Scenario) -> None:
-    """Once version 1 is published, `_delta_log` holds it under its version in 20 digits, and under no other version or
-    folder. Files of other kinds may name the commit: a checksum does, and so may what the owner keeps for itself."""
+def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
+    """Once version 1 is published, `_delta_log` has it under its version in 20 digits, and under no other name or
+    folder. Files of other kinds, such as checksums, may name the commit."""
     table = s.create()
     landed = s.land(table)
     done = s.backfill(table, 1)
@@ -134,8 +134,7 @@ def a_published_commit_is_called_by_its_version(s: Scenario) -> None:
 
 @check(Family.CONTENT, *CONTENT, *COMMITTED)
 def unusual_content_is_kept(s: Scenario) -> None:
-    """Actions and fields that nobody knows, text in many scripts, escapes, nulls and large numbers: what is published
-    is what was proposed."""
+    """Unknown actions and fields, text in many scripts, escapes, nulls and large numbers are published as proposed."""
     table = s.create()
     attempt, time = s.attempt(), s.timestamp(1)
     actions = (
@@ -152,7 +151,7 @@ def unusual_content_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, "CM-PUBLISH-03", "MC-BACKFILL-01")
 def a_ratified_commit_never_changes(s: Scenario) -> None:
-    """What readers get as version 1 is the same before and after other writers lose, commit and publish."""
+    """Readers get the same content of version 1 before and after other writers lose, commit and publish."""
     table = s.create()
     landed = s.land(table)
     first = content_of(s, table, landed)
@@ -170,9 +169,9 @@ def a_ratified_commit_never_changes(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
-def the_declared_commit_mode_is_open(s: Scenario) -> None:
-    """A subject that declares a commit mode ratifies a plain append that is proposed that way. Policies of its own
-    may refuse some commits, not all."""
+def the_declared_commit_mode_is_available(s: Scenario) -> None:
+    """A subject that declares a commit mode ratifies a plain append in that mode. Its policies may reject some commits,
+    not all."""
     table = s.create()
     told = s.commit(table)
     for _ in range(TRIES):
@@ -187,7 +186,7 @@ def the_declared_commit_mode_is_open(s: Scenario) -> None:
 
 @check(Family.CONTENT, "CM-INLINE-01", commit_modes=INLINE)
 def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
-    """The content of an inline commit goes to its catalog. No file in the staging folder holds it."""
+    """The catalog stores the content of an inline commit. The staging folder has no file of it."""
     table = s.create()
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
@@ -202,8 +201,8 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", commit_modes=INLINE)
-def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
-    """Three inline commits, one of them published: the catalog serves the content of each of the others, whole."""
+def inline_content_is_returned_until_published(s: Scenario) -> None:
+    """Of three inline commits one is published: the catalog returns the complete content of the other two."""
     table = s.create()
     landed = [s.land(table) for _ in range(3)]
     s.backfill(table, 1)
@@ -222,10 +221,9 @@ def inline_content_is_served_until_it_is_published(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, *COMMITTED)
-def metadata_that_nobody_can_read_is_refused_or_left_alone(s: Scenario) -> None:
-    """A writer that does it wrong proposes a schema that no reader can parse. The owner had better refuse that, and may
-    not look at it (RULINGS.md#validation). It does not put it right, and a commit that brings the old
-    schema back is as good as any other."""
+def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
+    """A defective writer proposes a schema that cannot be parsed. The owner should reject it and may accept it
+    (RULINGS.md#validation), but does not repair it; a commit that restores the schema is ratified."""
     table = s.create()
     first = (json.loads(line) for line in s.published(table).get(0, "").splitlines())
     body = next((action["metaData"] for action in first if "metaData" in action), None)
@@ -286,9 +284,9 @@ def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> 
 
 
 @check(Family.CONTENT, *PLACE, commit_modes=STAGED)
-def staged_files_stand_in_the_folder_of_the_feature(s: Scenario) -> None:
-    """The file of a ratified commit that is not published stands in the staging folder of the table's feature, and no
-    staged file stands in that of the other."""
+def staged_files_are_in_their_features_folder(s: Scenario) -> None:
+    """The file of an unpublished commit is in the staging folder of the table's feature, and the other feature's folder
+    is empty."""
     table = s.create()
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
@@ -305,8 +303,8 @@ def staged_files_stand_in_the_folder_of_the_feature(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
-def staged_files_are_called_by_version_and_uuid(s: Scenario) -> None:
-    """The name of a staged file is the proposed version in 20 digits and a uuid."""
+def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
+    """The name of a staged file is the proposed version in 20 digits and a UUID."""
     table = s.create()
     for version in (1, 2):
         landed = s.land(table)
@@ -321,9 +319,9 @@ def staged_files_are_called_by_version_and_uuid(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, *OWN, commit_modes=STAGED)
-def every_attempt_has_a_staged_file_of_its_own(s: Scenario) -> None:
-    """Two writers propose version 1. The file that the owner ratified says what its writer wrote, before and after the
-    other one staged its own."""
+def every_attempt_has_its_own_staged_file(s: Scenario) -> None:
+    """Two writers propose version 1. The ratified file has its writer's content before and after the other writer
+    staged its own file."""
     table = s.create()
     won = s.land(table, client="first")
     _, name = listed_file(s, table, 1)
@@ -340,9 +338,8 @@ def every_attempt_has_a_staged_file_of_its_own(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, "CM-FILES-01", "MC-LOG-05", commit_modes=STAGED)
-def a_staged_file_is_written_like_a_published_commit(s: Scenario) -> None:
-    """A staged file is lines of JSON with one action each, so that it can be published as it is, and readers read both
-    alike."""
+def a_staged_file_has_the_format_of_a_commit(s: Scenario) -> None:
+    """A staged file has lines of JSON with one action each, so that it can be published unchanged."""
     table = s.create()
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
@@ -355,9 +352,8 @@ def a_staged_file_is_written_like_a_published_commit(s: Scenario) -> None:
 
 
 @check(Family.CONTENT, *WHERE, commit_modes=STAGED)
-def the_owner_says_where_a_staged_commit_is_and_not_what(s: Scenario) -> None:
-    """Of a staged commit its owner keeps the name of the file; what it says is in the table's storage, and nowhere else
-    that a reader would have to trust."""
+def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
+    """For a staged commit the owner returns the file name; the content is in the table's storage only."""
     table = s.create()
     landed = s.land(table)
     listed, name = listed_file(s, table, 1)
@@ -378,9 +374,9 @@ def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exc
 
 
 @check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, commit_modes=STAGED)
-def a_file_that_its_writer_staged_is_published_byte_for_byte(s: Scenario) -> None:
-    """A writer stages its file itself, with blanks and an order of fields of its own, and proposes its name. It is
-    published with exactly these bytes."""
+def a_client_staged_file_is_published_unchanged(s: Scenario) -> None:
+    """A writer stages its file with unusual whitespace and field order, and proposes its name. The published file has
+    exactly these bytes."""
     table = s.create()
     attempt = s.attempt()
     content = proposals.content(
@@ -398,9 +394,9 @@ def a_file_that_its_writer_staged_is_published_byte_for_byte(s: Scenario) -> Non
 
 
 @check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, commit_modes=STAGED)
-def a_staged_file_is_ratified_as_the_version_of_its_name_only(s: Scenario) -> None:
-    """A writer that staged a file for version 2 finds version 1 free, and proposes that file as version 1. It is not
-    ratified; a file that was staged for version 1 is."""
+def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
+    """A writer proposes a file staged for version 2 as version 1, which is free. It is not ratified; a file staged for
+    version 1 is."""
     table = s.create()
     staged = storage_access.stage(s, table, 2)
     reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)

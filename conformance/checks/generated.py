@@ -30,16 +30,16 @@ PUBLISHING: Final = (
 
 @check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, layer=Layer.MODEL)
 def any_sequence_of_requests(g: Generation) -> None:
-    """Whatever several clients ask of a table in whatever order, with answers that are lost and requests that arrive
-    late: every answer is one that the documents allow."""
+    """Generated sequences of requests by several clients, with lost answers and delayed requests: every answer is one
+    that the documents allow."""
     g.run(steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", "PROFILE-VERSION0-02", "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02",
        "CM-DISCOVER-01", *COMMITTING, *READING, "MC-FILES-08", "CM-FILES-07", layer=Layer.MODEL)  # fmt: skip
 def any_sequence_of_creations(g: Generation) -> None:
-    """Tables are created by several creators at once, found, dropped and created again, with answers that are lost and
-    requests that arrive late: of all creators of a table one succeeds, and what was dropped stays dropped."""
+    """Generated sequences of create, find, drop and create again, by several clients, with lost answers and delayed
+    requests: one creator of each table succeeds, and dropped tables stay dropped."""
     kinds: list[type[steps.Step]] = [steps.Create, steps.Resend, steps.Deliver, steps.Read]
     if "discovery" in g.subject.identity.profiles:
         kinds += [steps.Load, steps.Drop]
@@ -49,8 +49,8 @@ def any_sequence_of_creations(g: Generation) -> None:
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
        *PUBLISHING, layer=Layer.MODEL, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
 def any_sequence_with_restarts(g: Generation) -> None:
-    """The subject dies and starts again between any two requests: what was ratified, resolved and published is still
-    so, and everything goes on."""
+    """Generated sequences of requests with crashes and restarts between them: everything ratified, resolved and
+    published is kept, and the owner continues."""
     g.run(steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
 
 
@@ -59,21 +59,21 @@ def any_sequence_with_restarts(g: Generation) -> None:
 
 
 @check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, layer=Layer.PROCESSES)
-def real_clients_at_the_same_time(rounds: Rounds) -> None:
-    """Writers, a reader and a publisher work on one table at the same time: their answers fit together, in some order
-    that agrees with their times."""
+def concurrent_client_processes(rounds: Rounds) -> None:
+    """Writers, a reader and a publisher work on one table concurrently: their answers are consistent with one order of
+    the requests that agrees with their times."""
     rounds.run()
 
 
 @check(Family.VERSION_0, "MC-CREATE-02", *COMMITTING, layer=Layer.PROCESSES)
-def real_creators_at_the_same_time(rounds: Rounds) -> None:
-    """Several creators propose version 0 of one table at the same time: one of them gets it."""
+def concurrent_creator_processes(rounds: Rounds) -> None:
+    """Several creators propose version 0 of one table concurrently: one is ratified."""
     rounds.run(creators=CREATORS, writers=1)
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", *COMMITTING, *READING,
        *PUBLISHING, layer=Layer.PROCESSES, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
-def real_clients_that_are_killed(rounds: Rounds) -> None:
-    """Writers are killed in the middle of their commits: the others go on, what was ratified stays, and what was not
-    finished either happened or did not."""
+def killed_client_processes(rounds: Rounds) -> None:
+    """Writers are killed during their commits: other writers continue, ratified commits stay, and each interrupted
+    commit happened or did not."""
     rounds.run(kills=True)

@@ -44,9 +44,9 @@ TOUCHED = "PROFILE-STORAGE-01"
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-01")
-def a_subject_stays_who_it_says_it_is(s: Scenario) -> None:
-    """Asked who it is, by several clients, before and after a commit, a subject says the same each time, and nothing in
-    it contradicts the rest: its profiles, and the commit modes that it offers."""
+def hello_is_constant_and_consistent(s: Scenario) -> None:
+    """`hello` returns the same to several clients, before and after a commit, and its profiles and commit modes do not
+    contradict each other."""
     table = s.create()
     for client in ("first", "second"):
         told = s.ask(client, Hello())
@@ -62,9 +62,8 @@ def a_subject_stays_who_it_says_it_is(s: Scenario) -> None:
 
 
 @check(Family.INTERFACE, LOOKED_AT)
-def the_log_can_be_looked_at(s: Scenario) -> None:
-    """A stranger who lists the log sees every file with its size and, if asked for it, its content. What was there
-    before and is there after a look, that look shows."""
+def observe_shows_the_whole_log(s: Scenario) -> None:
+    """`observe` shows every file of the log with its size and, on request, its content."""
     table = s.create()
     s.land(table)
     s.observe(table)
@@ -84,9 +83,9 @@ def the_log_can_be_looked_at(s: Scenario) -> None:
 
 
 @check(Family.INTERFACE, OUTCOMES)
-def requests_about_no_table_are_answered(s: Scenario) -> None:
-    """Whatever is asked of a table that does not exist is answered: that there is none, or a refusal; nothing is
-    ratified. A table that exists is not affected."""
+def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
+    """Each request for a table that does not exist is answered as unknown or rejected; nothing is ratified, and
+    existing tables are unchanged."""
     table = s.create()
     attempt = s.attempt()
     asked: list[Request] = [
@@ -110,9 +109,8 @@ def requests_about_no_table_are_answered(s: Scenario) -> None:
 
 @check(Family.INTERFACE, OUTCOMES)
 def unusual_requests_are_answered(s: Scenario) -> None:
-    """Ranges that are empty, that are the wrong way round or that begin after the latest version, a backfill to a
-    version that was published from the start, a proposal of a version far away: each gets an answer that belongs to
-    it."""
+    """Empty and reversed ranges, ranges after the latest version, a backfill to version 0, a proposal of a very high
+    version: each gets an answer of its kind."""
     table = s.create()
     s.land(table)
     for start, end in ((5, 2), (9, None), (2, 9), (0, 0)):
@@ -131,9 +129,9 @@ def unusual_requests_are_answered(s: Scenario) -> None:
 
 
 @check(Family.INTERFACE, "PROFILE-CORE-07")
-def what_a_declared_profile_needs_is_supported(s: Scenario) -> None:
-    """Every operation that belongs to a profile which the subject declares is supported: to find a table, to learn what
-    became of an attempt, to ask for the maintenance policy, to drop a table."""
+def declared_profiles_are_supported(s: Scenario) -> None:
+    """Every operation of a declared profile is supported: resolve a table, look up an attempt, return the maintenance
+    policy, drop a table."""
     table = s.create()
     profiles = s.identity.profiles
     asked: list[tuple[Profile, Request, tuple[type, ...]]] = [
@@ -157,9 +155,9 @@ def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
 
 
 @check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,))
-def what_the_kit_plants_is_there(s: Scenario) -> None:
-    """A file that the kit plants in the staging folder is there for every stranger, can be replaced, is left alone by a
-    put-if-absent, and is gone when the kit removes it. The table does not mind."""
+def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
+    """A file that the kit writes to the staging folder is visible to an external observer, can be replaced, is kept by
+    a put-if-absent, and disappears when the kit removes it. The table is unchanged."""
     table = s.create()
     own = s.attempt()
     file = f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(9, own)}"
@@ -185,9 +183,9 @@ def what_the_kit_plants_is_there(s: Scenario) -> None:
 
 
 @check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,), commit_modes=("staged",))
-def what_the_kit_stages_can_be_proposed(s: Scenario) -> None:
-    """A staged file that the kit writes is a proposal like any other once its name is sent to the owner; and the log
-    that the owner publishes to is the one in which the kit wrote it."""
+def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
+    """A staged file that the kit writes can be proposed by its name; the owner publishes to the log in which the kit
+    wrote it."""
     table = s.create()
     proposal = storage_access.stage(s, table)
     told = s.ask("writer", proposal)

@@ -55,8 +55,8 @@ def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange) 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_table_is_found_by_its_name(s: Scenario) -> None:
-    """Of two tables each is found by its own name, and what is found can be committed to. A name that nobody gave, one
-    that only begins like theirs among them, finds nothing."""
+    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs,
+    finds nothing."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     for each in (table, other):
@@ -70,8 +70,9 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
-def a_path_finds_the_table_that_is_there(s: Scenario) -> None:
-    """Owners that say where a table is may find it by that path; if they do, it is that table and no other."""
+def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
+    """An owner that returns locations may find tables by path; if it does, it is the table at that path and no
+    other."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     location = found(s, table, load(s, table)).location
@@ -99,9 +100,8 @@ def a_path_finds_the_table_that_is_there(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, features=CATALOG)
-def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
-    """A reader that resolves a table needs no second question: the answer tells the latest version and all commits that
-    are not published, now and after the next commit."""
+def a_resolution_contains_the_commits(s: Scenario) -> None:
+    """Resolving a table returns the latest version and all unpublished commits, now and after the next commit."""
     table = s.create()
     for _ in range(2):
         s.land(table)
@@ -133,9 +133,8 @@ def a_resolution_tells_the_commits_and_the_latest_version(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "CM-DISCOVER-01", needs=FOUND)
-def a_resolution_tells_which_feature_the_table_has(s: Scenario) -> None:
-    """Before it knows the protocol a client learns from the resolution how to read and write the table: by which
-    feature it is managed, and in which way its commits are proposed."""
+def a_resolution_contains_the_table_feature(s: Scenario) -> None:
+    """Before it knows the protocol a client learns from the resolution the table feature and the commit mode."""
     table = s.create()
     told = load(s, table)
     answer = found(s, table, told)
@@ -160,9 +159,9 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
 
 
 @check(Family.LIFECYCLE, "CM-CATALOG-05", needs=FOUND, features=CATALOG)
-def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
-    """A catalog is advised to tell the protocol and the metadata too, so that clients need not replay the log for them:
-    those of the latest version, which a commit may have changed."""
+def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
+    """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
+    for them; a commit may have changed them."""
     table = s.create()
     told = load(s, table)
     answer = found(s, table, told)
@@ -200,8 +199,8 @@ def a_resolution_tells_the_latest_protocol_and_metadata(s: Scenario) -> None:
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
 def a_dropped_table_is_gone(s: Scenario) -> None:
-    """A dropped table is not found any more and accepts no commit, neither one that is proposed afterwards nor one that
-    was on its way. The table beside it is not touched."""
+    """A dropped table is not found and accepts no commit, neither a new one nor a delayed one. Another table is
+    unchanged."""
     table, other = s.create("orders"), s.create("items")
     s.land(table)
     late = s.delay("slow", s.proposal(table, 2))
@@ -214,9 +213,9 @@ def a_dropped_table_is_gone(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
-def a_name_that_is_given_again_is_another_table(s: Scenario) -> None:
-    """The name of a dropped table is free. The table that gets it starts with its own version 0: neither the old
-    commits nor requests that were meant for the old table are in it."""
+def a_reused_name_is_a_new_table(s: Scenario) -> None:
+    """The name of a dropped table is free. A new table of that name has its own version 0, without the commits of the
+    old table or requests to it."""
     table = s.create()
     s.land(table)
     s.land(table)
@@ -235,9 +234,9 @@ def a_name_that_is_given_again_is_another_table(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "PROFILE-CORE-06", needs=(*FOUND, Profile.IDEMPOTENT_RETRY))
-def a_creation_that_arrives_again_after_the_drop_makes_no_table(s: Scenario) -> None:
-    """The network delivers a creation twice, the second time when the table was created, used and dropped. It is no new
-    table: nothing is applied twice. A new creation of that name, as a new attempt, is one."""
+def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
+    """The network delivers a create request twice, the second time after the table was dropped. It creates no table; a
+    new attempt does."""
     created = s.ask("creator", s.creation("orders"))
     table = s.created(
         "orders",
@@ -260,9 +259,9 @@ def a_creation_that_arrives_again_after_the_drop_makes_no_table(s: Scenario) -> 
 
 
 @check(Family.LIFECYCLE, "PROFILE-OUTCOME-01", needs=(*FOUND, Profile.ATTEMPT_OUTCOME))
-def a_drop_does_not_change_what_became_of_an_attempt(s: Scenario) -> None:
-    """Asked after the drop for an attempt that landed, the owner may know nothing of the table any more, or say that it
-    landed; that it has not landed is wrong."""
+def a_drop_does_not_change_outcomes(s: Scenario) -> None:
+    """After a drop the owner may not know the table, or report that an attempt landed; it must not report the landed
+    attempt as not landed."""
     table = s.create()
     sent = s.land(table)
     assert isinstance(sent.request, m.Commit)
@@ -282,8 +281,8 @@ def a_drop_does_not_change_what_became_of_an_attempt(s: Scenario) -> None:
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01",
        needs=(*FOUND, Profile.DURABLE_RESTART))  # fmt: skip
-def a_restart_does_not_bring_a_dropped_table_back(s: Scenario) -> None:
-    """After a restart a dropped table stays dropped, and the others stay."""
+def a_drop_survives_a_restart(s: Scenario) -> None:
+    """After a restart a dropped table stays dropped, and other tables stay."""
     table, other = s.create("orders"), s.create("items")
     dropped = drop(s, table)
     restart(s)

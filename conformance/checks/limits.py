@@ -81,9 +81,9 @@ def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int)
 
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
-def a_full_backlog_refuses_until_commits_are_backfilled(s: Scenario) -> None:
-    """With two unbackfilled commits allowed the third is refused, and the fourth try too. When both are backfilled the
-    owner ratifies two more, and refuses again."""
+def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
+    """With a limit of two unbackfilled commits the third is rejected, and so is a fourth try. After a backfill the
+    owner ratifies two more, and rejects again."""
     table = full(s, 2)
     one_too_many(s, table, 2)
     refused = one_too_many(s, table, 2)
@@ -95,8 +95,8 @@ def a_full_backlog_refuses_until_commits_are_backfilled(s: Scenario) -> None:
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, commit_modes=WAITING)
 def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
-    """Of three unbackfilled commits, as many as are allowed, one is backfilled: the owner ratifies one more; and one
-    more after the next backfill, however many commits the table had in all."""
+    """Of three unbackfilled commits, the limit, one is backfilled: the owner ratifies one more; and one more after the
+    next backfill."""
     table = full(s, 3)
     refused = one_too_many(s, table, 3)
     for version in (1, 2):
@@ -105,9 +105,9 @@ def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
 
 
 @check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
-def what_a_full_backlog_refused_is_not_kept(s: Scenario) -> None:
-    """A proposal that was refused for the limit changes nothing: when there is room, its version goes to whoever
-    proposes it, and the refused attempt is nowhere in the log."""
+def a_proposal_above_the_limit_is_not_kept(s: Scenario) -> None:
+    """A proposal that was rejected for the limit changes nothing: after a backfill its version is free, and the
+    rejected attempt is nowhere in the log."""
     table = full(s, 1)
     refused = one_too_many(s, table, 1)
     s.backfill(table, 1)
@@ -117,9 +117,9 @@ def what_a_full_backlog_refused_is_not_kept(s: Scenario) -> None:
 
 
 @check(Family.LIMITS, "PROFILE-RETRY-01", needs=(*BACKLOG, Profile.IDEMPOTENT_RETRY), commit_modes=WAITING)
-def a_replay_is_ratified_although_the_backlog_is_full(s: Scenario) -> None:
-    """A writer whose commit filled the backlog did not hear of it. Its replay adds nothing to the backlog: it is told
-    that it landed, although a new proposal is refused."""
+def a_replay_is_ratified_with_a_full_backlog(s: Scenario) -> None:
+    """The answer to the commit that filled the backlog was lost. Its replay is ratified, although a new proposal is
+    rejected."""
     table = s.create(backlog_limit=2)
     s.land(table)
     last = s.land(table)
@@ -130,9 +130,9 @@ def a_replay_is_ratified_although_the_backlog_is_full(s: Scenario) -> None:
 
 
 @check(Family.LIMITS, "PROFILE-CORE-04", needs=BACKLOG, commit_modes=WAITING)
-def who_lost_is_not_told_of_the_limit_alone(s: Scenario) -> None:
-    """A writer whose version is taken rebases; one that meets the limit asks for a backfill. While the backlog is full
-    the owner may tell a loser of either; once there is room it is a conflict."""
+def a_lost_race_is_a_conflict_after_a_backfill(s: Scenario) -> None:
+    """While the backlog is full the owner may answer a lost race with either rejection; once there is room it is a
+    conflict, so that the writer rebases."""
     table = full(s, 1)
     told = s.commit(table, 1, client="late")
     s.expect(
@@ -153,8 +153,8 @@ def who_lost_is_not_told_of_the_limit_alone(s: Scenario) -> None:
     needs=(*BACKLOG, Profile.DURABLE_RESTART),
     commit_modes=WAITING,
 )
-def a_restart_does_not_change_the_limit(s: Scenario) -> None:
-    """An owner that restarts with a full backlog refuses as before, and ratifies once commits are backfilled."""
+def the_limit_survives_a_restart(s: Scenario) -> None:
+    """An owner that restarts with a full backlog rejects as before, and ratifies after a backfill."""
     table = full(s, 2)
     restart(s)
     refused = one_too_many(s, table, 2)
@@ -172,9 +172,9 @@ MANY = 24
 
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
-def many_unpublished_commits_are_listed_whole(s: Scenario) -> None:
-    """Of two dozen commits that nobody asked to publish every range is answered in full, in the order of the versions
-    as numbers; so is what is left after half of them are published."""
+def many_unpublished_commits_are_listed(s: Scenario) -> None:
+    """Of two dozen unpublished commits every range is complete and in numeric order; so is the rest after half of them
+    are published."""
     table = s.create()
     last = land(s, table, MANY)[-1]
     published = set(s.published(table))
@@ -185,9 +185,8 @@ def many_unpublished_commits_are_listed_whole(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(Profile.IDEMPOTENT_RETRY,))
-def a_commit_is_known_again_after_many_others(s: Scenario) -> None:
-    """A writer that was not answered sends its commit again when two dozen others have landed: it is told that it
-    landed, and as which version."""
+def a_replay_after_many_commits_is_ratified(s: Scenario) -> None:
+    """A writer whose answer was lost repeats its commit after two dozen others: it is ratified with its version."""
     table = s.create()
     sent = lose_one(s, table)
     land(s, table, MANY, client="other")
@@ -195,8 +194,8 @@ def a_commit_is_known_again_after_many_others(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=(Profile.ATTEMPT_OUTCOME,))
-def an_outcome_is_known_after_many_others(s: Scenario) -> None:
-    """What became of an attempt is told as before when two dozen others have landed."""
+def an_outcome_is_known_after_many_commits(s: Scenario) -> None:
+    """The outcome of an attempt is the same after two dozen later commits."""
     table = s.create()
     sent = lose_one(s, table)
     land(s, table, MANY, client="other")
@@ -205,8 +204,8 @@ def an_outcome_is_known_after_many_others(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=(Profile.ATTEMPT_OUTCOME,))
 def every_tombstone_is_kept(s: Scenario) -> None:
-    """Nine requests for version 1 are given up, one after the other, and resolved as not landed. When they arrive all
-    of them are refused, the oldest first; version 1 is for another."""
+    """Nine delayed requests for version 1 are resolved as not landed. When they arrive all are rejected, the oldest
+    first; version 1 is free for another attempt."""
     table = s.create()
     late = [s.delay(f"writer {number}", s.proposal(table, 1)) for number in range(9)]
     for each in late:

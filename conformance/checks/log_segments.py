@@ -33,8 +33,8 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
 
 
 @check(Family.READING, "LOG-18", "LOG-14", "CM-READ-02", side="client")
-def a_checkpoint_stands_for_the_commits_before_it(s: ClientScenario) -> None:
-    """After old commits were cleaned up, a checkpoint and the commits after it make the snapshot."""
+def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
+    """After a cleanup of old commits, a checkpoint and the later commits make the snapshot."""
     log = history(s, published=3)
     must_read(log, 4, "LOG-18", *FRESH, expected="all commits are there, and no checkpoint")
     log.checkpoint(2)
@@ -49,9 +49,8 @@ def a_checkpoint_stands_for_the_commits_before_it(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-18", "LOG-08", side="client")
-def a_checkpoint_stands_for_commits_that_the_owner_lists_too(s: ClientScenario) -> None:
-    """An owner may list an old commit that it does not know to be published. With a checkpoint after it, it is part of
-    that, and not applied once more."""
+def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
+    """An owner may list an old, published commit. If a later checkpoint contains it, it is not applied again."""
     log = history(s, published=0)
     listed = s.listed(log.table) or (m.CommitEntry(version=1),)
     log.backfill(4)
@@ -66,9 +65,9 @@ def a_checkpoint_stands_for_commits_that_the_owner_lists_too(s: ClientScenario) 
 
 
 @check(Family.READING, "MC-CHECKPOINT-02", "LOG-18", side="client")
-def the_newest_checkpoint_that_serves_is_used(s: ClientScenario) -> None:
-    """Of two checkpoints the newer one is used: a cleanup that was interrupted left the older one, but not the commits
-    after it."""
+def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
+    """Of two checkpoints the newer one is used: an interrupted cleanup left the older one without the commits after
+    it."""
     log = history(s)
     log.checkpoint(1)
     log.checkpoint(3)
@@ -82,7 +81,7 @@ def the_newest_checkpoint_that_serves_is_used(s: ClientScenario) -> None:
 
 @check(Family.READING, "LOG-19", "LOG-18", side="client")
 def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
-    """A checkpoint of several parts counts when all of them are there. With one missing, the commits tell."""
+    """A multi-part checkpoint counts only with all of its parts. With one missing, the commits are read."""
     log = history(s)
     parts = log.checkpoint(3, parts=3)
     old = [log.commit_name(version) for version in range(3)]
@@ -101,9 +100,8 @@ def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-20", "LOG-19", side="client")
-def of_several_checkpoints_of_a_version_one_is_used(s: ClientScenario) -> None:
-    """Two writers made checkpoints of the same version, one in two parts and one in three: the parts of the one are no
-    parts of the other."""
+def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
+    """One version has a checkpoint in two parts and one in three: their parts are not mixed."""
     log = history(s)
     three = log.checkpoint(3, parts=3)
     log.checkpoint(3, parts=2)
@@ -119,8 +117,8 @@ def of_several_checkpoints_of_a_version_one_is_used(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-21", side="client")
-def a_hint_is_only_a_hint(s: ClientScenario) -> None:
-    """`_last_checkpoint` may name a checkpoint that was deleted, one that is not the newest, or nothing at all."""
+def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
+    """`_last_checkpoint` may name a deleted checkpoint, an older one, or be missing."""
     log = history(s)
     checkpoint = log.checkpoint(3)
     log.hint(3)
@@ -135,9 +133,9 @@ def a_hint_is_only_a_hint(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-15", "LOG-22", side="client")
-def nothing_above_the_version_has_any_influence(s: ClientScenario) -> None:
-    """A version is read as it was: newer commits, checkpoints, compactions, checksums and hints say nothing of it, and
-    cannot keep it from being read."""
+def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
+    """Newer commits, checkpoints, compactions, checksums and hints neither change a version nor keep it from being
+    read."""
     log = history(s)
     must_read(log, 2, "LOG-15", version=2, expected="version 2, which has newer ones after it")
     log.checkpoint(4)
@@ -153,9 +151,9 @@ def nothing_above_the_version_has_any_influence(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-22", "LOG-18", side="client")
-def a_compaction_stands_for_its_own_commits(s: ClientScenario) -> None:
-    """A compaction serves between a checkpoint and the version that is read. What it says of the time before the
-    checkpoint is old."""
+def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
+    """A compaction may be used between a checkpoint and the requested version. One that ends before the checkpoint is
+    not applied."""
     log = history(s)
     log.compaction(1, 2)
     must_read(log, 4, "LOG-18", expected="the compaction stands for the commits 1 and 2; 3 and 4 follow")
@@ -173,8 +171,8 @@ def a_compaction_stands_for_its_own_commits(s: ClientScenario) -> None:
 
 @check(Family.READING, "LOG-24", "LOG-25", "LOG-15", side="client")
 def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
-    """A checksum says what its own version is. An older or newer one, one that cannot be parsed, and one that is not
-    there take nothing away, such as metadata domains."""
+    """A checksum describes its own version. An older, newer, unreadable or missing one does not change a snapshot, such
+    as its metadata domains."""
     log = history(s, published=3)
     must_read(log, 4, "LOG-24", about=("domains",), expected="no checksum at all: the domains are in the commits")
     log.checksum(1)
@@ -188,9 +186,8 @@ def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-26", side="client")
-def a_checksum_that_disagrees_is_reported(s: ClientScenario) -> None:
-    """If the log and the checksum of the version that is read say different things, something is corrupt: a reader
-    says so, by a warning or by an error."""
+def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
+    """If the log and the checksum of the requested version differ, the reader reports it by a warning or an error."""
     log = history(s)
     log.checksum(4, numFiles=7, domainMetadata=[])
     must_report(
@@ -203,8 +200,8 @@ def a_checksum_that_disagrees_is_reported(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-27", side="client")
-def a_read_that_lacks_a_version_fails(s: ClientScenario) -> None:
-    """Without the commit of one version, no later one can be told; an earlier one can."""
+def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
+    """Without the commit of one version, no later version can be read; an earlier one can."""
     log = history(s)
     log.hide(log.commit_name(0))
     must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint stands for it: an error")
@@ -220,8 +217,9 @@ def a_read_that_lacks_a_version_fails(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-28", side="client")
-def a_read_that_meets_a_malformed_commit_fails(s: ClientScenario) -> None:
-    """A commit that is empty, cut off or no JSON is corrupt: neither a commit without actions, nor no commit."""
+def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
+    """An empty or truncated commit, or one that is not JSON, is corrupt: neither a commit without actions nor a missing
+    one."""
     log = history(s)
     name = log.commit_name(4)
     whole = (log.folder / name).read_bytes()
@@ -234,8 +232,8 @@ def a_read_that_meets_a_malformed_commit_fails(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "FIELD-03", side="client")
-def a_corrupt_checkpoint_is_passed_over(s: ClientScenario) -> None:
-    """A checkpoint that cannot be read costs nothing where an older one, or the commits, are complete."""
+def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
+    """An unreadable checkpoint is skipped where an older one, or the commits, are complete."""
     log = history(s)
     (name,) = log.checkpoint(3)
     whole = (log.folder / name).read_bytes()
@@ -251,9 +249,9 @@ def a_corrupt_checkpoint_is_passed_over(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-18", "FIELD-03", side="client")
-def a_v2_checkpoint_is_its_manifest_and_its_sidecars(s: ClientScenario) -> None:
-    """A V2 checkpoint names the files that hold its actions; as JSON and as Parquet. Readers without the feature refuse
-    such a table."""
+def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
+    """A V2 checkpoint, as JSON and as Parquet, names the sidecars with its actions. A reader without the feature
+    rejects such a table."""
     log = history(s, reader_features=("v2Checkpoint",))
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the table has the feature, and no checkpoint yet")
     old = [log.commit_name(version) for version in range(3)]

@@ -35,8 +35,8 @@ def table_with(s: ClientScenario, versions: int) -> LogBuilder:
 @check(
     Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", "LOG-04", side="client", commit_modes=("staged", "inline")
 )
-def a_backfill_between_question_and_listing_hides_nothing(s: ClientScenario) -> None:
-    """A reader that asks the owner sees every ratified commit, even if all of them are published at that moment."""
+def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
+    """A reader that asks the owner sees every ratified commit, even if all are published before it lists the log."""
     log = table_with(s, 3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began: a snapshot of version 3")
     s.owner.on(m.GetCommits, before=lambda: log.backfill(3))
@@ -48,14 +48,14 @@ def a_backfill_between_question_and_listing_hides_nothing(s: ClientScenario) -> 
 
 
 @check(Family.STALE_READS, *FRESH, "MC-GET-03", "CM-READ-01", side="client", commit_modes=("staged", "inline"))
-def a_backfill_before_any_request_hides_nothing(s: ClientScenario) -> None:
-    """The same at every point of the conversation: the commits are published just before each of its requests."""
+def a_backfill_before_each_request(s: ClientScenario) -> None:
+    """Commits are published just before each request of a reader, in turn: it sees every ratified commit."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, before=lambda: log.backfill(log.latest), skip=moment))
 
 
 @check(Family.STALE_READS, *FRESH, "MC-GET-03", side="client", commit_modes=("staged", "inline"))
-def a_backfill_after_any_answer_hides_nothing(s: ClientScenario) -> None:
-    """The same at every point of the conversation: the commits are published just after each of its answers."""
+def a_backfill_after_each_answer(s: ClientScenario) -> None:
+    """Commits are published just after each answer to a reader, in turn: it sees every ratified commit."""
     _at_every_moment(s, lambda log, moment: s.owner.on(object, after=lambda: log.backfill(log.latest), skip=moment))
 
 
@@ -76,8 +76,8 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
 
 
 @check(Family.STALE_READS, *FRESH, "LOG-04", side="client", commit_modes=("staged", "inline"))
-def a_backfill_of_some_commits_during_a_read_leaves_no_hole(s: ClientScenario) -> None:
-    """Half of the commits are published between the question and the listing: the two halves make one snapshot."""
+def a_partial_backfill_during_a_read(s: ClientScenario) -> None:
+    """Half of the commits are published between request and listing: the snapshot has all of them."""
     log = table_with(s, 4)
     s.owner.on(m.GetCommits, before=lambda: log.backfill(2))
     must_read(log, 4, *FRESH, "LOG-04", expected="versions 1 and 2 are published now, 3 and 4 are the owner's")
@@ -86,9 +86,9 @@ def a_backfill_of_some_commits_during_a_read_leaves_no_hole(s: ClientScenario) -
 
 
 @check(Family.STALE_READS, "LOG-13", *FRESH, side="client", commit_modes=("staged",))
-def a_staged_file_that_is_gone_was_published(s: ClientScenario) -> None:
+def a_removed_staged_file_was_published(s: ClientScenario) -> None:
     """The owner names a staged file; before the reader opens it, it is published and removed. The reader reads the
-    published commit instead."""
+    published commit."""
     log = table_with(s, 2)
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
 
@@ -105,8 +105,8 @@ def a_staged_file_that_is_gone_was_published(s: ClientScenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09", "MC-LOG-03", side="client")
-def a_reader_asks_for_every_new_snapshot(s: ClientScenario) -> None:
-    """A reader that saw everything published before asks again all the same: the next commits may be the owner's."""
+def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
+    """A reader that saw all commits published asks the owner again: later commits may be unpublished."""
     log = table_with(s, 1)
     log.backfill(1)
     must_read(log, 1, *FRESH, expected="version 1 was ratified before the read began")
@@ -125,9 +125,9 @@ def a_reader_asks_for_every_new_snapshot(s: ClientScenario) -> None:
 @check(
     Family.STALE_READS, *FRESH, side="client", commit_modes=("staged", "inline"), needs=(Profile.OWNERSHIP_TRANSFER,)
 )  # fmt: skip
-def a_reader_follows_its_table_from_owner_to_owner(s: ClientScenario) -> None:
-    """A table is handed back and taken over again under its name. For its owner it is another table now; a reader that
-    keeps what it once found under the name knows of no commit that was ratified since."""
+def a_reader_follows_an_ownership_change(s: ClientScenario) -> None:
+    """A table is handed back and taken over again under its name, with a new reference. A reader resolves the name
+    again and sees the new commits."""
     log = table_with(s, 1)
     must_read(log, 1, *FRESH, expected="version 1 was ratified before the read began")
     log.hand_back()
@@ -141,9 +141,9 @@ def a_reader_follows_its_table_from_owner_to_owner(s: ClientScenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")
-def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
-    """If the owner does not answer, a read fails, or says that it may be stale where the table feature allows that;
-    it does not pass an old listing off as the table."""
+def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
+    """If the owner does not answer, a read fails, or declares that it may be stale where the table feature permits
+    that. It does not return an old listing as current."""
     log = table_with(s, 1)
     log.backfill(1)
     log.land(file("unpublished"))
@@ -164,9 +164,9 @@ def a_silent_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
 
 
 @check(Family.STALE_READS, "LOG-27", *FRESH, side="client")
-def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
-    """Some storages list what was just written only a little later. A reader that knows from the owner that version 3
-    exists, and finds it nowhere, fails; it does not read version 2 as the newest."""
+def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
+    """Some storages list new files late. A reader that knows of version 3 from the owner, and does not find it, fails
+    instead of reading version 2 as the newest."""
     log = table_with(s, 3)
     log.backfill(3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
@@ -186,9 +186,9 @@ def a_commit_that_a_listing_lacks_is_not_left_out(s: ClientScenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH, side="client")
-def a_latest_version_that_grows_between_two_answers_is_one_snapshot(s: ClientScenario) -> None:
-    """Others commit between the requests of a read: what it gives is one version, not less than when it began, and
-    not more than its owner told it."""
+def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
+    """Other clients commit between the requests of a read: it returns one version, at least the latest when it began
+    and at most what the owner returned."""
     log = table_with(s, 2)
     for kind in QUESTIONS:
         s.owner.on(kind, before=partial(log.land, file(f"during-{kind.__name__}")))
@@ -214,9 +214,9 @@ LONG_AGO = 1_500_000_000_000
     Family.BACKFILL, "MC-RELEASE-09", side="client", needs=(Profile.OWNERSHIP_TRANSFER,), features=("managedCommit",),
     commit_modes=("staged",),
 )  # fmt: skip
-def what_is_published_is_not_published_again(s: ClientScenario) -> None:
-    """A client gives back a table that has unbackfilled commits, and is told of them; then the owner backfills them. A
-    client that publishes them itself too leaves the files that are there as they are."""
+def a_client_does_not_publish_twice(s: ClientScenario) -> None:
+    """A client that hands back a table is told of unbackfilled commits; then the owner backfills them. A client that
+    publishes them too leaves the existing files unchanged."""
     table = s.create()
     s.land(table)
     s.land(table)

@@ -55,9 +55,9 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 
 
 @check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", side="client")
-def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario) -> None:
-    """A checkpoint of a published version, also of one that is not the newest, has its prescribed name, and a snapshot
-    can be built from it alone."""
+def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
+    """A checkpoint of a published version, even if not the newest, has its prescribed name, and alone yields that
+    version's snapshot."""
     log = log_of(s)
     name = s.name_of(log.table) if log.table else ""
     told = done(s, log, m.Checkpoint(table=name, version=2))
@@ -76,8 +76,8 @@ def a_checkpoint_of_a_published_version_is_what_the_version_is(s: ClientScenario
 
 @check(Family.MAINTENANCE, *CHECKPOINT, side="client", commit_modes=TWO_STEPS)
 def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
-    """A checkpoint of a version that is not published is refused, or the version is published before any file of the
-    checkpoint is there."""
+    """A checkpoint of an unpublished version is rejected, or the version is published before any file of the checkpoint
+    is written."""
     log = log_of(s)
     early: list[str] = []
     s.owner.on(m.BackfillToVersion, before=lambda: early.extend(checkpoints(log, 5)), times=10)
@@ -95,8 +95,8 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, "FIELD-01", side="client")
-def the_hint_names_a_checkpoint_and_never_goes_back(s: ClientScenario) -> None:
-    """`_last_checkpoint` names a checkpoint that is there; a checkpoint of an older version leaves it alone."""
+def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
+    """`_last_checkpoint` names an existing checkpoint; a checkpoint of an older version does not change it."""
     log = log_of(s)
     newer = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
     older = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=1))
@@ -111,8 +111,8 @@ def the_hint_names_a_checkpoint_and_never_goes_back(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, "FIELD-02", side="client")
-def checkpoints_of_one_version_leave_each_other_alone(s: ClientScenario) -> None:
-    """Somebody else is writing a checkpoint of several parts for the same version: its parts stay as they are."""
+def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
+    """Another client is writing a multi-part checkpoint of the same version: its parts are unchanged."""
     log = log_of(s)
     parts = log.checkpoint(2, parts=2)
     before = [(log.folder / name).read_bytes() for name in parts]
@@ -125,9 +125,9 @@ def checkpoints_of_one_version_leave_each_other_alone(s: ClientScenario) -> None
 
 
 @check(Family.MAINTENANCE, "LOG-34", side="client")
-def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
-    """A checkpoint holds what its version has beside files: the properties of the table, the last batch of each
-    application, the metadata domains."""
+def a_checkpoint_is_complete(s: ClientScenario) -> None:
+    """A checkpoint also contains the table's properties, the last transaction of each application, and the metadata
+    domains."""
     log = LogBuilder.create(s, properties={"kit.kept": "yes"})
     log.land(file("f1"), line("txn", {"appId": "stream", "version": 5}))
     log.land(file("f2"), line("domainMetadata", {"domain": "kit.domain", "configuration": "c", "removed": False}))
@@ -150,8 +150,8 @@ def a_checkpoint_holds_more_than_files(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client")
-def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
-    """A compaction of published versions has its prescribed name, and stands for its commits."""
+def a_compaction_equals_its_commits(s: ClientScenario) -> None:
+    """A compaction of published versions has its prescribed name and the same effect as its commits."""
     log = log_of(s)
     told = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
     name = f"{1:020}.{3:020}.compacted.json"
@@ -169,7 +169,7 @@ def a_compaction_is_what_its_commits_are(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client")
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
-    """What a compacted commit removed may have been added before the compaction begins: the removal is kept."""
+    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept."""
     log = log_of(s)
     told = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
     log.hide(*(log.commit_name(version) for version in (2,)))
@@ -183,7 +183,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, side="client", commit_modes=TWO_STEPS)
 def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
-    """A compaction up to a version that is not published is refused, or the version is published first."""
+    """A compaction up to an unpublished version is rejected, or the version is published first."""
     log = log_of(s)
     told = s.act("maintenance", m.Compact(table=s.name_of(log.table), start=2, end=5), log.table)
     there = [name for name in names(log) if name.endswith(".compacted.json")]
@@ -195,8 +195,8 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, "LOG-02", side="client")
-def a_checksum_has_its_name(s: ClientScenario) -> None:
-    """The checksum of a version is called `<version>.crc`."""
+def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
+    """The checksum of a version is named `<version>.crc`."""
     log = log_of(s)
     told = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
     s.require(
@@ -212,8 +212,8 @@ def a_checksum_has_its_name(s: ClientScenario) -> None:
     Family.MAINTENANCE, "CM-MAINT-04", "CM-MAINT-05", "CM-POLICY-01", "CM-POLICY-03", side="client",
     needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
-def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
-    """VACUUM, OPTIMIZE and REORG are not run on a table whose owner does not allow them; where it does they may be."""
+def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
+    """VACUUM, OPTIMIZE and REORG do not run on a table whose owner does not allow them; where it does they may."""
     log = log_of(s)
     for job in FORBIDDEN_JOBS:
         told = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
@@ -238,7 +238,7 @@ def what_the_owner_does_not_allow_is_not_run(s: ClientScenario) -> None:
     Family.MAINTENANCE, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
     needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
-def a_cleanup_that_the_owner_forbids_deletes_nothing(s: ClientScenario) -> None:
+def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
     """Metadata cleanup deletes nothing on a table whose owner does not allow it."""
     log = log_of(s)
     log.checkpoint(2)
@@ -313,9 +313,9 @@ def checkpoint(version: int) -> str:
 @check(
     Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS, side="client"
 )  # fmt: skip
-def cleanup_keeps_the_cut_off_checkpoint_and_what_comes_after(s: ClientScenario) -> None:
-    """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint and the commits from version 4
-    on stay, also where newer checkpoints exist, of which each stays; older checkpoints go."""
+def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
+    """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint, later checkpoints and commits
+    from version 4 on stay; older checkpoints are deleted."""
     log = prepare(s, published=8, latest=9)
     newer = (6, 8)
     for version in (2, CUT_OFF, *newer):
@@ -340,9 +340,9 @@ def cleanup_keeps_the_cut_off_checkpoint_and_what_comes_after(s: ClientScenario)
 
 
 @check(Family.MAINTENANCE, *KEEPS, side="client")
-def sidecars_of_checkpoints_that_stay_are_kept(s: ClientScenario) -> None:
-    """The checkpoints of versions 2, 4 and 6 hold their files in sidecars. Cleanup may delete those that only the
-    oldest one names; without its sidecar a checkpoint is lost."""
+def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
+    """The checkpoints of versions 2, 4 and 6 have sidecars. Cleanup may delete only those that no kept checkpoint
+    names."""
     log = prepare(s)
     _, kept, newer = (log.v2_checkpoint(version) for version in (2, CUT_OFF, 6))
     cleaned = clean(s, log)
@@ -356,8 +356,7 @@ def sidecars_of_checkpoints_that_stay_are_kept(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", side="client")
 def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
-    """Where the only checkpoint is newer than what is to be cleaned up, cleanup deletes nothing; once there is an older
-    one it may."""
+    """If the only checkpoint is newer than the cleanup version, cleanup deletes nothing; with an older one it may."""
     log = prepare(s)
     log.checkpoint(6)
     cleaned = clean(s, log)
@@ -367,7 +366,7 @@ def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS, side="client")
 def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
-    """A checkpoint of which a part is missing does not count: the older, complete one is the cut-off checkpoint."""
+    """A checkpoint with a missing part does not count: the older, complete one is the cut-off checkpoint."""
     log = prepare(s)
     log.checkpoint(3)
     first, _ = log.checkpoint(5, parts=2)
@@ -382,7 +381,7 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS, side="client")
 def the_newest_published_commit_stays(s: ClientScenario) -> None:
-    """The newest backfilled commit stays even where a checkpoint covers it."""
+    """The newest backfilled commit stays even if a checkpoint covers it."""
     log = prepare(s, published=4, latest=5) if s.commit_mode != "direct" else prepare(s, latest=4)
     log.checkpoint(4)
     cleaned = clean(s, log, 4)
@@ -393,8 +392,8 @@ def the_newest_published_commit_stays(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, "MC-CLEANUP-06", "CM-CLEANUP-06", side="client")
-def compactions_that_start_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
-    """Compactions that start at the cut-off checkpoint's version or earlier go; later ones may stay."""
+def compactions_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
+    """Compactions that start at or before the cut-off checkpoint's version are deleted; later ones may stay."""
     log = prepare(s)
     log.checkpoint(CUT_OFF)
     log.checkpoint(6)
@@ -408,7 +407,7 @@ def compactions_that_start_before_the_cut_off_are_deleted(s: ClientScenario) -> 
 
 @check(Family.MAINTENANCE, "CM-CLEANUP-05", "CM-CLEANUP-04", side="client", features=("catalogManaged",))
 def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
-    """Of a catalog-managed table the checksums from before the cut-off checkpoint go, and no others."""
+    """In a catalog-managed table the checksums before the cut-off checkpoint are deleted, and no others."""
     log = prepare(s)
     log.checkpoint(CUT_OFF)
     old, kept = log.checksum(2), [log.checksum(version) for version in (CUT_OFF, 5, 6)]
@@ -435,8 +434,8 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
     side="client",
     commit_modes=("staged",),
 )
-def staged_files_are_deleted_up_to_the_cut_off_only(s: ClientScenario) -> None:
-    """Staged files of the cut-off checkpoint's version and of earlier ones go; those above may be in flight."""
+def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
+    """Staged files up to the cut-off checkpoint's version are deleted; later ones may be in flight."""
     log = prepare(s)
     log.checkpoint(CUT_OFF)
     old, in_flight = orphan(s, log, 3), orphan(s, log, 9)
@@ -454,8 +453,8 @@ def staged_files_are_deleted_up_to_the_cut_off_only(s: ClientScenario) -> None:
 
 
 @check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", commit_modes=("staged",))
-def staged_files_that_the_owner_lists_are_spared(s: ClientScenario) -> None:
-    """An owner may list commits that are published already: their staged files stay for as long as it does."""
+def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
+    """An owner may list published commits: their staged files stay as long as it lists them."""
     log = prepare(s)
     entries = [
         m.CommitEntry(version=version, file_name=name.rpartition("/")[2])
@@ -501,8 +500,8 @@ def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tupl
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
 def checkpoints_compactions_and_checksums_are_always_allowed(s: Scenario) -> None:
-    """Asked for its policy, the owner allows checkpoints, log compactions and checksums: of a new table, while commits
-    wait for their backfill, and afterwards."""
+    """The owner's policy allows checkpoints, log compactions and checksums: for a new table, with unbackfilled commits,
+    and afterwards."""
     table = s.create()
     allows(s, table)
     s.land(table)
@@ -515,8 +514,8 @@ def checkpoints_compactions_and_checksums_are_always_allowed(s: Scenario) -> Non
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
-def the_policy_is_the_same_for_every_table_that_nobody_changed(s: Scenario) -> None:
-    """The policy is the table's: another table is asked for its own, and of one that does not exist nothing is told."""
+def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
+    """Each table has its policy; for a table that does not exist no policy is returned."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     allows(s, table)
@@ -531,8 +530,8 @@ def the_policy_is_the_same_for_every_table_that_nobody_changed(s: Scenario) -> N
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", "PROFILE-DURABLE-03", needs=(*POLICY, Profile.DURABLE_RESTART))
-def the_policy_outlives_a_restart(s: Scenario) -> None:
-    """After a restart the owner tells the policy that it told before."""
+def the_policy_survives_a_restart(s: Scenario) -> None:
+    """After a restart the owner returns the same policy."""
     table = s.create()
     before = allows(s, table)
     restart(s)

@@ -68,9 +68,9 @@ def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requi
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", needs=TRANSFER, features=MANAGED)
-def a_filesystem_table_is_taken_over_and_committed_to(s: Scenario) -> None:
-    """An owner takes a table over that has three versions, and ratifies its next commits. An owner may refuse some
-    tables, not every one."""
+def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
+    """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, not
+    all."""
     table = filesystem_table(s, versions=3)
     for _ in range(TRIES):
         change = s.ask("migrator", taking_over(s, table), table)
@@ -94,9 +94,9 @@ def a_filesystem_table_is_taken_over_and_committed_to(s: Scenario) -> None:
     needs=TRANSFER,
     features=MANAGED,
 )
-def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
-    """When the owner says that it owns the table, the file of the ownership change is there: filesystem writers meet
-    it, see the new protocol, and take their commits to the owner."""
+def a_ratified_take_over_is_visible(s: Scenario) -> None:
+    """When the owner has ratified a take-over, the file of the ownership change is published, so that filesystem
+    writers see the new protocol."""
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     assert isinstance(change.request, m.TakeOver)
@@ -115,9 +115,9 @@ def an_ownership_change_is_visible_when_it_is_ratified(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
-def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
-    """A table of three versions cannot be taken over with version 1, which is taken, nor with version 5, which leaves
-    a hole; with version 3 it can."""
+def a_take_over_needs_the_next_version(s: Scenario) -> None:
+    """A table with versions 0 to 2 cannot be taken over with version 1, which is taken, nor with version 5, which
+    leaves a gap; with version 3 it can."""
     table = filesystem_table(s, versions=3)
     for version, why in ((1, "is taken"), (5, "is two beyond the next")):
         told = s.ask("migrator", taking_over(s, table, version), table)
@@ -143,9 +143,9 @@ def a_take_over_is_the_next_version_and_no_other(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
-def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
-    """Before a take-over arrives a filesystem writer commits the version that it is for. The take-over loses, the
-    table stays a filesystem table whose writers go on; a new take-over, after them, succeeds."""
+def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
+    """A filesystem writer commits the version of a take-over first. The take-over loses, filesystem writers continue,
+    and a later take-over succeeds."""
     table = filesystem_table(s, versions=2)
     late = s.delay("migrator", taking_over(s, table), table)
     _, won = write_file(s, table, 2)
@@ -186,9 +186,9 @@ def a_filesystem_commit_that_is_faster_keeps_its_version(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", needs=(*TRANSFER, Profile.DISCOVERY), features=MANAGED)
-def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
-    """After a lost take-over the owner knows no table of that name, and filesystem writers are not disturbed. Once it
-    won one, it knows the table."""
+def a_lost_take_over_gives_no_ownership(s: Scenario) -> None:
+    """After a lost take-over the owner has no table of that name, and filesystem writers continue. After a successful
+    one it has the table."""
     table = filesystem_table(s, versions=1)
     late = s.delay("migrator", taking_over(s, table), table)
     write_file(s, table, 1)
@@ -216,9 +216,9 @@ def an_owner_that_lost_a_take_over_does_not_act_as_owner(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
-def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None:
-    """A take-over lost, and its name is given to another table that is taken over. That table's log gets the ownership
-    change; the first table stays as the winner left it."""
+def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
+    """A take-over is lost, and another table is taken over under the same name. The ownership change is written to the
+    second table's log only."""
     first = filesystem_table(s, "imports", versions=1)
     late = s.delay("migrator", taking_over(s, first), first)
     write_file(s, first, 1)
@@ -241,9 +241,9 @@ def a_lost_take_over_leaves_nothing_to_the_next_of_its_name(s: Scenario) -> None
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-01", needs=TRANSFER, features=MANAGED)
-def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
-    """A writer proposes a commit of a filesystem table to an owner that never took it over. It is not ratified, and
-    the table is as it was; once the owner has taken it over, the next proposal is."""
+def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
+    """A proposal for a filesystem table that the owner did not take over is not ratified, and the table is unchanged;
+    after the take-over the next proposal is ratified."""
     table = filesystem_table(s, versions=2)
     before = s.published(table)
     told = s.commit(table)
@@ -262,9 +262,9 @@ def nobody_owns_a_table_that_was_not_taken_over(s: Scenario) -> None:
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06",
        needs=(*TRANSFER, Profile.IDEMPOTENT_RETRY), features=MANAGED)  # fmt: skip
-def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
-    """The answer to a take-over is lost. Sent again, at once and after a commit, it is answered as ratified, with the
-    same version and the same table; it is not lost to itself."""
+def a_repeated_take_over_is_ratified(s: Scenario) -> None:
+    """The answer to a take-over is lost. Sent again, at once and after a commit, it is ratified with the same version
+    and table, not answered as a conflict with itself."""
     table = filesystem_table(s, versions=1)
     for _ in range(TRIES):
         sent = s.lose("migrator", taking_over(s, table), table)
@@ -288,8 +288,8 @@ def a_take_over_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
 
 @check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-FEATURE-02", needs=TRANSFER, features=MANAGED)
 def a_table_is_not_taken_over_twice(s: Scenario) -> None:
-    """A second migrator, who does not know of the first, proposes to take the same table over under another name. There
-    are not two owners of one log: it is refused, or told of the one table."""
+    """A second client takes the same table over under another name. It is rejected, or gets the existing table: one log
+    does not get two owners."""
     table = filesystem_table(s, versions=1)
     first = take_over(s, table)
     second = s.lose("other migrator", taking_over(s, table, name=s.physical("another")), table)
@@ -310,9 +310,9 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
 
 @check(Family.OWNERSHIP, "MC-CONVERT-06", "PROFILE-DURABLE-01",
        needs=(*TRANSFER, Profile.DURABLE_RESTART), features=MANAGED)  # fmt: skip
-def a_restart_does_not_end_the_ownership(s: Scenario) -> None:
-    """An owner that restarts after it took a table over still owns it: it ratifies the next commit, and once more after
-    the next restart."""
+def a_take_over_survives_restarts(s: Scenario) -> None:
+    """An owner that restarts after a take-over still owns the table and ratifies the next commit; so after the next
+    restart."""
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     restart(s)
@@ -343,9 +343,8 @@ def refused(s: Scenario, table: TableHandle, told: Exchange, because: Exchange) 
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, features=MANAGED)
-def a_table_is_given_back(s: Scenario) -> None:
-    """Asked to give a table back, the owner does it with the version that was proposed. An owner may refuse that for
-    some tables, not for every one."""
+def an_owner_hands_back_a_table(s: Scenario) -> None:
+    """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all."""
     table = s.create()
     s.land(table)
     for _ in range(TRIES):
@@ -361,9 +360,9 @@ def a_table_is_given_back(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
-def whatever_was_not_backfilled_is_before_the_table_is_given_back(s: Scenario) -> None:
-    """Three commits wait for their backfill when the table is given back. Nobody asks the owner for them any more, so
-    all of them are published by then."""
+def a_hand_back_publishes_all_commits(s: Scenario) -> None:
+    """Three commits are unbackfilled when the table is handed back. All are published then, because clients no longer
+    ask the owner."""
     table = s.create()
     for _ in range(3):
         s.land(table)
@@ -378,9 +377,9 @@ def whatever_was_not_backfilled_is_before_the_table_is_given_back(s: Scenario) -
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-04", needs=GIVEN, features=MANAGED)
-def an_owner_that_gave_a_table_back_ratifies_nothing_more(s: Scenario) -> None:
-    """Two writers do not know that the table was given back: one whose proposal was on its way, and one that proposes
-    afterwards. Both are refused; before that a commit was ratified."""
+def a_former_owner_ratifies_nothing(s: Scenario) -> None:
+    """Two writers do not know of the hand-back: one whose proposal is delayed, and one that proposes afterwards. Both
+    are rejected; before the hand-back a commit was ratified."""
     table = s.create()
     s.land(table)
     late = s.delay("slow", s.proposal(table, 3))
@@ -391,9 +390,9 @@ def an_owner_that_gave_a_table_back_ratifies_nothing_more(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, features=MANAGED)
-def filesystem_writers_go_on_where_the_owner_stopped(s: Scenario) -> None:
-    """A table is taken over, committed to, and given back. Filesystem writers see a filesystem table: they commit the
-    next versions, and the owner neither refuses nor replaces them."""
+def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
+    """A table is taken over, committed to, and handed back. Filesystem writers commit the next versions, and the owner
+    neither rejects nor replaces them."""
     table = filesystem_table(s, versions=1)
     take_over(s, table)
     s.land(table)
@@ -412,9 +411,9 @@ def filesystem_writers_go_on_where_the_owner_stopped(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-COMMIT-02", "MC-COMMIT-01", "MC-FEATURE-03", needs=GIVEN, features=MANAGED)
-def a_table_is_not_given_back_out_of_turn(s: Scenario) -> None:
-    """A proposal to give the table back loses its version to a commit; another comes two versions too early. Both are
-    refused, the owner goes on to own the table and to ratify, and the table is given back with the right version."""
+def a_hand_back_needs_the_next_version(s: Scenario) -> None:
+    """A hand-back loses its version to a commit; another is two versions too early. Both are rejected, the owner
+    continues, and a hand-back with the right version succeeds."""
     table = s.create()
     s.land(table)
     lost = s.ask("migrator", giving_back(s, table, 1))
@@ -435,9 +434,9 @@ def a_table_is_not_given_back_out_of_turn(s: Scenario) -> None:
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY),
        features=MANAGED)  # fmt: skip
-def a_hand_back_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
-    """The answer to a hand-back is lost. Sent again it is answered as ratified, although the owner has given the table
-    back; it is not told that it is too late, which would leave its sender in doubt."""
+def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
+    """The answer to a hand-back is lost. Sent again it is answered as ratified, although the owner no longer has the
+    table."""
     table = s.create()
     s.land(table)
     for _ in range(TRIES):
@@ -453,9 +452,9 @@ def a_hand_back_that_is_sent_again_is_ratified_again(s: Scenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
-def a_table_that_was_given_back_is_taken_over_where_it_is_now(s: Scenario) -> None:
-    """A table is given back, filesystem writers commit two versions, and the same owner takes it over again. It is the
-    version after theirs, and what the owner remembers of the first time is of no account."""
+def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
+    """A table is handed back, filesystem writers commit two versions, and the owner takes it over again: at the version
+    after theirs, whatever it remembers."""
     table = filesystem_table(s, versions=1)
     take_over(s, table)
     s.land(table)
@@ -480,9 +479,8 @@ def a_table_that_was_given_back_is_taken_over_where_it_is_now(s: Scenario) -> No
 @check(
     Family.OWNERSHIP, "MC-RELEASE-04", "PROFILE-DURABLE-01", needs=(*GIVEN, Profile.DURABLE_RESTART), features=MANAGED
 )
-def a_restart_does_not_bring_the_ownership_back(s: Scenario) -> None:
-    """An owner that gave a table back and restarts ratifies nothing for it; another table, which it still owns, goes
-    on."""
+def a_hand_back_survives_a_restart(s: Scenario) -> None:
+    """An owner that handed a table back and restarts ratifies nothing for it; its other table accepts commits."""
     table = s.create()
     kept = s.create("kept")
     s.land(table)
@@ -519,10 +517,9 @@ def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: Tab
 
 @check(Family.OWNERSHIP, "MC-CONVERT-07", "MC-CONVERT-08", "MC-CONVERT-03", "MC-CONVERT-09", "PROFILE-HARNESS-01",
        needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
-def a_take_over_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None:
-    """The owner dies while it takes a table over. If the ownership change is visible when it is back, it owns the table
-    and ratifies its next commits, whoever noticed; if not, the table is a filesystem table, its writers go on, and it
-    can be taken over anew."""
+def an_interrupted_take_over_is_complete_or_absent(s: Scenario) -> None:
+    """The owner crashes during a take-over. If the ownership change is visible after the restart, it owns the table and
+    ratifies commits; if not, filesystem writers continue, and the table can be taken over again."""
     for number, point in enumerate(s.identity.crash_points):
         table = filesystem_table(s, f"imports-{number}")
         request = taking_over(s, table)
@@ -565,9 +562,9 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: 
 @check(
     Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "PROFILE-HARNESS-01", needs=(*GIVEN, *DEADLY), features=MANAGED
 )
-def a_hand_back_that_a_crash_interrupts_was_one_or_was_none(s: Scenario) -> None:
-    """The owner dies while it gives a table back. If the last commit is visible when it is back, it ratifies nothing
-    more and everything before is published; if not, the proposal can be sent again, and is ratified then."""
+def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
+    """The owner crashes during a hand-back. If the last commit is visible after the restart, the owner ratifies nothing
+    and all earlier commits are published; if not, the hand-back can be repeated."""
     tables = [s.create(f"orders-{number}") for number, _ in enumerate(s.identity.crash_points)]
     for table in tables:
         s.land(table)

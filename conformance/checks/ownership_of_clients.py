@@ -77,8 +77,8 @@ def lost_to_nobody(s: ClientScenario, told: Exchange) -> m.Ratified:
 
 @check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=NEEDS)
 def a_take_over_enables_timestamps(s: ClientScenario) -> None:
-    """A table without in-commit timestamps gets them with its owner: the ownership change says from which version and
-    time on, and is later than the file of the commit before it."""
+    """A take-over enables in-commit timestamps: it records the enabling version and time, and is later than the file of
+    the previous commit."""
     table = unstamped(s, modified=LATE)
     told = convert(s, table)
     lost_to_nobody(s, told)
@@ -92,9 +92,9 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
 
 
 @check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", side="client", needs=NEEDS)
-def a_take_over_that_lost_its_version_is_stamped_anew(s: ClientScenario) -> None:
-    """A filesystem writer gets the version of the ownership change: the next try enables the timestamps for its own
-    version and time."""
+def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
+    """A filesystem writer gets the version of the take-over: the retry records its own version and time as the
+    enablement."""
     table = unstamped(s)
     s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
     told = convert(s, table)
@@ -108,8 +108,8 @@ def a_take_over_that_lost_its_version_is_stamped_anew(s: ClientScenario) -> None
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
-def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
-    """Once the table has an owner, a transaction is committed by asking it."""
+def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
+    """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
     lost_to_nobody(s, convert(s, table))
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
@@ -124,8 +124,8 @@ def after_a_take_over_writers_go_to_the_owner(s: ClientScenario) -> None:
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
-def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: ClientScenario) -> None:
-    """A writer read a table without an owner; then an owner took it over. The writer creates no file."""
+def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
+    """A writer read a table without an owner; then the table was taken over. The writer creates no file."""
     table = s.filesystem_table("imports")
     path = table.reference
     lost_to_nobody(s, convert(s, table))
@@ -144,8 +144,8 @@ def a_filesystem_writer_that_lost_to_a_take_over_stops_or_asks_the_owner(s: Clie
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=NEEDS, features=("managedCommit",))
-def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> None:
-    """The owner refused the table: clients go on as before."""
+def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
+    """The owner rejected the take-over: clients commit through the filesystem as before."""
     table = s.filesystem_table("imports")
     s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
     told = convert(s, table)
@@ -162,8 +162,8 @@ def a_table_whose_take_over_failed_is_a_filesystem_table(s: ClientScenario) -> N
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=NEEDS)
-def a_table_is_given_back_with_one_commit(s: ClientScenario) -> None:
-    """The commit that ends an ownership takes the feature and the owner's properties away together."""
+def a_hand_back_is_one_commit(s: ClientScenario) -> None:
+    """The commit that ends the ownership removes the table feature and the owner's properties together."""
     table = s.create()
     s.land(table)
     request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
@@ -174,8 +174,8 @@ def a_table_is_given_back_with_one_commit(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "ICT-13", side="client")
-def a_table_that_is_stamped_from_the_start_does_not_say_since_when(s: ClientScenario) -> None:
-    """A table that has in-commit timestamps from version 0 on has no enablement properties."""
+def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
+    """A table with in-commit timestamps from version 0 on has no enablement properties."""
     creation = s.creation("created")
     told = s.act("creator", creation)
     table = s.created("created", told, s.expect(told, m.Ratified, "PROFILE-CLIENT-02", expected="nobody has that name"))

@@ -22,7 +22,7 @@ APPLIED = ("MC-LOG-06", "CM-LOG-03")
 @check(Family.READING, "CM-READ-02", "LOG-18", "MC-LOG-03", "CM-READ-09", "MC-READ-05", "MC-READ-08", "LOG-12",
        "CM-GET-02", "CM-READ-07", *FRESH, side="client")  # fmt: skip
 def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> None:
-    """What the owner does not tell because it is published comes from the listing, the rest from the owner."""
+    """Commits that the owner does not list come from the listing, the others from the owner."""
     log = table_with(s, 2)
     must_read(log, 2, "CM-READ-09", "MC-LOG-03", *FRESH,
               expected="versions 1 and 2 were ratified: the owner tells where they are")  # fmt: skip
@@ -34,8 +34,8 @@ def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> No
 
 
 @check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", side="client")
-def every_version_is_the_one_before_with_its_commit_applied(s: ClientScenario) -> None:
-    """Each version is read as all commits up to it make it: files that were added, removed and added again."""
+def every_version_applies_all_earlier_commits(s: ClientScenario) -> None:
+    """Each version has the files of all commits up to it: added, removed, and added again."""
     log = LogBuilder.create(s)
     log.land(file("a"), file("b"))
     log.land(gone("a"), file("c"))
@@ -49,8 +49,8 @@ def every_version_is_the_one_before_with_its_commit_applied(s: ClientScenario) -
 
 
 @check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", side="client")
-def the_version_that_is_asked_for_is_read(s: ClientScenario) -> None:
-    """A version is read as it is asked for, published or not; one above the latest does not exist."""
+def the_requested_version_is_read(s: ClientScenario) -> None:
+    """A read returns the requested version, published or not; a version above the latest is an error."""
     log = table_with(s, 2)
     log.backfill(2)
     log.land(file("file-3"))
@@ -64,9 +64,8 @@ def the_version_that_is_asked_for_is_read(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", features=("catalogManaged",))
-def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
-    """What was published after the catalog answered is above the version that it told, and is ignored: the snapshot
-    is that of the version which the catalog called the latest."""
+def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
+    """Commits published after the catalog answered are above the version that it returned, and are ignored."""
     log = table_with(s, 2)
 
     def two_more() -> None:
@@ -92,7 +91,8 @@ def the_catalogs_latest_version_is_the_latest(s: ClientScenario) -> None:
 
 @check(Family.READING, "CM-READ-04", "LOG-11", side="client", features=("catalogManaged",))
 def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
-    """A version that was published after the catalog answered does not exist for that read, though its file does."""
+    """A requested version that was published after the catalog answered is an error for that read, although its file
+    exists."""
     log = table_with(s, 2)
     must_read(log, 2, "LOG-09", version=2, expected="version 2 was ratified before the read began")
 
@@ -114,9 +114,9 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "MC-FILES-09", "LOG-09", side="client", features=("managedCommit",), commit_modes=("direct",))
-def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> None:
-    """A commit of a managedCommit table that became visible by put-if-absent is committed, also while its owner still
-    tells an older version as the latest."""
+def a_direct_commit_counts_before_its_owner_knows(s: ClientScenario) -> None:
+    """A commit that became visible in a managedCommit table by put-if-absent is read, even if its owner returns an
+    older latest version."""
     log = table_with(s, 3)
     must_read(log, 3, "MC-FILES-09", expected="version 3 is published")
     override_commits(s, lambda commits, _: (commits, 2))
@@ -129,8 +129,8 @@ def a_published_commit_counts_before_its_owner_notices_it(s: ClientScenario) -> 
 
 @check(Family.READING, "LOG-10", "LOG-09", side="client", features=("managedCommit",))
 def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
-    """An owner that has accepted no staged commit may tell -1, or nothing, as the latest version: the table has its
-    published versions all the same."""
+    """An owner without staged commits may return -1 or no latest version: the table still has its published
+    versions."""
     log = LogBuilder.create(s)
     if s.commit_mode == "direct":
         log.land(file("file-1"))
@@ -147,9 +147,9 @@ def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-08", "LOG-18", *FRESH, side="client")
-def the_listing_supplies_what_the_owner_does_not_list(s: ClientScenario) -> None:
-    """An owner may list commits that are published, and may list fewer than there are up to its latest version: the
-    later ones were published directly. The reader takes those from the listing."""
+def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
+    """An owner may list published commits, and fewer than its latest version, because later ones were published
+    directly: the reader takes those from the listing."""
     log = table_with(s, 2)
     listed = s.listed(log.table)
     kept = listed or tuple(m.CommitEntry(version=version) for version in (1, 2))
@@ -177,8 +177,8 @@ def the_listing_supplies_what_the_owner_does_not_list(s: ClientScenario) -> None
     commit_modes=("staged", "inline"),
 )
 def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
-    """Of a version that the catalog returns and that is published too, the catalog's copy is read. Here the published
-    one is a file that was cut off, as some storages show it while it is written."""
+    """Of a version that the catalog returns and that is also published, the catalog's copy is read. Here the published
+    file is truncated, as some storages show a file during its write."""
     log = table_with(s, 2)
     must_read(log, 2, "CM-READ-05", expected="version 2 was ratified before the read began")
     log.plant(log.commit_name(1), b'{"commitInfo":{"inCommitTimest')
@@ -191,9 +191,9 @@ def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "MC-FILES-05", "CM-FILES-04", "LOG-16", "LOG-17", "CM-LOG-08", side="client")
-def staged_files_that_nobody_ratified_are_no_commits(s: ClientScenario) -> None:
-    """The staging folder holds proposals that lost, that are on their way, and halves of files. None of them is a
-    commit, and none changes one."""
+def unratified_staged_files_are_ignored(s: ClientScenario) -> None:
+    """The staging folder has proposals that lost, proposals in flight, and truncated files. None of them changes a
+    snapshot."""
     log = table_with(s, 2)
     log.backfill(1)
     folder = "_commits" if s.feature == "managedCommit" else "_staged_commits"
@@ -219,9 +219,9 @@ def _lost(s: ClientScenario, version: int) -> bytes:
 
 @check(Family.READING, "MC-READ-03", "MC-READ-04", "MC-READ-01", "MC-READ-02", "MC-FILES-09", "MC-FILES-10",
        side="client", features=("managedCommit",))  # fmt: skip
-def a_path_leads_to_the_published_prefix(s: ClientScenario) -> None:
-    """A managedCommit table may be read by its path alone: the snapshot is that of the last published version, with
-    nothing of any staged file."""
+def a_path_reads_the_published_prefix(s: ClientScenario) -> None:
+    """A managedCommit table may be read by its path alone: the snapshot is that of the last published version, without
+    staged files."""
     log = table_with(s, 2)
     log.backfill(2)
     _read_by_path(log, 2)
@@ -251,8 +251,7 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
 
 @check(Family.READING, "CM-ACCESS-01", "CM-READ-08", side="client", features=("catalogManaged",))
 def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
-    """Whoever has nothing but the path of a catalog-managed table refuses it: there may be commits that only its
-    catalog knows."""
+    """A reader that has only the path of a catalog-managed table rejects it: its catalog may have further commits."""
     log = table_with(s, 1)
     log.backfill(1)
     must_read(log, 1, "CM-READ-08", expected="through its catalog the table is read")
@@ -268,9 +267,9 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01", side="client")
-def a_name_leads_to_the_table_that_has_it_now(s: ClientScenario) -> None:
-    """A table is found through its owner every time: a name that was dropped is not found, and one that was given to
-    a new table leads to that."""
+def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
+    """A table is resolved by its owner for every read: a dropped name is not found, and a reused name is the new
+    table."""
     old = table_with(s, 1)
     must_read(old, 1, "CM-READ-08", expected="the table is found by its name")
     drop(s, old.table)
@@ -283,9 +282,9 @@ def a_name_leads_to_the_table_that_has_it_now(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
-def a_catalog_that_tells_metadata_tells_that_of_the_latest_version(s: ClientScenario) -> None:
-    """A catalog may tell the latest protocol and metadata, and a reader may take them from there; for an older version
-    they say nothing."""
+def catalog_metadata_is_for_the_latest_version(s: ClientScenario) -> None:
+    """A catalog may return the latest protocol and metadata, and a reader may use them, but not for an older
+    version."""
     log = LogBuilder.create(s, properties={"delta.appendOnly": "false"})
     log.land(_append_only_metadata(log, "true"))
     log.land(file("file-2"))
@@ -314,8 +313,8 @@ def with_checkpoint(log: LogBuilder, version: int) -> None:
 
 
 @check(Family.READING, "LOG-29", *APPLIED, side="client")
-def what_a_reader_does_not_know_does_not_stop_it(s: ClientScenario) -> None:
-    """Actions of kinds that came later, fields that came later, and actions that change no file are passed over."""
+def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
+    """Unknown kinds of actions, unknown fields, and actions that change no file are ignored."""
     log = LogBuilder.create(s)
     log.land(file("a"))
     must_read(log, 1, "LOG-29", expected="a commit with one file")
@@ -331,9 +330,9 @@ def what_a_reader_does_not_know_does_not_stop_it(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-30", side="client")
-def a_file_is_its_path_and_its_deletion_vector(s: ClientScenario) -> None:
-    """An update marks rows of a file as deleted: it adds the file again with a deletion vector, and removes it without
-    one. Both have the same path, and are not the same file."""
+def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
+    """An update adds a file with a deletion vector and removes it without one. Both have the same path, and are
+    different logical files."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
     log.land(file("a"), file("b"))
     must_read(log, 1, "LOG-30", may_refuse=True, expected="two files without deletion vectors")
@@ -350,9 +349,9 @@ def a_file_is_its_path_and_its_deletion_vector(s: ClientScenario) -> None:
 
 
 @check(Family.READING, "LOG-30", side="client")
-def a_deletion_vector_that_goes_takes_no_file_with_it(s: ClientScenario) -> None:
-    """A file is written anew without the deletion vector that it had: the commit adds its path without one, and removes
-    it with one. Nothing in the table has a vector any more, so that readers need not support them."""
+def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
+    """A file is rewritten without its deletion vector: the commit adds its path without a vector and removes it with
+    one. No file in the table has a vector, so that readers need not support them."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
     log.readers = 0
     log.land(file("a"), file("b"))
@@ -367,8 +366,9 @@ def a_deletion_vector_that_goes_takes_no_file_with_it(s: ClientScenario) -> None
 
 
 @check(Family.READING, "LOG-31", side="client")
-def the_latest_of_its_kind_holds(s: ClientScenario) -> None:
-    """Of metadata, of each application's transaction and of each domain the last one counts; a domain may go."""
+def the_latest_metadata_txn_and_domain_count(s: ClientScenario) -> None:
+    """The last metadata, the last transaction of each application and the last state of each domain count; a domain may
+    be removed."""
     log = LogBuilder.create(s, properties={"delta.appendOnly": "false", "kit.first": "1"})
     log.land(application("loader", 1), application("other", 7), domain("owners", "first"), domain("rows", "kept"))
     about = ("applications", "domains", "properties")
@@ -393,7 +393,7 @@ def _metadata(log: LogBuilder, properties: dict[str, str]) -> str:
 
 @check(Family.READING, "LOG-32", side="client")
 def a_path_is_a_uri(s: ClientScenario) -> None:
-    """The path of a file is URL-encoded in the log, and decoded once by who reads the file; it may be absolute."""
+    """The path of a file is URL-encoded in the log, and decoded once by the reader; it may be absolute."""
     log = LogBuilder.create(s)
     log.land(file("plain.parquet"), file("with%20space.parquet"), file("day=2024-01-01%2010%253A00/part.parquet"))
     must_read(
@@ -409,7 +409,7 @@ def a_path_is_a_uri(s: ClientScenario) -> None:
 
 @check(Family.READING, "LOG-33", side="client")
 def a_partition_value_is_a_string_or_null(s: ClientScenario) -> None:
-    """Partition values stand in the log as strings; null may be written as null and as the empty string."""
+    """Partition values are strings in the log; null may be written as null or as the empty string."""
     log = LogBuilder.create(s, partitioned=True)
     log.land(file("a", "north", partitioned=True), file("b", "007", partitioned=True))
     must_read(log, 1, "LOG-33", about=("partitions",), expected="the values `north` and `007`, as they are written")

@@ -37,9 +37,9 @@ def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Exchang
 
 
 @check(Family.REPLAYS, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
-def an_attempt_is_of_one_table(s: Scenario) -> None:
-    """An attempt that landed in one table has not landed in another one: whoever uses its id there again is ratified
-    only if the commit is there, and it is not said to have landed before."""
+def an_attempt_belongs_to_one_table(s: Scenario) -> None:
+    """An attempt that landed in one table has not landed in another: its id is ratified there only if the commit
+    exists, and lookup does not report it as landed before."""
     first, second, third = s.create("orders"), s.create("returns"), s.create("items")
     sent = s.land(first)
     assert isinstance(sent.request, m.Commit)
@@ -82,9 +82,9 @@ def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "")
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=RETRY)
-def a_commit_that_is_sent_again_at_once_is_ratified(s: Scenario) -> None:
-    """A writer that was not answered sends its commit again, twice: it is told both times that it landed. Another
-    attempt at the same version is told of a conflict, and the version after it is free."""
+def an_immediate_replay_is_ratified(s: Scenario) -> None:
+    """A writer whose answer was lost sends its commit again, twice: both replays are ratified. Another attempt at the
+    same version gets a conflict, and the next version is free."""
     table = s.create()
     sent = lose_one(s, table)
     replay(s, sent)
@@ -94,9 +94,9 @@ def a_commit_that_is_sent_again_at_once_is_ratified(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", needs=RETRY)
-def a_commit_that_is_sent_again_after_others_committed_is_ratified(s: Scenario) -> None:
-    """A writer that was not answered sends its commit again when three others have committed meanwhile: it is told
-    that it landed, not that somebody took its version; that somebody was itself."""
+def a_replay_after_other_commits_is_ratified(s: Scenario) -> None:
+    """A writer whose answer was lost sends its commit again after three other commits: it is ratified, not answered as
+    a conflict with itself."""
     table = s.create()
     sent = lose_one(s, table)
     for client in ("second", "third", "fourth"):
@@ -106,9 +106,9 @@ def a_commit_that_is_sent_again_after_others_committed_is_ratified(s: Scenario) 
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", needs=RETRY)
-def a_commit_that_is_sent_again_after_its_backfill_is_ratified(s: Scenario) -> None:
-    """Once a commit is backfilled its owner may forget where its staged file is, but not whose it was: the replay is
-    told that it landed. Somebody else's attempt at that version is told of a conflict."""
+def a_replay_after_backfill_is_ratified(s: Scenario) -> None:
+    """Once a commit is backfilled its owner may forget the staged file, but not the attempt: its replay is ratified.
+    Another attempt at that version gets a conflict."""
     table = s.create()
     sent = lose_one(s, table)
     s.land(table, client="other")
@@ -119,9 +119,9 @@ def a_commit_that_is_sent_again_after_its_backfill_is_ratified(s: Scenario) -> N
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=RETRY)
-def a_writer_that_hears_nothing_for_long_may_go_on_asking(s: Scenario) -> None:
-    """Two writers lose every answer and send everything again, one after the other, while the table grows and is
-    backfilled. Each attempt stays at its version and nothing is applied twice."""
+def many_replays_are_ratified(s: Scenario) -> None:
+    """Two writers lose every answer and repeat every request while the table grows and is backfilled. Each attempt
+    keeps its version, and nothing is applied twice."""
     table = s.create()
     first = [lose_one(s, table, "first")]
     second = [lose_one(s, table, "second")]
@@ -134,10 +134,9 @@ def a_writer_that_hears_nothing_for_long_may_go_on_asking(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-CORE-06", needs=RETRY)
-def a_late_replay_is_not_rebased(s: Scenario) -> None:
-    """A writer's answer is lost, others backfill its commit and commit the next version; the writer then takes the
-    conflict it reckons with for granted, and proposes the same attempt for the version after that. It is refused:
-    its changes are in the table already, and would be there twice."""
+def a_landed_attempt_cannot_be_rebased(s: Scenario) -> None:
+    """A writer's answer is lost, its commit is backfilled, and version 2 is committed; the writer assumes a conflict
+    and proposes the same attempt as version 3. It is rejected: its changes are already in the table."""
     table = s.create()
     sent = lose_one(s, table)
     s.backfill(table, 1, client="other")
@@ -160,8 +159,8 @@ def a_late_replay_is_not_rebased(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "MC-FEATURE-02", "CM-FEATURE-01", "CM-PUBLISH-03", "MC-API-03", "CM-CATALOG-03")
 def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
-    """A broken writer sends its attempt once more, with other actions. Whatever it is told, what was ratified stays:
-    the published version says what was proposed first."""
+    """A defective writer repeats its attempt with other actions. Whatever the answer, the ratified content stays:
+    version 1 has what was proposed first."""
     table = s.create()
     first = s.land(table)
     assert isinstance(first.request, m.Commit)
@@ -189,10 +188,9 @@ def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-02", needs=RETRY)
-def a_conflict_that_is_sent_again_is_judged_anew(s: Scenario) -> None:
-    """A writer that lost a race sends the same proposal again when the table has grown. It is a conflict still, for
-    the version stays taken; what it is told of the latest version is what is so now, if its owner promises that
-    refusals are fresh, and never less than it was told before."""
+def a_repeated_conflict_is_up_to_date(s: Scenario) -> None:
+    """A writer that lost a race repeats its proposal after the table has grown. It gets a conflict whose latest version
+    is current if the owner promises fresh refusals, and never lower than before."""
     table = s.create()
     s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
@@ -223,8 +221,8 @@ def a_conflict_that_is_sent_again_is_judged_anew(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-RETRY-03", needs=RETRY)
 def a_gap_is_not_remembered(s: Scenario) -> None:
-    """A proposal of version 2 comes before version 1 is there, and is refused. When version 1 is there, the same
-    attempt at version 2 is ratified."""
+    """A proposal of version 2 is rejected because version 1 is missing. After version 1 landed, the same attempt at
+    version 2 is ratified."""
     table = s.create()
     early = s.commit(table, 2, client="hasty")
     s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 1 is missing: version 2 is refused")
@@ -243,9 +241,9 @@ def a_gap_is_not_remembered(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "MC-FEATURE-03", "CM-COMMIT-01")
-def what_was_refused_does_not_land_later(s: Scenario) -> None:
-    """Who is told that a proposal failed proposes its changes anew: so a refusal is the last word. Lost races and
-    proposals out of turn stay out of the log, whatever the owner is asked afterwards."""
+def a_rejected_proposal_never_lands(s: Scenario) -> None:
+    """A rejection is final, because the client proposes its changes anew: lost races and early proposals stay out of
+    the log, whatever the owner is asked afterwards."""
     table = s.create()
     s.land(table, client="first")
     s.contend(table, 1, client="second")
@@ -328,9 +326,9 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)
-def the_outcome_of_a_lost_answer_is_told_to_whoever_asks(s: Scenario) -> None:
-    """A writer's answer is lost. It asks what became of its attempt, and so do two others, one of them twice: all are
-    told that it landed, and at which version."""
+def every_client_can_look_up_an_outcome(s: Scenario) -> None:
+    """A writer's answer is lost. The writer and two other clients look up the attempt, one of them twice: all learn
+    that it landed, and at which version."""
     table = s.create()
     sent = lose_one(s, table)
     landed(s, table, sent)
@@ -341,8 +339,8 @@ def the_outcome_of_a_lost_answer_is_told_to_whoever_asks(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)
-def an_outcome_is_known_after_others_committed(s: Scenario) -> None:
-    """Attempts that landed are said to have landed at their own versions, however many versions came after."""
+def an_outcome_is_known_after_other_commits(s: Scenario) -> None:
+    """Attempts that landed are reported at their own versions after any number of later commits."""
     table = s.create()
     sent = lose_one(s, table)
     second = s.land(table, client="other")
@@ -352,9 +350,8 @@ def an_outcome_is_known_after_others_committed(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)
-def an_outcome_is_known_after_the_backfill(s: Scenario) -> None:
-    """A writer that lost its answer comes back when its commit was backfilled and its owner has no reason any more to
-    track the staged file: the outcome can be told all the same, for commits that are backfilled and others."""
+def an_outcome_is_known_after_backfill(s: Scenario) -> None:
+    """Lookup reports the outcome of an attempt whose commit was backfilled, and of one that was not."""
     table = s.create()
     sent = lose_one(s, table)
     s.land(table, client="other")
@@ -367,8 +364,8 @@ def an_outcome_is_known_after_the_backfill(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def who_was_refused_has_not_landed(s: Scenario) -> None:
-    """Attempts that lost a race or came too early have not landed; the winner has."""
+def rejected_attempts_have_not_landed(s: Scenario) -> None:
+    """Lookup reports attempts that lost a race or were too early as not landed, and the winner as landed."""
     table = s.create()
     won = s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
@@ -378,9 +375,8 @@ def who_was_refused_has_not_landed(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01", needs=OUTCOME)
-def an_attempt_that_nobody_sent_has_not_landed(s: Scenario) -> None:
-    """Asked for an attempt that it never heard of, the owner says that it has not landed, again and again, whatever
-    lands meanwhile."""
+def an_unknown_attempt_has_not_landed(s: Scenario) -> None:
+    """Lookup reports an attempt that the owner never received as not landed, repeatedly, whatever lands meanwhile."""
     table = s.create()
     unheard = s.attempt()
     not_landed(s, table, unheard)
@@ -390,9 +386,9 @@ def an_attempt_that_nobody_sent_has_not_landed(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def an_attempt_that_was_given_up_does_not_land_later(s: Scenario) -> None:
-    """A request is held back by the network. Its writer gives it up, is told that it has not landed and never will, and
-    writes its changes as a new attempt. The old request then arrives for the version that is next; it is refused."""
+def an_attempt_resolved_as_not_landed_never_lands(s: Scenario) -> None:
+    """A delayed request is looked up by its writer and reported as not landed; the writer proposes its changes as a new
+    attempt. The old request then arrives for the next version, and is rejected."""
     table = s.create()
     late = s.delay("writer", s.proposal(table, 1))
     s.give_up(late)
@@ -403,9 +399,9 @@ def an_attempt_that_was_given_up_does_not_land_later(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def a_tombstone_outlives_other_commits(s: Scenario) -> None:
-    """An attempt at version 3 is resolved as not landed while the table is at version 0. Others commit versions 1 and
-    2 and backfill them; then the request arrives, and would be next. It is refused, and others go on."""
+def a_tombstone_survives_other_commits(s: Scenario) -> None:
+    """An attempt at version 3 is resolved as not landed while the table is at version 0. Versions 1 and 2 are committed
+    and backfilled; then the request arrives as the next version, and is rejected."""
     table = s.create()
     late = s.delay("writer", s.proposal(table, 3))
     s.give_up(late)
@@ -418,9 +414,9 @@ def a_tombstone_outlives_other_commits(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
-def a_tombstone_holds_for_every_copy_of_a_request(s: Scenario) -> None:
-    """The network delivers a resolved attempt three times: twice while its version is free, and once after it was taken
-    by another. It never lands; the attempt of the other has."""
+def a_tombstone_rejects_every_copy_of_a_request(s: Scenario) -> None:
+    """The network delivers a resolved attempt three times: twice while its version is free, and once after the version
+    was taken. It never lands."""
     table = s.create()
     request = s.proposal(table, 1)
     copies = [s.delay("writer", request) for _ in range(3)]
@@ -435,9 +431,8 @@ def a_tombstone_holds_for_every_copy_of_a_request(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=OUTCOME)
-def a_request_that_arrives_before_the_question_has_landed(s: Scenario) -> None:
-    """The twin of a tombstone: the request that was given up arrives before anybody asks. It landed, its writer is told
-    so when it asks, and does not write its changes again."""
+def an_attempt_that_arrives_before_the_lookup_has_landed(s: Scenario) -> None:
+    """The positive twin of a tombstone: the delayed request arrives before the lookup. Lookup reports it as landed."""
     table = s.create()
     late = s.delay("writer", s.proposal(table, 1))
     s.give_up(late)
@@ -452,10 +447,9 @@ def a_request_that_arrives_before_the_question_has_landed(s: Scenario) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-CORE-07", needs=OUTCOME)
-def a_resolved_attempt_is_refused_as_resolved(s: Scenario) -> None:
-    """Owners that promise `tombstone-first` refuse an attempt that was resolved as not landed before any look at
-    versions: no conflict and no gap is computed for it any more. A new attempt at the same taken version is told of a
-    conflict."""
+def a_resolved_attempt_is_rejected_before_version_checks(s: Scenario) -> None:
+    """Owners that promise `tombstone-first` reject an attempt that was resolved as not landed before they look at
+    versions: no conflict and no gap. A new attempt at the same taken version gets a conflict."""
     table = s.create()
     request = s.proposal(table, 1)
     resolved = not_landed(s, table, request.attempt)

@@ -64,9 +64,9 @@ def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", needs=DURABLE)
-def what_was_ratified_is_there_after_a_restart(s: Scenario) -> None:
-    """Of three commits one is published when the owner restarts. Afterwards it tells of the other two as before, and
-    publishes them: each version is the attempt that was ratified."""
+def ratified_commits_survive_a_restart(s: Scenario) -> None:
+    """Of three commits one is published when the owner restarts. Afterwards it lists the other two and publishes them;
+    each version is the ratified attempt."""
     table = s.create()
     sent = [s.land(table) for _ in range(3)]
     s.backfill(table, 1)
@@ -94,9 +94,8 @@ def what_was_ratified_is_there_after_a_restart(s: Scenario) -> None:
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-02", needs=DURABLE)
-def the_latest_version_does_not_go_back(s: Scenario) -> None:
-    """A reader asks for the latest version before and after every restart, of a table that grows in between. It never
-    hears of an older one than it knew."""
+def the_latest_version_survives_restarts(s: Scenario) -> None:
+    """A reader asks for the latest version before and after every restart of a growing table. It never decreases."""
     table = s.create()
     for _ in range(3):
         s.land(table)
@@ -111,9 +110,9 @@ def the_latest_version_does_not_go_back(s: Scenario) -> None:
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-DURABLE-01", needs=DURABLE)
-def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
-    """After a restart the owner ratifies the next version, refuses taken ones and ones that come too early, and
-    publishes, as before; so after the restart that follows."""
+def an_owner_continues_after_a_restart(s: Scenario) -> None:
+    """After a restart the owner ratifies the next version, rejects taken and early versions, and publishes; so after
+    the next restart."""
     table = s.create()
     s.land(table)
     for _ in range(2):
@@ -136,8 +135,8 @@ def an_owner_goes_on_after_a_restart(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", needs=DURABLE)
 def a_restart_after_every_step_changes_nothing(s: Scenario) -> None:
-    """The owner restarts after the creation, after a commit, after a lost race, after a backfill of a part, and after
-    one of everything. The table is what it would be without."""
+    """The owner restarts after the creation, a commit, a lost race, a partial backfill, and all of these. The table is
+    the same as without restarts."""
     table = s.create()
     restart(s)
     goes_on(s, table, "first")
@@ -157,8 +156,8 @@ def a_restart_after_every_step_changes_nothing(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-RETRY-01", "PROFILE-DURABLE-01", needs=(*DURABLE, Profile.IDEMPOTENT_RETRY))
 def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
-    """Two writers lost their answers, one of them long ago: its commit is published. After a restart both send their
-    attempts again, and are told that they landed; a third, whose attempt did not, is told of a conflict."""
+    """Two writers lost their answers, one for a commit that is published. After a restart both replays are ratified; an
+    attempt that did not land gets a conflict."""
     table = s.create()
     first = lose_one(s, table, "first")
     s.backfill(table, 1)
@@ -172,8 +171,8 @@ def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*DURABLE, Profile.IDEMPOTENT_RETRY))
 def a_creation_is_ratified_again_after_a_restart(s: Scenario) -> None:
-    """The answer to a creation is lost, and the owner restarts. Sent again, the creation is answered as ratified, with
-    its table; not as a conflict with itself."""
+    """The answer to a create request is lost, and the owner restarts. The repeated request is ratified with its table,
+    not answered as a conflict with itself."""
     for _ in range(TRIES):
         sent = s.lose("creator", s.creation())
         if not isinstance(sent.answer, m.Rejected):
@@ -191,8 +190,8 @@ def a_creation_is_ratified_again_after_a_restart(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*DURABLE, Profile.ATTEMPT_OUTCOME))
 def an_outcome_is_the_same_after_a_restart(s: Scenario) -> None:
-    """What became of attempts is told as before: of one that landed and is published, of one that landed and is not,
-    and of one that was refused."""
+    """Lookup returns the same outcomes after a restart: of a published attempt, an unpublished one, and a rejected
+    one."""
     table = s.create()
     first = lose_one(s, table)
     s.backfill(table, 1)
@@ -206,9 +205,9 @@ def an_outcome_is_the_same_after_a_restart(s: Scenario) -> None:
 
 
 @check(Family.RESTARTS, "PROFILE-OUTCOME-02", needs=(*DURABLE, Profile.ATTEMPT_OUTCOME))
-def a_tombstone_outlives_a_restart(s: Scenario) -> None:
-    """A request is given up, its attempt is resolved as not landed, and the owner restarts. The request arrives after
-    all that, for a version that is free: it is refused, before and after another commit."""
+def a_tombstone_survives_a_restart(s: Scenario) -> None:
+    """A delayed attempt is resolved as not landed, and the owner restarts. The request arrives for a free version: it
+    is rejected, before and after another commit."""
     table = s.create()
     late = s.delay("writer", s.proposal(table, 1))
     s.give_up(late)
@@ -221,8 +220,7 @@ def a_tombstone_outlives_a_restart(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-COMMIT-02", "CM-COMMIT-08", needs=DURABLE)
 def requests_may_arrive_after_a_restart(s: Scenario) -> None:
-    """Two proposals of version 2 are on their way while the owner restarts. One of them is ratified when they arrive,
-    the other is not."""
+    """Two proposals of version 2 are delayed until after a restart. One of them is ratified, the other is not."""
     table = s.create()
     s.land(table)
     late = [s.delay(client, s.proposal(table, 2)) for client in ("first", "second")]
@@ -254,9 +252,9 @@ def points(s: Scenario) -> Iterator[tuple[int, str]]:
 
 
 @check(Family.RESTARTS, "PROFILE-HARNESS-01", needs=DEADLY)
-def a_dead_owner_answers_nothing(s: Scenario) -> None:
-    """Told to crash, the subject is dead: neither a commit nor a question is answered until it is started again. Then
-    it answers both."""
+def a_crashed_owner_answers_nothing(s: Scenario) -> None:
+    """After a simulated crash the subject answers neither a commit nor a request for commits until it is started again.
+    Then it answers both."""
     table = s.create()
     s.land(table)
     crash(s)
@@ -277,9 +275,9 @@ def a_dead_owner_answers_nothing(s: Scenario) -> None:
     "PROFILE-HARNESS-01",
     needs=DEADLY,
 )
-def what_was_answered_survives_a_crash(s: Scenario) -> None:
-    """The owner dies after the creation, after a commit, after a backfill of a part, and after another commit; each
-    time just after it answered. What it answered is so when it is back."""
+def every_answer_survives_a_crash(s: Scenario) -> None:
+    """The owner crashes just after its answer to a create request, to a commit, to a partial backfill, and to another
+    commit. Each answer holds after the restart."""
     table = s.create()
     for step in range(3):
         crash(s)
@@ -300,10 +298,10 @@ def what_was_answered_survives_a_crash(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
        "MC-COMMIT-05", "CM-COMMIT-05", "PROFILE-RETRY-01", needs=DEADLY)  # fmt: skip
-def a_commit_that_a_crash_interrupts_landed_or_did_not(s: Scenario) -> None:
-    """The owner dies while it commits a version. When it is back, another writer proposes the same version: it is
-    ratified if the interrupted attempt did not land, and told of a conflict if it did, which a visible file proves.
-    Nothing in between; the version after that is free, and the interrupted writer is told the same."""
+def an_interrupted_commit_landed_or_did_not(s: Scenario) -> None:
+    """The owner crashes during a commit. After the restart another proposal of the version is ratified if the
+    interrupted attempt did not land, and gets a conflict if it did, which a visible file proves. The next version is
+    free, and the interrupted writer gets the same outcome."""
     table = s.create()
     for _, point in points(s):
         request = s.proposal(table)
@@ -343,9 +341,9 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Exchange, point: str) 
 @check(Family.RESTARTS, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-DURABLE-01",
        "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", needs=DEADLY,
        commit_modes=("staged", "inline"))  # fmt: skip
-def a_commit_that_starts_a_backfill_and_is_interrupted_landed_or_did_not(s: Scenario) -> None:
-    """The table is one that the owner publishes by itself: some of its commits start a backfill. The owner dies in one
-    of them, at each point that it gets to. What is visible when it is back is ratified, and is nobody else's."""
+def an_interrupted_commit_with_a_backfill(s: Scenario) -> None:
+    """The owner backfills on its own after some commits, and crashes in one of these, at each crash point. Every
+    visible version is ratified for its attempt, and for no other."""
     table = s.create(backfill="subject")
     for _, point in points(s):
         told = _commits_until_it_dies(s, table, point)
@@ -369,9 +367,9 @@ def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Excha
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", needs=DEADLY,
        commit_modes=("staged", "inline"))  # fmt: skip
-def a_backfill_that_a_crash_interrupts_is_finished_by_the_next(s: Scenario) -> None:
-    """The owner dies while it publishes commits. What is published when it is back is a beginning of the log; the
-    next request publishes the rest, and every version is the attempt that was ratified."""
+def an_interrupted_backfill_is_completed(s: Scenario) -> None:
+    """The owner crashes during a backfill. The published versions are a prefix; the next request publishes the rest,
+    and every version is the ratified attempt."""
     table = s.create()
     sent = [s.land(table) for _ in s.identity.crash_points for _ in range(2)]
     for number, point in points(s):
@@ -401,9 +399,9 @@ def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], told: E
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", "MC-CREATE-02",
        needs=(*DEADLY, Profile.IDEMPOTENT_RETRY))  # fmt: skip
-def a_creation_that_a_crash_interrupts_can_be_sent_again(s: Scenario) -> None:
-    """The owner dies while it creates a table. The creator sends the same again: whether the first try got anywhere or
-    not, there is the table now, once, and it can be committed to."""
+def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
+    """The owner crashes while it creates a table. The repeated request succeeds: there is one table, and it accepts
+    commits."""
     for number, point in points(s):
         name = f"orders-{number}"
         request = s.creation(name)
@@ -425,9 +423,9 @@ def a_creation_that_a_crash_interrupts_can_be_sent_again(s: Scenario) -> None:
 
 
 @check(Family.RESTARTS, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01", needs=(*DEADLY, Profile.ATTEMPT_OUTCOME))
-def an_outcome_that_was_told_survives_a_crash(s: Scenario) -> None:
-    """The owner dies just after it told that an attempt has not landed, and that another has. The request of the first
-    arrives when the owner is back: it is refused; the second has landed still."""
+def a_reported_outcome_survives_a_crash(s: Scenario) -> None:
+    """The owner crashes just after it reported one attempt as not landed and another as landed. After the restart the
+    delayed request of the first is rejected; the second has landed."""
     table = s.create()
     sent = s.land(table)
     late = s.delay("slow", s.proposal(table, 2))

@@ -50,8 +50,8 @@ def land(s: Scenario, table: TableHandle, count: int = 1, client: str = "writer"
 
 
 @check(Family.STALE_READS, *FRESH, *LATEST, *SERVED)
-def a_reader_is_told_of_every_commit_at_once(s: Scenario) -> None:
-    """After every one of four commits a reader asks, and is told of that version as the latest."""
+def every_commit_is_returned_at_once(s: Scenario) -> None:
+    """After each of four commits the owner returns that version as the latest."""
     table = s.create()
     for _ in range(4):
         landed = s.land(table)
@@ -59,9 +59,8 @@ def a_reader_is_told_of_every_commit_at_once(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *SERVED, commit_modes=UNPUBLISHED)
-def the_owner_tells_what_was_committed_lately(s: Scenario) -> None:
-    """Of three commits that nobody published the owner tells every reader: which they are, and that version 3 is the
-    latest."""
+def unpublished_commits_are_returned(s: Scenario) -> None:
+    """The owner returns three unpublished commits and latest version 3 to every reader."""
     table = s.create()
     landed = land(s, table, 3)
     seen = reads.ask(s, table)
@@ -74,9 +73,8 @@ def the_owner_tells_what_was_committed_lately(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH)
-def readers_in_turn_with_a_writer_never_fall_behind(s: Scenario) -> None:
-    """Two readers take turns with a writer. Whether a reader asked before, and what it was told then, makes no
-    difference: each is told of the newest version."""
+def earlier_reads_do_not_make_later_ones_stale(s: Scenario) -> None:
+    """Two readers alternate with a writer. Each read returns the newest version, whatever was read before."""
     table = s.create()
     for reader in ("first", "second", "first", "second", "first"):
         landed = s.land(table)
@@ -85,9 +83,9 @@ def readers_in_turn_with_a_writer_never_fall_behind(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *LATEST, *FRESH)
-def the_latest_version_never_goes_back(s: Scenario) -> None:
-    """The latest version is told by several readers while everything is published, in part and then whole, and the
-    owner forgets it. It never goes back, and never becomes none."""
+def the_latest_version_never_decreases(s: Scenario) -> None:
+    """Several readers ask for the latest version while commits are published, partly and then all. It never decreases
+    and never becomes unknown."""
     table = s.create()
     landed = land(s, table, 3)[-1]
     fresh(s, table, reads.ask(s, table, client="first"), landed)
@@ -101,9 +99,9 @@ def the_latest_version_never_goes_back(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH, needs=(Profile.DISCOVERY,))
-def resolving_a_table_is_as_fresh_as_asking(s: Scenario) -> None:
-    """After every commit, and after a backfill, a reader finds the table by its name, and is told of the same latest
-    version as one that asks for its commits."""
+def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
+    """After every commit, and after a backfill, resolving the table by name returns the same latest version as
+    requesting its commits."""
     table = s.create()
     reads.resolve(s, table)
     for _ in range(2):
@@ -115,9 +113,9 @@ def resolving_a_table_is_as_fresh_as_asking(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *LATEST, "CM-LOG-07")
-def nobody_is_told_of_what_is_not_ratified(s: Scenario) -> None:
-    """One proposal lost version 1, another came too early for version 3, a third for version 2 is still on its way. A
-    reader is told of version 1 and of nothing after it; once version 2 arrives, of version 2."""
+def only_ratified_commits_are_returned(s: Scenario) -> None:
+    """One proposal lost version 1, another is too early for version 3, a third for version 2 is delayed. Readers get
+    version 1 only; after version 2 arrives, version 2 too."""
     table = s.create()
     landed = s.land(table, client="first")
     s.contend(table, 1, client="second")
@@ -138,9 +136,8 @@ def nobody_is_told_of_what_is_not_ratified(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *SAME, commit_modes=UNPUBLISHED)
-def everybody_is_told_the_same(s: Scenario) -> None:
-    """After a race for version 1, the winner, the loser and a reader ask which commit it is. All are told of the
-    winner's."""
+def all_clients_get_the_same_commits(s: Scenario) -> None:
+    """After a race for version 1, the winner, the loser and a reader all get the winner's commit."""
     table = s.create()
     won = s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
@@ -157,9 +154,9 @@ def everybody_is_told_the_same(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", *LATEST)
-def what_a_conflict_tells_is_true(s: Scenario) -> None:
-    """A writer proposes version 1 of a table that has three commits. The conflict may tell the winners and the latest
-    version, or nothing, or something old; what it tells is true."""
+def a_conflict_contains_no_false_information(s: Scenario) -> None:
+    """A writer proposes version 1 of a table with three commits. The conflict may name winners and a latest version,
+    even old ones; what it names is true."""
     table = s.create()
     landed = land(s, table, 3)
     lost = s.contend(table, 1, client="late")
@@ -187,9 +184,8 @@ def what_a_conflict_tells_is_true(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *FRESH)
-def who_lost_finds_the_winner(s: Scenario) -> None:
-    """A writer that lost version 1 asks for the commits at once, to rebase: it is told of version 1, or finds it
-    published. Otherwise it could do nothing but propose the same version again."""
+def a_loser_finds_the_winning_commit(s: Scenario) -> None:
+    """A writer that lost version 1 requests the commits in order to rebase: version 1 is listed or published."""
     table = s.create()
     won = s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
@@ -249,9 +245,9 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
 
 
 @check(Family.STALE_READS, "LOG-05", "LOG-07", *RANGE)
-def the_list_is_ascending_and_reaches_the_latest_version(s: Scenario) -> None:
-    """After each of four commits, and after a backfill of two of them, the list is ascending without a gap, and reaches
-    the latest version that is told with it: both are of one state."""
+def the_list_is_ascending_and_complete(s: Scenario) -> None:
+    """After each of four commits, and after a backfill of two, the list is ascending without a gap and reaches the
+    latest version in the same answer."""
     table = s.create()
     for _ in range(4):
         landed = s.land(table)
@@ -261,10 +257,9 @@ def the_list_is_ascending_and_reaches_the_latest_version(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
-def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
-    """Of five commits that nobody asked to publish, every range is answered with all of its versions: from the first,
-    up to the last, one version alone, one that ends beyond the latest. The latest version is told with each, whatever
-    the range."""
+def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
+    """Of five unpublished commits every range is answered with all of its versions, including one version alone and an
+    end beyond the latest. Each answer has the latest version."""
     table = s.create()
     landed = land(s, table, 5)[-1]
     published = set(s.published(table))
@@ -273,9 +268,9 @@ def ranges_of_unpublished_commits_are_answered_in_full(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
-def ranges_across_what_is_published_are_answered_in_full(s: Scenario) -> None:
-    """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary are answered with all
-    that is not published, so that a reader which adds the published files lacks nothing."""
+def ranges_across_published_versions_are_complete(s: Scenario) -> None:
+    """Versions 1 and 2 of five are published. Ranges that begin below, at and above that boundary contain all
+    unpublished versions."""
     table = s.create()
     land(s, table, 5)
     done = s.backfill(table, 2)
@@ -285,9 +280,9 @@ def ranges_across_what_is_published_are_answered_in_full(s: Scenario) -> None:
 
 
 @check(Family.STALE_READS, *RANGE, *FRESH)
-def ranges_of_a_table_that_is_all_published_are_answered(s: Scenario) -> None:
-    """With everything published, ranges may be answered with nothing; the latest version is told all the same, and the
-    next commit is in the range that contains it."""
+def ranges_of_a_fully_published_table_are_answered(s: Scenario) -> None:
+    """With everything published, ranges may be empty, but have the latest version; the next commit is in the range that
+    contains it."""
     table = s.create()
     land(s, table, 3)
     done = s.backfill(table, 3)

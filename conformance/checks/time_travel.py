@@ -65,9 +65,9 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
 
 
 @check(Family.TIMESTAMPS, "ICT-16", side="client")
-def the_time_of_a_commit_is_in_the_commit(s: ClientScenario) -> None:
-    """With in-commit timestamps the time of a version is the one in its commit, published or not; that of its file
-    changes whenever somebody copies the table."""
+def the_time_of_a_version_is_in_its_commit(s: ClientScenario) -> None:
+    """With in-commit timestamps the time of a version is the one in its commit, published or not; the file's
+    modification time may change."""
     log = table_with(s)
     for version in (4, 3, 2, 1, 0):
         read = must_read(log, version, "ICT-16", version=version, about=("timestamp",),
@@ -79,7 +79,7 @@ def the_time_of_a_commit_is_in_the_commit(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "ICT-20", "ICT-16", side="client")
-def a_time_leads_to_the_newest_version_until_then(s: ClientScenario) -> None:
+def a_time_selects_the_latest_version_up_to_it(s: ClientScenario) -> None:
     """Time travel reads the latest version that is not later than the time, unpublished ones included."""
     log = table_with(s)
     must_read(log, 4, *FRESH, expected="version 4 is ratified")
@@ -96,9 +96,9 @@ def a_time_leads_to_the_newest_version_until_then(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "ICT-20", *APPLIED, side="client")
-def a_time_outside_the_history_gives_no_other_snapshot(s: ClientScenario) -> None:
-    """A time before the first commit or after the last one may be an error or lead to a version; whatever is read is a
-    snapshot as it was."""
+def a_time_outside_the_history(s: ClientScenario) -> None:
+    """A time before the first or after the last commit may be an error or select a version; any snapshot returned is
+    correct."""
     log = table_with(s)
     must_read(log, 2, "ICT-20", timestamp=s.timestamp(2), expected="at the time of version 2 it was the newest")
     for time in (s.timestamp(0) - 1, s.timestamp(4) + 1):
@@ -108,9 +108,9 @@ def a_time_outside_the_history_gives_no_other_snapshot(s: ClientScenario) -> Non
 
 
 @check(Family.TIMESTAMPS, "ICT-17", "ICT-16", side="client")
-def before_the_enablement_a_file_has_the_time(s: ClientScenario) -> None:
-    """A table that got in-commit timestamps later: from the enablement version on the commits have their time, before
-    it their files have."""
+def before_the_enablement_files_have_the_time(s: ClientScenario) -> None:
+    """In a table that enabled in-commit timestamps later, versions from the enablement on have the time in their
+    commit, earlier ones that of their file."""
     log = enabled_later(s)
     for version in (5, 4, 3):
         read = must_read(log, version, "ICT-16", version=version, about=("timestamp",), expected=f"version {version}")
@@ -127,8 +127,8 @@ def before_the_enablement_a_file_has_the_time(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "ICT-18", "ICT-19", "ICT-20", side="client")
-def a_time_is_looked_up_on_its_side_of_the_enablement(s: ClientScenario) -> None:
-    """A time from the enablement on is looked up among the versions from the enablement on, an earlier one among those
+def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
+    """A time at or after the enablement selects among the versions from the enablement on, an earlier time among those
     before it."""
     log = enabled_later(s)
     must_read(log, 5, *FRESH, expected="version 5 is ratified")
@@ -147,9 +147,9 @@ def a_time_is_looked_up_on_its_side_of_the_enablement(s: ClientScenario) -> None
 
 
 @check(Family.TIMESTAMPS, "ICT-18", "ICT-19", side="client")
-def files_that_were_copied_move_no_version_across_the_enablement(s: ClientScenario) -> None:
-    """Copying a table gives its files new times. A time from the enablement on leads to the same version as before; a
-    time before it never leads to a version after it."""
+def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
+    """Copying a table changes modification times. A time at or after the enablement selects the same version; an
+    earlier time never selects a version after the enablement."""
     log = enabled_later(s)
     log.touch(3, BASE_TIME + HOUR)
     must_read(
@@ -166,9 +166,9 @@ def files_that_were_copied_move_no_version_across_the_enablement(s: ClientScenar
 
 
 @check(Family.TIMESTAMPS, "ICT-22", side="client", commit_modes=("direct",))
-def a_table_that_has_no_in_commit_timestamps_any_more_goes_by_its_files(s: ClientScenario) -> None:
-    """If the latest version disables in-commit timestamps, every version has the time of its file, also those that
-    carry one."""
+def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
+    """If the latest version disables in-commit timestamps, every version has the time of its file, even if its commit
+    has one."""
     log = plain(s, versions=1)
     infos = [proposals.commit_info(s.attempt(), BASE_TIME + 20 * HOUR + n) for n in range(4)]
     protocol = proposals.protocol(None)
@@ -199,9 +199,8 @@ def a_table_that_has_no_in_commit_timestamps_any_more_goes_by_its_files(s: Clien
 @check(
     Family.READING, "CM-ACCESS-01", side="client", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
 )  # fmt: skip
-def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) -> None:
-    """A table that its catalog took over with version 3: whoever has nothing but its path refuses versions 0 to 2
-    too, for the table is catalog-managed, and they may be anything but the newest."""
+def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
+    """A catalog took a table over with version 3: a reader that has only its path rejects versions 0 to 2 too."""
     log = enabled_later(s)
     must_read(log, 1, *APPLIED, version=1, expected="through its catalog every version is read")
     for version in (2, 0):
@@ -215,9 +214,9 @@ def what_was_before_the_catalog_is_not_read_by_path_either(s: ClientScenario) ->
 
 
 @check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", commit_modes=("direct",))
-def a_table_with_half_an_enablement_is_read_right_or_refused(s: ClientScenario) -> None:
-    """One enablement property without the other, or the feature's name in the plural, as one sentence of the document
-    has it: a reader may refuse such a table, and may read it; if it does, the snapshot is right."""
+def an_incomplete_enablement(s: ClientScenario) -> None:
+    """With one enablement property missing, or the feature's name in the plural, as one sentence of the document has
+    it, a reader may reject the table; if it reads it, the snapshot is correct."""
     log = plain(s, versions=2)
     must_read(
         log, 1, *APPLIED, "ICT-16", may_refuse=True, path=log.location, expected="a filesystem table, by its path"

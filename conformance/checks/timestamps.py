@@ -39,8 +39,8 @@ def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
 
 
 @check(Family.TIMESTAMPS, "ICT-08", *SHAPE, side="client")
-def a_commit_is_later_than_the_one_before(s: ClientScenario) -> None:
-    """The in-commit timestamp is greater than the previous one, also where that is ahead of the writer's clock."""
+def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
+    """The in-commit timestamp is greater than the previous one, even if that is ahead of the writer's clock."""
     table = s.create()
     attempt = s.attempt()
     ahead = 4_000_000_000_000
@@ -50,8 +50,9 @@ def a_commit_is_later_than_the_one_before(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "ICT-14", "ICT-08", side="client")
-def a_loser_stamps_itself_after_the_winner(s: ClientScenario) -> None:
-    """A writer that lost a race for its version is stamped after the winner, however late the winner's time is."""
+def a_retried_commit_is_later_than_the_winner(s: ClientScenario) -> None:
+    """The retry of a writer that lost its version has an in-commit timestamp after the winner's, however late that
+    is."""
     table = s.create()
     attempt = s.attempt()
     ahead = 4_000_000_000_000
@@ -62,7 +63,7 @@ def a_loser_stamps_itself_after_the_winner(s: ClientScenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "CM-TXNID-02", "CM-TXNID-01", side="client", features=("catalogManaged",))
-def every_transaction_has_its_own_txn_id(s: ClientScenario) -> None:
+def every_transaction_has_a_unique_txn_id(s: ClientScenario) -> None:
     """Two commits of one writer have different txnIds."""
     table = s.create()
     write(s, table)
@@ -73,8 +74,8 @@ def every_transaction_has_its_own_txn_id(s: ClientScenario) -> None:
     Family.WRITING, "CONFLICT-RETRY-07", "CM-LOG-06", "MC-WRITE-02", "CM-WRITE-03", "MC-FILES-12",
     "MC-WRITE-03", "CM-WRITE-04", side="client",
 )  # fmt: skip
-def every_try_is_a_new_attempt(s: ClientScenario) -> None:
-    """A writer that lost two races proposed three times, each time as a new attempt, through the owner."""
+def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
+    """A writer that lost two races proposed three times through the owner, each time as a new attempt."""
     table = s.create()
     for version in (1, 2):
         s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
@@ -91,9 +92,9 @@ def every_try_is_a_new_attempt(s: ClientScenario) -> None:
     Family.WRITING, "MC-ENABLE-01", "MC-ENABLE-02", "CM-ENABLE-01", "CM-ENABLE-02", "ICT-03", "MC-WRITE-01",
     "CM-WRITE-02", side="client",
 )  # fmt: skip
-def a_new_feature_keeps_the_others(s: ClientScenario) -> None:
-    """A transaction that adds a feature to the protocol keeps the features that say who owns the table and that its
-    commits are stamped."""
+def adding_a_feature_keeps_the_others(s: ClientScenario) -> None:
+    """A transaction that adds a table feature to the protocol keeps the features of ownership and in-commit
+    timestamps."""
     table = s.create()
     write(s, table, no_file=True, add_feature="appendOnly")
     write(s, table)
@@ -102,9 +103,9 @@ def a_new_feature_keeps_the_others(s: ClientScenario) -> None:
 @check(
     Family.WRITING, "ICT-04", "MC-WRITE-01", "CM-WRITE-02", "MC-ENABLE-09", "MC-ENABLE-03", "ICT-21", side="client"
 )  # fmt: skip
-def what_the_owner_needs_cannot_be_unset(s: ClientScenario) -> None:
-    """A user who unsets the enablement of timestamps, or the owner, is refused, or the table keeps them; other
-    properties can be set and unset."""
+def required_properties_cannot_be_unset(s: ClientScenario) -> None:
+    """Unsetting the enablement of timestamps, or the owner, is rejected or has no effect; other properties can be set
+    and unset."""
     table = table_with(s, {"a.property": "1"})
     for name in ("delta.enableInCommitTimestamps", "delta.managedCommit.commitOwner"):
         request = Transact(table=s.name_of(table), marker=s.attempt(), unset_properties=(name,))
@@ -115,8 +116,8 @@ def what_the_owner_needs_cannot_be_unset(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "ICT-21", "MC-ENABLE-09", "MC-ENABLE-03", "MC-ENABLE-07", side="client")
-def a_replaced_table_stays_what_it_is(s: ClientScenario) -> None:
-    """REPLACE TABLE keeps the owner, its configuration as it is written, and since when the timestamps count."""
+def replace_table_keeps_the_owner(s: ClientScenario) -> None:
+    """REPLACE TABLE keeps the owner, its configuration byte for byte, and the enablement of timestamps."""
     kept = {ENABLEMENT_VERSION: "0", ENABLEMENT_TIMESTAMP: str(proposals.BASE_TIME)}
     if s.feature == "managedCommit":
         kept[CONF] = '{"b": "2",  "a": "1"}'
@@ -172,9 +173,9 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
 
 
 @check(Family.TIMESTAMPS, *CONTENT)
-def times_far_from_the_wall_clock_stay_as_they_are(s: Scenario) -> None:
-    """Writers' clocks may be wrong by a hundred years, and times have to increase all the same. The owner may not like
-    such a time; if it ratifies the commit, the commit says that time."""
+def times_far_from_the_wall_clock_are_kept(s: Scenario) -> None:
+    """Writers' clocks may be wrong by a century. The owner may reject such a time; if it ratifies the commit, the time
+    is unchanged."""
     table = s.create()
     sent = []
     for step in (1, 2):
@@ -186,10 +187,9 @@ def times_far_from_the_wall_clock_stay_as_they_are(s: Scenario) -> None:
 
 
 @check(Family.TIMESTAMPS, *CONTENT, "MC-FEATURE-03", "CM-COMMIT-01")
-def a_time_that_does_not_increase_is_refused_or_left_alone(s: Scenario) -> None:
-    """A writer that does it wrong proposes a time that is not later than that of the version before. The owner may
-    refuse that or not look at it. It does not put it right: others have read what was proposed, and a commit never
-    changes. The next commit, with a later time, is as it was proposed too."""
+def a_time_that_does_not_increase_is_rejected_or_kept(s: Scenario) -> None:
+    """A defective writer proposes a time that is not later than the previous version's. The owner may reject it or not
+    check it, but does not change it. The next commit, with a later time, is unchanged too."""
     table = s.create()
     first = s.land(table)
     assert isinstance(first.request, m.Commit)
@@ -210,9 +210,9 @@ def a_time_that_does_not_increase_is_refused_or_left_alone(s: Scenario) -> None:
 
 
 @check(Family.TIMESTAMPS, "MC-API-04", "CM-CATALOG-04")
-def a_time_that_the_owner_tells_is_that_of_the_commit(s: Scenario) -> None:
-    """An owner that tells the times of the commits that it lists tells what the commits say, not when it ratified
-    them."""
+def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
+    """If the owner returns times with its list of commits, they are the in-commit timestamps, not the times of
+    ratification."""
     table = s.create()
     for _ in range(2):
         s.land(table)

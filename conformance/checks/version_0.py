@@ -80,9 +80,9 @@ def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exch
 
 
 @check(Family.VERSION_0, *RACE)
-def of_two_creators_of_one_table_one_wins(s: Scenario) -> None:
-    """Two creators propose version 0 under the same name. The second one is not told that it made the table; version 0
-    is the first one's, and both can commit version 1 to it."""
+def two_creators_of_one_table_have_one_winner(s: Scenario) -> None:
+    """Two creators propose version 0 under one name. The second is not answered as the creator, version 0 is the first
+    one's, and both can commit version 1."""
     first = s.ask("first", s.creation(TABLE))
     second = s.ask("second", s.creation(TABLE))
     table, won = one_creator(s, (first, second))
@@ -93,8 +93,8 @@ def of_two_creators_of_one_table_one_wins(s: Scenario) -> None:
 
 @check(Family.VERSION_0, "PROFILE-CORE-04", needs=(Profile.VERSION_0_BY_OWNER,))
 def a_lost_creation_is_a_conflict(s: Scenario) -> None:
-    """A creator whose name was taken by another is told of a conflict, so that it goes on with the table that is there
-    instead of failing."""
+    """A creator whose name was taken gets a conflict, so that it continues with the existing table instead of
+    failing."""
     table = s.create(TABLE)
     for _ in range(TRIES):
         told = s.ask("second", s.creation(TABLE))
@@ -106,9 +106,9 @@ def a_lost_creation_is_a_conflict(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *RACE)
-def of_five_creators_at_once_one_wins(s: Scenario) -> None:
-    """Five creators send their proposals before any of them arrives, and the last one that was sent arrives first. One
-    makes the table, four do not; its version 0 is the winner's."""
+def five_concurrent_creators_have_one_winner(s: Scenario) -> None:
+    """Five creators send proposals before any of them arrives, and the last one sent arrives first. One creates the
+    table, and version 0 is its proposal."""
     sent = [s.delay(f"creator {number}", s.creation(TABLE)) for number in range(1, 6)]
     race = [s.deliver(delayed) for delayed in reversed(sent)]
     table, won = one_creator(s, race)
@@ -117,9 +117,9 @@ def of_five_creators_at_once_one_wins(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *RACE)
-def a_creation_that_arrives_late_changes_nothing(s: Scenario) -> None:
-    """A creation is delayed on its way until another creator has made the table, and a writer has committed to it
-    twice. When it arrives it makes no table, and replaces nothing."""
+def a_late_creation_changes_nothing(s: Scenario) -> None:
+    """A create request is delayed until another creator made the table and a writer committed to it twice. It creates
+    no table and replaces nothing."""
     late = s.delay("slow", s.creation(TABLE))
     first = s.ask("fast", s.creation(TABLE))
     table, won = one_creator(s, (first,))
@@ -132,9 +132,9 @@ def a_creation_that_arrives_late_changes_nothing(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *RACE)
-def a_creator_that_never_heard_of_it_made_the_table(s: Scenario) -> None:
-    """The first creator's answer is lost. The table is made all the same: a second creator does not make it, and finds
-    the first one's version 0."""
+def a_creation_without_an_answer_counts(s: Scenario) -> None:
+    """The answer to the first creator is lost. The table exists: a second creator does not create it, and finds the
+    first one's version 0."""
     sent = s.lose("unlucky", s.creation(TABLE))
     told = s.ask("second", s.creation(TABLE))
     if isinstance(sent.answer, Ratified):
@@ -145,9 +145,9 @@ def a_creator_that_never_heard_of_it_made_the_table(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *ONE, "PROFILE-RETRY-01", "PROFILE-CORE-06")
-def a_creation_that_is_sent_again_makes_no_second_table(s: Scenario) -> None:
-    """A creator sends the same proposal again, at once and after a commit. Whatever it is answered, there is one table:
-    where replays are ratified, the answer names the same one, and version 0 stays what it is."""
+def a_repeated_creation_makes_no_second_table(s: Scenario) -> None:
+    """A creator repeats its request, at once and after a commit. There is one table: where replays are ratified, the
+    answer has the same reference; version 0 is unchanged."""
     request = s.creation(TABLE)
     table, won = one_creator(s, (s.ask("creator", request),))
     for commits in (0, 1):
@@ -172,9 +172,8 @@ def a_creation_that_is_sent_again_makes_no_second_table(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *RACE)
-def a_loser_that_wanted_another_commit_mode_gets_what_is_there(s: Scenario) -> None:
-    """The second creator wants the table to be committed to in another way. It loses like any other, and the table is
-    what the first one made: commits go on in its way."""
+def a_losing_creator_does_not_change_the_commit_mode(s: Scenario) -> None:
+    """The second creator asks for another commit mode. It loses, and the table keeps the first one's commit mode."""
     others = [
         commit_mode
         for commit_mode in COMMIT_MODES
@@ -194,8 +193,8 @@ def a_loser_that_wanted_another_commit_mode_gets_what_is_there(s: Scenario) -> N
 
 
 @check(Family.VERSION_0, *RACE)
-def a_loser_that_wanted_another_feature_changes_nothing(s: Scenario) -> None:
-    """The second creator wants a table of the other feature under the same name. It loses, and the table keeps the
+def a_losing_creator_does_not_change_the_feature(s: Scenario) -> None:
+    """The second creator asks for the other table feature under the same name. It loses, and the table keeps the
     protocol of the first one's version 0."""
     other = next(
         (each for each in s.identity.features if each != s.feature and s.identity.commit_modes.get(each)), None
@@ -214,9 +213,9 @@ def a_loser_that_wanted_another_feature_changes_nothing(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, "MC-API-03", "CM-CATALOG-03", "PROFILE-VERSION0-01")
-def creators_of_different_tables_are_in_nobodys_way(s: Scenario) -> None:
-    """Three creators make three tables at the same time. All succeed, each table has its own version 0, and what is
-    committed to one is not in another."""
+def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
+    """Three creators create three tables concurrently. All succeed, each table has its own version 0, and a commit to
+    one is not in another."""
     names = ("orders", "order", "orders2")
     sent = [s.delay(f"creator of {name}", s.creation(name)) for name in names]
     for name, delayed in reversed(list(zip(names, sent, strict=True))):
@@ -270,9 +269,9 @@ def configuration(content: str) -> dict[str, Any]:
 
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-01", needs=(Profile.VERSION_0_BY_OWNER,))
-def an_owner_makes_tables(s: Scenario) -> None:
-    """A subject that declares to create tables makes one for a name that nobody has. Policies of its own may refuse
-    some names, not all."""
+def an_owner_creates_tables(s: Scenario) -> None:
+    """A subject that declares table creation creates one under a free name. Its policies may reject some names, not
+    all."""
     for number in range(TRIES):
         name = f"orders{number}"
         told = s.ask("creator", s.creation(name))
@@ -284,8 +283,7 @@ def an_owner_makes_tables(s: Scenario) -> None:
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-02", needs=(Profile.VERSION_0_BY_OWNER,))
 def a_new_table_has_version_0(s: Scenario) -> None:
-    """The latest version of a table that its owner just made is 0: whoever asks is told so, before and after the first
-    commit of another table."""
+    """The latest version of a new table is 0 for every client, before and after the first commit of another table."""
     table = s.create()
     for reader in ("first", "second"):
         seen = reads.ask(s, table, client=reader)
@@ -297,9 +295,9 @@ def a_new_table_has_version_0(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *MADE)
-def a_new_table_is_what_its_creator_proposed(s: Scenario) -> None:
-    """Version 0 says what was proposed: its commitInfo, its protocol, its schema, its properties. Its owner may add
-    properties of its own and table features that it asks of all its tables, and nothing else."""
+def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
+    """Version 0 has the proposed commitInfo, protocol, schema and properties. The owner may add properties of its own
+    and table features that it requires of all tables, and nothing else."""
     request = s.creation()
     actions = proposals.version_0(s.feature, request.attempt, s.attempt(), timestamp=s.timestamp(0),
                                   properties={"delta.appendOnly": "false", "purpose": "a test, nothing else"},
@@ -339,8 +337,8 @@ def _without_additions(proposed: list[str], found: list[str]) -> str | None:
 
 @check(Family.VERSION_0, "MC-ENABLE-05", features=("managedCommit",))
 def the_owners_configuration_is_a_map_of_strings(s: Scenario) -> None:
-    """If the owner stores a configuration of its own in the table's properties, that is a JSON object whose values are
-    strings; clients keep it without reading anything into it."""
+    """A configuration that the owner stores in the table's properties is a JSON object with string values, so that
+    clients can keep it without interpreting it."""
     table = s.create()
     found = configuration(version_0(s, table)).get(CONF)
     if found is not None:
@@ -361,9 +359,9 @@ def is_a_map_of_strings(text: object) -> bool:
 
 
 @check(Family.VERSION_0, IN_PLACE, needs=(Profile.VERSION_0_BY_FILESYSTEM,))
-def version_0_stands_in_its_place(s: Scenario) -> None:
-    """Version 0 is written as a published commit at once, where every creator would write it, and no staged file is
-    made for it."""
+def version_0_is_published_at_once(s: Scenario) -> None:
+    """Version 0 is written as a published commit at once, where every creator would write it, and has no staged
+    file."""
     request = s.creation()
     told = s.ask("creator", request)
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
@@ -400,9 +398,9 @@ def first_file(s: Scenario, path: str) -> str | None:
 
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
-def a_filesystem_creator_that_was_first_keeps_its_table(s: Scenario) -> None:
-    """A filesystem creator wrote version 0 at the place where the owner is asked to make a table. The file that is
-    there has won: the owner does not say that it made the table, and leaves the file as it is."""
+def an_earlier_filesystem_table_is_kept(s: Scenario) -> None:
+    """A filesystem writer created version 0 at the location before the owner is asked to. The owner does not answer
+    that it created the table, and leaves the file unchanged."""
     path = place(s, "orders")
     table = TableHandle(name="orders", reference=path, versions=0, path=path)
     s.tables.append(table)
@@ -420,9 +418,9 @@ def a_filesystem_creator_that_was_first_keeps_its_table(s: Scenario) -> None:
 
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
-def a_filesystem_creator_that_comes_second_finds_the_table(s: Scenario) -> None:
-    """The owner made a table at a given place. A filesystem creator that comes second finds version 0 there, so its
-    put-if-absent fails; the table is the owner's, and goes on."""
+def a_later_filesystem_creator_loses(s: Scenario) -> None:
+    """The owner created a table at a given location. The put-if-absent of a filesystem writer's version 0 fails there,
+    and the owner's table accepts commits."""
     path = place(s, "orders")
     told = create_at(s, path, "orders")
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,

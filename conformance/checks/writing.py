@@ -52,8 +52,8 @@ def files(s: ClientScenario, table: TableHandle) -> list[str]:
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
-def a_lost_answer_is_resolved_before_anything_is_proposed_again(s: ClientScenario) -> None:
-    """A writer whose commit landed but whose answer was lost reports success, and the table has its files once."""
+def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
+    """A writer whose commit landed, but whose answer was lost, reports success, and the table has its files once."""
     table = s.create()
     s.owner.on(m.Commit, lose_answer=True)
     told = append(s, table)
@@ -61,7 +61,7 @@ def a_lost_answer_is_resolved_before_anything_is_proposed_again(s: ClientScenari
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
-def a_lost_request_is_proposed_again(s: ClientScenario) -> None:
+def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     """A writer whose request never arrived finds that out, and commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
@@ -70,9 +70,9 @@ def a_lost_request_is_proposed_again(s: ClientScenario) -> None:
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
-def a_landed_commit_is_known_again_after_others_went_on(s: ClientScenario) -> None:
-    """The answer is lost, then others backfill the commit and commit more: the writer does not take its own commit for
-    a lost race."""
+def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
+    """The answer is lost, then the commit is backfilled and other commits follow: the writer does not take its own
+    commit for a lost race."""
     table = s.create()
 
     def go_on() -> None:
@@ -87,8 +87,8 @@ def a_landed_commit_is_known_again_after_others_went_on(s: ClientScenario) -> No
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
-def a_delayed_request_does_not_land_a_second_time(s: ClientScenario) -> None:
-    """The request is late: it arrives when the writer has been told nothing, and proposes again. It lands once."""
+def a_delayed_request_lands_once(s: ClientScenario) -> None:
+    """A request arrives after its writer got no answer and proposed again. It lands once."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
     s.owner.on(m.Commit, before=lambda: s.subject.ask("network", first_commit(s)))
@@ -109,7 +109,7 @@ def first_commit(s: ClientScenario) -> m.Request:
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client", commit_modes=("staged",))
 def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
-    """The writer cannot find out what became of its commit: it says so, and leaves its staged file where it is. The
+    """A writer that cannot resolve its commit reports the unknown outcome, and does not delete its staged file. The
     commit was ratified."""
     table = s.create()
     s.owner.on(m.Commit, lose_answer=True, times=1000)
@@ -136,7 +136,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client")
-def many_lost_races_are_no_failure(s: ClientScenario) -> None:
+def many_lost_races_fail_no_append(s: ClientScenario) -> None:
     """A blind append that loses twenty races in a row is committed after them."""
     table = s.create()
     for version in range(1, 21):
@@ -146,9 +146,9 @@ def many_lost_races_are_no_failure(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client")
-def a_conflict_that_tells_nothing_is_enough(s: ClientScenario) -> None:
-    """An owner that tells neither the latest version nor the winners with a conflict may do so: the writer asks. The
-    winner is not published yet."""
+def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
+    """The owner returns a conflict without latest version or winners: the writer requests the commits. The winner is
+    unpublished."""
     table = s.create()
     s.owner.on(
         m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)),
@@ -159,8 +159,8 @@ def a_conflict_that_tells_nothing_is_enough(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "CONFLICT-RETRY-06", "FIELD-04", side="client")
-def a_writer_that_never_wins_ends(s: ClientScenario) -> None:
-    """An owner that answers every proposal with a conflict, and lists no winner: the writer ends with an error."""
+def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
+    """The owner answers every proposal with a conflict, and lists no winner: the writer ends with an error."""
     table = s.create()
     s.owner.on(m.Commit, answer=m.Conflict(), times=100_000)
     told = append(s, table)
@@ -171,8 +171,8 @@ def a_writer_that_never_wins_ends(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "CONFLICT-RETRY-02", side="client")
-def a_refusal_is_not_tried_again(s: ClientScenario) -> None:
-    """Only a lost version is tried again: a proposal that the owner refuses for good ends the transaction."""
+def a_rejection_is_not_retried(s: ClientScenario) -> None:
+    """Only a lost version is retried: a rejection that is not retryable ends the transaction."""
     table = s.create()
     s.owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=100_000)
     told = append(s, table)
@@ -188,8 +188,8 @@ def a_refusal_is_not_tried_again(s: ClientScenario) -> None:
     Family.LIMITS, "PROFILE-BACKLOG-03",
     side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
 )  # fmt: skip
-def a_full_backlog_is_backfilled(s: ClientScenario) -> None:
-    """The owner takes no more unbackfilled commits: the writer has them backfilled, and commits."""
+def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
+    """The owner accepts no more unbackfilled commits: the writer requests a backfill, and commits."""
     table = s.create(backlog_limit=2)
     s.land(table)
     s.land(table)
@@ -201,8 +201,7 @@ def a_full_backlog_is_backfilled(s: ClientScenario) -> None:
 
 @check(Family.WRITING, "DELAYED-02", "DELAYED-04", "DELAYED-05", "DELAYED-08", "DELAYED-10", side="client")
 def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> None:
-    """All files of one transaction are in its one commit, each once, with a path that leads to it and the value of its
-    partition."""
+    """All files of a transaction are in its one commit, each once, with a correct path and partition value."""
     attempt = s.attempt()
     actions = proposals.version_0(s.feature, attempt, s.attempt(), partition_columns=("part",))
     table = s.create(attempt=attempt, actions=actions)
@@ -246,8 +245,8 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     features=("managedCommit",),
     commit_modes=("direct",),
 )
-def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
-    """On a table without an owner a writer commits by creating the next file, and never over one that is there."""
+def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
+    """In a table without an owner a writer commits by creating the next file, and never replaces an existing one."""
     table = s.filesystem_table("plain")
     path = table.reference
     first = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="one"),)))
@@ -267,9 +266,9 @@ def without_an_owner_the_first_file_wins(s: ClientScenario) -> None:
     Family.WRITING, "MC-FILES-11", "CONFLICT-RETRY-03",
     side="client", features=("managedCommit",), commit_modes=("direct",),
 )  # fmt: skip
-def a_version_that_was_cleaned_up_is_not_committed_again(s: ClientScenario) -> None:
-    """A table without an owner, whose commits before the checkpoint of version 5 were deleted. A writer that read
-    version 1, from the checkpoint that is left of it, does not commit version 2 a second time: nobody would read it."""
+def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
+    """The commits before the checkpoint of version 5 were deleted in a table without an owner. A writer that read
+    version 1 from its checkpoint does not commit version 2 again, because no reader would see it."""
     log = LogBuilder.filesystem(s)
     protocol = proposals.line("protocol", {"minReaderVersion": 1, "minWriterVersion": 2})
     metadata = proposals.metadata(s.attempt(), BASE_TIME, {"delta.enableInCommitTimestamps": "false"})
@@ -299,7 +298,7 @@ def a_version_that_was_cleaned_up_is_not_committed_again(s: ClientScenario) -> N
     side="client",
 )  # fmt: skip
 def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
-    """Who knows no more than the path of an owned table commits through its owner, or not at all; by its name it
+    """A writer that has only the path of an owned table commits through its owner, or not at all; by its name it
     commits."""
     table = s.create()
     path = s.location(table)
@@ -318,8 +317,8 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
 
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
-def a_creator_knows_its_own_version_0_again(s: ClientScenario) -> None:
-    """A creator whose answer was lost finds that the table is its own."""
+def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
+    """A client whose creation succeeded, but whose answer was lost, finds out that the table is its own."""
     s.owner.on(m.CreateTable, lose_answer=True)
     creation = s.creation("created")
     told = s.act("creator", creation)
@@ -330,9 +329,9 @@ def a_creator_knows_its_own_version_0_again(s: ClientScenario) -> None:
 
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
-def a_creator_does_not_take_anothers_version_0_for_its_own(s: ClientScenario) -> None:
-    """A creator whose request was lost, and whose name another creator got, is told that it lost; without another it
-    gets the name."""
+def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
+    """A client whose create request was lost, and whose name another creator took, reports the loss; without another
+    creator it gets the name."""
     s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
     told = s.act("creator", s.creation("taken"))
     s.require(
@@ -374,9 +373,9 @@ def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (
 
 
 @check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10", side="client")
-def nothing_of_a_write_is_in_the_log_before_all_of_it(s: ClientScenario) -> None:
+def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
     """A write of three tasks loses a race and is proposed again: until all of it is ratified the log names none of its
-    files, and whatever is proposed has all of them."""
+    files, and every proposal has all of them."""
     table = s.create()
     early: list[str] = []
     s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)))
@@ -401,8 +400,8 @@ def nothing_of_a_write_is_in_the_log_before_all_of_it(s: ClientScenario) -> None
 
 @check(Family.WRITING, "DELAYED-11", "CONFLICT-CHECK-02", side="client")
 def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
-    """A write that conflicts, and one that the owner refuses, end with an error: no commit names a file of theirs. The
-    same write lands where nothing is in its way."""
+    """A write that conflicts, and one that the owner rejects, end with an error: no commit names their files. The same
+    write succeeds without the obstacle."""
     table = prepare(s)
     winner = win(s, table, [removed(s, "a")])
     conflicting = write(s, table, removes=("a",), base=1)
@@ -430,9 +429,9 @@ def _left_nothing(s: ClientScenario, table: TableHandle, told: Exchange, *becaus
 
 
 @check(Family.WRITING, "DELAYED-05", "DELAYED-02", side="client")
-def a_file_outside_the_table_is_refused_or_leads_there(s: ClientScenario) -> None:
-    """A write with a file outside the table's folder is refused as a whole, or its path leads there; a write without
-    such a file lands."""
+def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
+    """A write with a file outside the table's folder is rejected as a whole, or its path is correct; a write without
+    such a file succeeds."""
     table = s.create()
     outside = "/elsewhere/one.parquet"
     adds = (DataFile(path="inside"), DataFile(path=outside))

@@ -26,9 +26,8 @@ OFTEN = 1_000
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
-def a_question_that_is_lost_is_asked_again(s: ClientScenario) -> None:
-    """The answer to a commit is lost, and so are the first two questions about it: whoever hears nothing knows nothing.
-    The writer reports its one commit."""
+def a_client_repeats_a_lost_lookup(s: ClientScenario) -> None:
+    """The answer to a commit is lost, and so are the first two lookups. The writer reports its one commit."""
     table = s.create()
     s.owner.on(m.Commit, lose_answer=True)
     s.owner.on(m.AttemptOutcome, lose_request=True, times=2)
@@ -36,9 +35,9 @@ def a_question_that_is_lost_is_asked_again(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04", side="client")
-def what_a_conflict_tells_may_be_stale(s: ClientScenario) -> None:
-    """A conflict names a latest version, and winners, of a while ago: the writer goes by what it finds, and is
-    committed after the last of them."""
+def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
+    """A conflict names an old latest version and old winners: the writer continues from what it finds, and is committed
+    after the last winner."""
     table = s.create()
     winners = [s.proposal(table, version) for version in (1, 2, 3)]
     s.owner.on(
@@ -50,9 +49,9 @@ def what_a_conflict_tells_may_be_stale(s: ClientScenario) -> None:
 
 
 @check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", features=("managedCommit",))
-def an_owner_that_tells_no_latest_version_is_no_empty_table(s: ClientScenario) -> None:
-    """An owner that has accepted no staged commit may tell no latest version, or -1, although the table has versions:
-    the writer proposes the version after those that it sees."""
+def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
+    """An owner without staged commits may return no latest version, or -1, for a table with versions: the writer
+    proposes the version after those that it sees."""
     for name, nothing in (("none", None), ("minus-one", -1)):
         table = s.create(name)
         rules = [
@@ -74,9 +73,9 @@ def _untold(latest: int | None, told: m.Answer) -> m.Answer:
     Family.LIMITS, "PROFILE-BACKLOG-03",
     side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
 )  # fmt: skip
-def a_backlog_that_fills_again_is_backfilled_again(s: ClientScenario) -> None:
-    """The writer has a full backlog backfilled, and others fill it before it gets its turn: it has it backfilled again,
-    and commits."""
+def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
+    """The writer has a full backlog backfilled, and other writers fill it first: it requests another backfill, and
+    commits."""
     table = s.create(backlog_limit=2)
     s.land(table)
     s.land(table)
@@ -100,10 +99,10 @@ OFTEN = 1_000
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-RETRY-01", side="client")
-def the_last_of_many_lost_races_is_looked_into(s: ClientScenario) -> None:
-    """A transaction that removes the file `a` loses five versions in a row, each in the moment it is proposed. The
-    first four winners add files, the last one removes `a`: it ends with a conflict. Another one, which loses to
-    appends only, is committed, unless it gives up, which it should not."""
+def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
+    """A transaction that removes file `a` loses five versions in a row. The first four winners add files, the last one
+    removes `a`: it fails. Another transaction, which loses to appends only, is committed or, against advice, gives
+    up."""
     for name, conflicts in (("taken", True), ("passed", False)):
         table = prepare(s, name)
         winners = [added(s, f"theirs-{number}") for number in range(RACES)]
@@ -133,9 +132,9 @@ def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
 
 
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
-def silence_is_no_success(s: ClientScenario) -> None:
-    """No request of the writer arrives once it has read the table: neither its commit nor any question what became of
-    it. Nothing is committed, and it does not say so. A writer that is heard commits."""
+def no_answer_is_no_success(s: ClientScenario) -> None:
+    """No request of the writer arrives after it read the table: neither its commit nor any lookup. It does not report
+    success. A writer that is heard commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True, times=OFTEN)
     s.owner.on(m.AttemptOutcome, lose_request=True, times=OFTEN)

@@ -9,7 +9,7 @@ from conformance.mutants.registry import mutant
 
 @mutant("PROFILE-RETRY-01", bugs=("FB09",))
 class ReplayIsAConflict(ModelOwner):
-    """The replay of a landed attempt is answered as a conflict."""
+    """Answers the replay of a landed attempt with a conflict."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         return None
@@ -19,8 +19,8 @@ class ReplayIsAConflict(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB42",))
-class LoserIsToldThatItWon(ModelOwner):
-    """The conditional write of the loser fails, a second look finds nothing wrong, and success is returned."""
+class LoserIsAnsweredAsRatified(ModelOwner):
+    """Answers a loser as ratified after its conditional write failed."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if request.version == table.latest:
@@ -30,7 +30,7 @@ class LoserIsToldThatItWon(ModelOwner):
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB28",))
 class LastWriterWins(ModelOwner):
-    """A rename replaces the commit that is there: of two writers of one version both are told that they won."""
+    """Replaces an existing commit by a rename: both writers of a version are answered as ratified."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if request.version != table.latest or request.version == 0:
@@ -42,8 +42,7 @@ class LastWriterWins(ModelOwner):
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08", bugs=("FB26",))
 class PublishedVersionsAreForgotten(ModelOwner):
-    """What is published is dropped from the tracking table, and with it the knowledge that the version is taken: a
-    late writer's proposal of it is ratified, too."""
+    """Forgets published versions: a late proposal of one is ratified."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if 0 < request.version <= table.backfilled and table.commit_mode != "direct":
@@ -52,9 +51,8 @@ class PublishedVersionsAreForgotten(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class ConflictsOnlyWithTheNewest(ModelOwner):
-    """Only the newest version is compared: a proposal that arrives long after others have committed replaces an old
-    one."""
+class ChecksTheNewestVersionOnly(ModelOwner):
+    """Compares a proposal with the newest version only: a late proposal replaces an old version."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if 0 < request.version < table.latest and request.version in table.unbackfilled:
@@ -66,17 +64,16 @@ class ConflictsOnlyWithTheNewest(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class VersionZeroCanBeCommittedAgain(ModelOwner):
-    """The check for a taken version begins with version 1."""
+class Version0CanBeCommittedAgain(ModelOwner):
+    """Does not treat version 0 as taken."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return m.Ratified(version=0) if request.version == 0 else super()._refusal(table, request, staged)
 
 
 @mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03")
-class LoserOverwritesTheRecord(ModelOwner):
-    """The record of the version is written before the check: the loser is refused, but what stands there is now its
-    file, or its content."""
+class RejectedProposalOverwritesTheWinner(ModelOwner):
+    """Writes the record of a version before its check: the loser is rejected, but its content replaces the winner's."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -87,9 +84,8 @@ class LoserOverwritesTheRecord(ModelOwner):
 
 
 @mutant("MC-FEATURE-02", "CM-FEATURE-01", "CM-LOG-07")
-class EverybodySeesTheirOwnCommit(ModelOwner):
-    """The client's side caches what it staged last: a loser who asks is shown its own file, or content, for the version
-    that another got."""
+class LosersSeeTheirOwnCommit(ModelOwner):
+    """Shows a loser its own commit as the version that another writer won."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,8 +117,8 @@ class EverybodySeesTheirOwnCommit(ModelOwner):
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07")
-class GapIsRatified(ModelOwner):
-    """The version before the proposed one need not be there."""
+class GapsAreRatified(ModelOwner):
+    """Ratifies a version whose predecessor is missing."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -130,8 +126,8 @@ class GapIsRatified(ModelOwner):
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07")
-class OneVersionMayBeMissing(ModelOwner):
-    """The check is off by one: a proposal of the version after the next is ratified."""
+class RatifiesOneVersionTooEarly(ModelOwner):
+    """Ratifies a proposal of the version after the next one."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -140,7 +136,7 @@ class OneVersionMayBeMissing(ModelOwner):
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07", bugs=("FB44",))
 class FirstCommitMayHaveAnyVersion(ModelOwner):
-    """The first commit after the table was registered is taken at whatever version it names."""
+    """Accepts any version for the first commit of a table."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -148,8 +144,8 @@ class FirstCommitMayHaveAnyVersion(ModelOwner):
 
 
 @mutant("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
-class DirectWriteAboveAHole(ModelOwner):
-    """A commit by put-if-absent only looks whether its own file is there, not whether the one before it is."""
+class DirectCommitLeavesAGap(ModelOwner):
+    """Accepts a commit by put-if-absent although the previous version is missing."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -157,9 +153,9 @@ class DirectWriteAboveAHole(ModelOwner):
 
 
 @mutant("PROFILE-CORE-05")
-class GapAfterBackfill(ModelOwner):
-    """The latest version is computed from the commits that are still tracked: when all are published, the next
-    proposal is refused as if the one before it were missing."""
+class BackfillResetsTheLatestVersion(ModelOwner):
+    """Derives the latest version from unpublished commits: after a full backfill the next proposal is rejected as a
+    gap."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if request.version == table.latest + 1 and table.latest > 1 and not table.unbackfilled:
@@ -172,7 +168,7 @@ class GapAfterBackfill(ModelOwner):
 
 @mutant("PROFILE-CORE-04", bugs=("FB41",))
 class LostRaceIsFatal(ModelOwner):
-    """A lost race is reported as a failure like any other, not as a conflict: the writer gives up."""
+    """Answers a lost race with a rejection instead of a conflict."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -180,8 +176,8 @@ class LostRaceIsFatal(ModelOwner):
 
 
 @mutant("PROFILE-CORE-05")
-class LosersStayLosers(ModelOwner):
-    """The owner remembers who lost: the writer's next proposal, of a version that is free, is a conflict too."""
+class LosersAreAlwaysRejected(ModelOwner):
+    """Answers every later proposal of a loser with a conflict, even of a free version."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +195,7 @@ class LosersStayLosers(ModelOwner):
 
 @mutant("PROFILE-CORE-05")
 class TablesShareTheirVersions(ModelOwner):
-    """Versions are looked up without the table: what one table has is taken in all."""
+    """Counts versions across all tables."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         taken = {version for other in self.tables.values() for version in other.landed.values()}
@@ -213,7 +209,7 @@ class TablesShareTheirVersions(ModelOwner):
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01")
 class EarlyProposalsAreKept(ModelOwner):
-    """A proposal that comes too early is refused as a gap, kept all the same, and committed when its turn comes."""
+    """Rejects a proposal that is too early, keeps it, and ratifies it when its version is next."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +228,7 @@ class EarlyProposalsAreKept(ModelOwner):
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01", bugs=("FB43",))
 class FailedBackfillFailsTheCommit(ModelOwner):
-    """The commit landed, then the backfill that follows it failed: the commit is reported as failed."""
+    """Reports a landed commit as failed if the backfill that follows it fails."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -242,7 +238,7 @@ class FailedBackfillFailsTheCommit(ModelOwner):
 
 @mutant("PROFILE-CORE-06")
 class ReplayIsAppliedAgain(ModelOwner):
-    """A request that is delivered twice is committed twice, the second time as the next version."""
+    """Commits a duplicated request twice, the second time as the next version."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         landed = table.landed.get(request.attempt)
@@ -257,8 +253,7 @@ class ReplayIsAppliedAgain(ModelOwner):
 
 @mutant("MC-API-03", "CM-CATALOG-03")
 class OwnerRebases(ModelOwner):
-    """A proposal whose version is taken is committed as the next version, without its writer having looked at what came
-    between."""
+    """Commits a proposal whose version is taken as the next version."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         answer = super().commit(client, request)
@@ -274,8 +269,8 @@ class OwnerRebases(ModelOwner):
 
 
 @mutant("MC-COMMIT-04", "CM-COMMIT-04")
-class DirectCommitReplaces(ModelOwner):
-    """The file of a direct commit is written by a plain put, and the owner looks only into its own records before."""
+class DirectCommitOverwrites(ModelOwner):
+    """Writes a direct commit by a plain put, and checks only its own records first."""
 
     def _notice(self, table: OwnedTable) -> None:
         pass
@@ -286,8 +281,8 @@ class DirectCommitReplaces(ModelOwner):
 
 
 @mutant("MC-COMMIT-04", "CM-COMMIT-04")
-class DirectCommitIsCut(ModelOwner):
-    """The file of a direct commit appears before all of it is written, and its last action never comes."""
+class DirectCommitIsTruncated(ModelOwner):
+    """Publishes a direct commit without its last action."""
 
     def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
         answer = super()._publish_directly(table, request)
@@ -298,9 +293,8 @@ class DirectCommitIsCut(ModelOwner):
 
 
 @mutant("MC-COMMIT-05", "CM-COMMIT-05")
-class OnlyItsOwnDirectCommitsCount(ModelOwner):
-    """A commit by put-if-absent that nobody told the owner of is in the way for ever: the version is taken, and the one
-    after it is refused as if it were not."""
+class IgnoresDirectCommitsOfClients(ModelOwner):
+    """Rejects further commits after a client published a version without notifying it."""
 
     def _notice(self, table: OwnedTable) -> None:
         pass
@@ -308,7 +302,7 @@ class OnlyItsOwnDirectCommitsCount(ModelOwner):
 
 @mutant("PROFILE-DIRECT-01")
 class DirectCommitIsPublishedLater(ModelOwner):
-    """A direct commit is answered before its file is there; it appears with the next one."""
+    """Answers a direct commit before its file is visible; it appears with the next one."""
 
     def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
         answer = super()._publish_directly(table, request)
@@ -321,24 +315,24 @@ class DirectCommitIsPublishedLater(ModelOwner):
 
 
 @mutant("PROFILE-STAGED-01")
-class NoStagedCommits(ModelOwner):
-    """The owner declares staged commits, and refuses all of them."""
+class RejectsStagedCommits(ModelOwner):
+    """Declares staged commits, and rejects all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "staged" else None)
 
 
 @mutant("PROFILE-INLINE-01")
-class NoInlineCommits(ModelOwner):
-    """The owner declares inline commits, and refuses all of them."""
+class RejectsInlineCommits(ModelOwner):
+    """Declares inline commits, and rejects all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "inline" else None)
 
 
 @mutant("PROFILE-DIRECT-01")
-class NoDirectCommits(ModelOwner):
-    """The owner declares commits by put-if-absent, and refuses all of them."""
+class RejectsDirectCommits(ModelOwner):
+    """Declares direct commits, and rejects all of them."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "direct" else None)

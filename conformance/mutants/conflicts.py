@@ -18,15 +18,15 @@ Actions = list[dict[str, Any]]
 
 @mutant("CONFLICT-CHECK-01", "CONFLICT-FILES-01", "CONFLICT-ORDER-01", side="client")
 class RebasesBlindly(ModelClient):
-    """After a lost race it proposes the same again, without looking at what the winner did."""
+    """Retries after a lost race without checking the winner."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         pass
 
 
 @mutant("CONFLICT-RETRY-04", side="client")
-class ChecksBeforeTheFirstTryOnly(ModelClient):
-    """It checks what came since it read the table, proposes, loses, and then takes the next version unseen."""
+class ChecksConflictsOnlyOnce(ModelClient):
+    """Checks for conflicts only before its first proposal, not after a lost race."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         if not transaction.attempts:
@@ -34,8 +34,8 @@ class ChecksBeforeTheFirstTryOnly(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-01", side="client")
-class LooksAtTheNewestWinnerOnly(ModelClient):
-    """Of several winners it checks the newest only."""
+class ChecksTheNewestWinnerOnly(ModelClient):
+    """Checks only the newest of several winners."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         latest = transaction.table.latest
@@ -44,8 +44,8 @@ class LooksAtTheNewestWinnerOnly(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-02", side="client")
-class IgnoresAnUnknownFeature(ModelClient):
-    """It goes on although the winner's protocol asks writers for a feature that it does not know."""
+class IgnoresUnsupportedFeatures(ModelClient):
+    """Commits although the winner's protocol requires an unsupported feature."""
 
     def _check_protocol(self, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
         if request.add_feature is not None:
@@ -54,7 +54,7 @@ class IgnoresAnUnknownFeature(ModelClient):
 
 @mutant("CONFLICT-ORDER-03", side="client")
 class OverwritesTheProtocol(ModelClient):
-    """It replaces the protocol of a winner by its own."""
+    """Replaces a winner's protocol with its own."""
 
     def _check_protocol(self, request: m.Transact, protocol: dict[str, Any], before: State) -> None:
         if request.add_feature is None:
@@ -63,7 +63,7 @@ class OverwritesTheProtocol(ModelClient):
 
 @mutant("CONFLICT-ORDER-04", "CONFLICT-ORDER-05", side="client")
 class IgnoresChangedMetadata(ModelClient):
-    """It commits after a winner that changed schema, partitioning or properties."""
+    """Commits after a winner that changed schema, partitioning or properties."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         super()._check(transaction, [action for action in winner if "metaData" not in action])
@@ -71,7 +71,7 @@ class IgnoresChangedMetadata(ModelClient):
 
 @mutant("CONFLICT-ORDER-05", side="client")
 class IgnoresMetadataUnderSnapshotIsolation(ModelClient):
-    """Under SnapshotIsolation it does not look whether a winner changed the schema or the partitioning."""
+    """Ignores a winner's schema or partitioning change under SnapshotIsolation."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         if transaction.request.isolation is m.Isolation.SNAPSHOT:
@@ -81,7 +81,7 @@ class IgnoresMetadataUnderSnapshotIsolation(ModelClient):
 
 @mutant("CONFLICT-ORDER-06", side="client")
 class IgnoresDomains(ModelClient):
-    """It overwrites a metadata domain that a winner changed."""
+    """Overwrites a metadata domain that a winner changed."""
 
     def _check_domains(self, request: m.Transact, domains: Actions) -> None:
         pass
@@ -89,7 +89,7 @@ class IgnoresDomains(ModelClient):
 
 @mutant("CONFLICT-ORDER-07", side="client")
 class IgnoresApplications(ModelClient):
-    """It commits a batch although a winner advanced the same application."""
+    """Commits a batch although a winner advanced the same application."""
 
     def _check_applications(self, request: m.Transact, applications: Actions) -> None:
         pass
@@ -97,7 +97,7 @@ class IgnoresApplications(ModelClient):
 
 @mutant("CONFLICT-REPEAT-01", side="client")
 class WritesBatchesAgain(ModelClient):
-    """It writes a batch that the table has recorded already."""
+    """Writes a batch that the table has recorded."""
 
     def _recorded(self, base: State, request: m.Transact) -> bool:
         return False
@@ -110,16 +110,16 @@ class WritesBatchesAgain(ModelClient):
     bugs=("FB34",),
     side="client",
 )
-class OverlooksAddedFiles(ModelClient):
-    """Two overwrites at the same time both land: the rows of both stay."""
+class IgnoresAddedFiles(ModelClient):
+    """Lets two concurrent overwrites land: the rows of both stay."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         pass
 
 
 @mutant("CONFLICT-ISOLATION-01", side="client")
-class ForgivesBlindAppends(ModelClient):
-    """Under serializable isolation it overlooks files that a blind append added."""
+class IgnoresBlindAppendsUnderSerializable(ModelClient):
+    """Ignores files of a blind append under Serializable isolation."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         if not any(action.get("commitInfo", {}).get("isBlindAppend") for action in winner):
@@ -127,24 +127,24 @@ class ForgivesBlindAppends(ModelClient):
 
 
 @mutant("CONFLICT-FILES-03", side="client")
-class TellsReadsApartWithoutPartitions(ModelClient):
-    """It believes that a read of an unpartitioned table was of a part that nobody added to."""
+class PartialReadsOfUnpartitionedTables(ModelClient):
+    """Treats a read of an unpartitioned table as one that no added file can match."""
 
     def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
         return request.reads == "*" or (file["partitionValues"].get("part") or None) == request.reads
 
 
 @mutant("CONFLICT-FILES-04", side="client")
-class TakesEveryReadForEverything(ModelClient):
-    """A read of one partition conflicts with files that were added to another."""
+class TreatsEveryReadAsFull(ModelClient):
+    """Lets a read of one partition conflict with files added to another."""
 
     def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
         return request.reads is not None
 
 
 @mutant("CONFLICT-FILES-02", side="client")
-class ConflictsWithItself(ModelClient):
-    """A blind append conflicts with every other append."""
+class BlindAppendsConflict(ModelClient):
+    """Lets a blind append conflict with every other append."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         if added:
@@ -153,7 +153,7 @@ class ConflictsWithItself(ModelClient):
 
 @mutant("CONFLICT-FILES-02", side="client")
 class ConflictsWithEveryRemoval(ModelClient):
-    """A blind append conflicts with whoever removes a file."""
+    """Lets a blind append conflict with every removal."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if removed:
@@ -161,8 +161,8 @@ class ConflictsWithEveryRemoval(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-09", side="client")
-class OverlooksRemovedFiles(ModelClient):
-    """It does not notice that files that it read were removed."""
+class IgnoresRemovedFiles(ModelClient):
+    """Ignores that files that it read were removed."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.reads is None:
@@ -171,7 +171,7 @@ class OverlooksRemovedFiles(ModelClient):
 
 @mutant("CONFLICT-ORDER-10", side="client")
 class RemovesTwice(ModelClient):
-    """It removes a file that a winner removed already."""
+    """Removes a file that a winner removed."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.reads is not None:
@@ -179,9 +179,9 @@ class RemovesTwice(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-10", side="client")
-class ComparesPathsAsTheyAreWritten(ModelClient):
-    """It compares the encoded path of a file that a winner removed with the name of its own: a file whose name has a
-    space is removed twice."""
+class ComparesEncodedPaths(ModelClient):
+    """Compares the encoded path of a removed file with its decoded name: a file whose name has a space is removed
+    twice."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         plain = [body for body in removed if "%" not in body["path"]]
@@ -189,8 +189,8 @@ class ComparesPathsAsTheyAreWritten(ModelClient):
 
 
 @mutant("CONFLICT-RETRY-05", side="client")
-class TakesTwoPathsForOne(ModelClient):
-    """It decodes the paths of removed files once too often, and takes two files for one."""
+class DecodesRemovedPathsTwice(ModelClient):
+    """Decodes the paths of removed files twice, and treats two files as one."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         super()._check_removed(request, base, [{**body, "path": unquote(body["path"])} for body in removed])
@@ -198,7 +198,7 @@ class TakesTwoPathsForOne(ModelClient):
 
 @mutant("CONFLICT-RETRY-05", side="client")
 class GivesUpAfterALostRace(ModelClient):
-    """A transaction without any conflict fails because its version was taken."""
+    """Fails a transaction without conflicts after one lost race."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         before = transaction.checked.version
@@ -208,8 +208,8 @@ class GivesUpAfterALostRace(ModelClient):
 
 
 @mutant("CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02", side="client")
-class CommitsWhatItCan(ModelClient):
-    """A write that fails its check reports the conflict, and commits the files that it added all the same."""
+class CommitsPartOfAConflict(ModelClient):
+    """Reports a conflict, and commits the added files of the transaction anyway."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         told = super().transact(client, request)
@@ -223,8 +223,8 @@ class CommitsWhatItCan(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-08", side="client")
-class TakesEveryAppendForBlind(ModelClient):
-    """Under WriteSerializable it overlooks all added files, also those of a winner that had read something."""
+class IgnoresAllAppends(ModelClient):
+    """Ignores all added files under WriteSerializable, even those of a winner that read something."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         if request.isolation is not m.Isolation.WRITE_SERIALIZABLE:
@@ -232,8 +232,8 @@ class TakesEveryAppendForBlind(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-08", side="client")
-class ForgetsThatItChangesTheMetadata(ModelClient):
-    """It overlooks a blind append under WriteSerializable although it changes the metadata itself."""
+class IgnoresAppendsInAMetadataChange(ModelClient):
+    """Ignores a blind append under WriteSerializable although it changes the metadata."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         unchanged = msgspec.structs.replace(
@@ -243,9 +243,8 @@ class ForgetsThatItChangesTheMetadata(ModelClient):
 
 
 @mutant("CONFLICT-ISOLATION-04", side="client")
-class PartitionsAnewBesideAnAppend(ModelClient):
-    """Under SnapshotIsolation it changes the partitioning although a winner added a file by the old one: the table
-    cannot be read any more."""
+class IgnoresAppendsWhenRepartitioning(ModelClient):
+    """Changes the partitioning under SnapshotIsolation although a winner added a file under the old one."""
 
     def _check_added(self, request: m.Transact, base: State, winner: Actions, added: Actions) -> None:
         if request.isolation is not m.Isolation.SNAPSHOT:
@@ -254,7 +253,7 @@ class PartitionsAnewBesideAnAppend(ModelClient):
 
 @mutant("CONFLICT-ORDER-09", side="client")
 class ChecksNothingUnderSnapshotIsolation(ModelClient):
-    """Under SnapshotIsolation it does not look at removed files either."""
+    """Ignores removed files under SnapshotIsolation."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.isolation is not m.Isolation.SNAPSHOT:
@@ -262,8 +261,8 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
 
 
 @mutant("CONFLICT-RETRY-04", side="client")
-class ChecksTheFirstWinnersOnly(ModelClient):
-    """After two lost races it takes every further winner for harmless."""
+class ChecksTwoWinnersOnly(ModelClient):
+    """Ignores every winner after two lost races."""
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
         if len(transaction.attempts) <= 2:
@@ -271,8 +270,8 @@ class ChecksTheFirstWinnersOnly(ModelClient):
 
 
 @mutant("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
-class TakesSilenceForSuccess(ModelClient):
-    """Where nobody tells what became of its commit it reports that it landed."""
+class ReadsNoAnswerAsSuccess(ModelClient):
+    """Reports a commit as landed if neither it nor any lookup is answered."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))

@@ -25,7 +25,7 @@ def _instead(request: m.Commit, actions: tuple[str, ...]) -> m.Commit:
 
 @mutant("MC-LOG-01", "CM-LOG-01")
 class LastActionIsLost(ModelOwner):
-    """A commit with many actions is cut: the last one is never written."""
+    """Drops the last action of a commit with many actions."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is not None and len(request.actions) > 3:
@@ -35,7 +35,7 @@ class LastActionIsLost(ModelOwner):
 
 @mutant("MC-LOG-01", "CM-LOG-01")
 class LargeCommitsAreSplit(ModelOwner):
-    """A commit with many actions becomes two versions."""
+    """Splits a commit with many actions into two versions."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is None or len(request.actions) <= 3:
@@ -48,8 +48,8 @@ class LargeCommitsAreSplit(ModelOwner):
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
-class UnknownActionsAreDropped(ModelOwner):
-    """Actions that the owner does not know are left out of the commit."""
+class DropsUnknownActions(ModelOwner):
+    """Drops unknown kinds of actions from a commit."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is not None:
@@ -69,8 +69,8 @@ def schema_of(action: str) -> dict[str, Any] | None:
 
 
 @mutant("MC-API-03", "CM-CATALOG-03")
-class PutsSchemasRight(ModelOwner):
-    """A schema that does not parse becomes one without columns."""
+class RepairsSchemas(ModelOwner):
+    """Replaces an invalid schema with an empty one."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         actions = tuple(self._right(action) for action in request.actions or ())
@@ -88,7 +88,7 @@ class PutsSchemasRight(ModelOwner):
 
 @mutant("CM-PUBLISH-02", "CM-PUBLISH-03")
 class LargeNumbersAreRounded(ModelOwner):
-    """The catalog keeps inline commits as documents whose numbers are doubles."""
+    """Stores the numbers of inline commits as doubles."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         if commit.actions is None:
@@ -98,7 +98,7 @@ class LargeNumbersAreRounded(ModelOwner):
 
 @mutant("CM-PUBLISH-03", "MC-BACKFILL-01")
 class LaterCommitsRewriteEarlierOnes(ModelOwner):
-    """With every commit the owner marks the one before it as superseded, in its content."""
+    """Marks the previous commit as superseded in its content with every commit."""
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         super()._record(table, version, attempt)
@@ -118,7 +118,7 @@ class LaterCommitsRewriteEarlierOnes(ModelOwner):
 
 @mutant("MC-LOG-05", "CM-LOG-02")
 class CommitFileIsAnArray(ModelOwner):
-    """The published file is one JSON array of all actions."""
+    """Writes a published file as one JSON array of all actions."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         return _array(super()._content(table, commit).splitlines())
@@ -129,7 +129,7 @@ class CommitFileIsAnArray(ModelOwner):
 
 @mutant("MC-LOG-05", "CM-LOG-02")
 class SeveralActionsOnOneLine(ModelOwner):
-    """All file actions of a commit stand on one line, in one object."""
+    """Writes all file actions of a commit as one object on one line."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         return content_of(_merged(tuple(super()._content(table, commit).splitlines())))
@@ -151,15 +151,15 @@ def _merged(actions: tuple[str, ...]) -> tuple[str, ...]:
 
 @mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
 class PublishedNameIsNotPadded(ModelOwner):
-    """The version in the name of a published commit has as many digits as it needs."""
+    """Names published commits with versions that are not padded."""
 
     def _path(self, table: OwnedTable, version: int) -> str:
         return super()._path(table, version) if version == 0 else f"{table.location}/{LOG}/{version}.json"
 
 
 @mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
-class PublishedCommitsHaveAFolderOfTheirOwn(ModelOwner):
-    """Commits are published below a folder for every thousand versions."""
+class PublishedCommitsAreInSubfolders(ModelOwner):
+    """Publishes commits in a subfolder for every thousand versions."""
 
     def _path(self, table: OwnedTable, version: int) -> str:
         plain = super()._path(table, version)
@@ -170,8 +170,8 @@ class PublishedCommitsHaveAFolderOfTheirOwn(ModelOwner):
 
 
 @mutant("MC-FILES-01", "CM-FILES-02", "LOG-03")
-class StagedFilesStandInTheOtherFolder(ModelOwner):
-    """The owner stages into the folder of the other feature."""
+class StagedFilesAreInTheOtherFolder(ModelOwner):
+    """Writes staged files to the folder of the other table feature."""
 
     def _staged_path(self, table: OwnedTable, name: str) -> str:
         mine, other = STAGING[table.feature], next(STAGING[each] for each in STAGING if each != table.feature)
@@ -179,8 +179,8 @@ class StagedFilesStandInTheOtherFolder(ModelOwner):
 
 
 @mutant("MC-FILES-01", "CM-FILES-02")
-class StagedFilesStandInTheLog(ModelOwner):
-    """Staged files stand beside the published ones."""
+class StagedFilesAreInTheLogFolder(ModelOwner):
+    """Writes staged files to `_delta_log` itself."""
 
     def _staged_path(self, table: OwnedTable, name: str) -> str:
         return super()._staged_path(table, name).replace(f"/{STAGING[table.feature]}/", "/")
@@ -204,7 +204,7 @@ class _Naming(ModelOwner):
 
 @mutant("MC-FILES-02", "CM-FILES-02")
 class StagedNameHasNoUuid(_Naming):
-    """A staged file is called by its version and the first letters of a hash."""
+    """Names a staged file by its version and a short hash instead of a UUID."""
 
     def _named(self, version: int, attempt: str) -> str:
         return f"{version:020}.{attempt[:8]}.json"
@@ -212,15 +212,15 @@ class StagedNameHasNoUuid(_Naming):
 
 @mutant("MC-FILES-04", "CM-FILES-02")
 class StagedNameIsNotPadded(_Naming):
-    """The version in the name of a staged file has as many digits as it needs."""
+    """Names staged files with versions that are not padded."""
 
     def _named(self, version: int, attempt: str) -> str:
         return f"{version}.{attempt}.json"
 
 
 @mutant("MC-FILES-03", "CM-FILES-03")
-class OneStagedFileForEachVersion(_Naming):
-    """The uuid of a staged file is made from its version, so that every attempt at it writes the same file."""
+class AttemptsShareAStagedFile(_Naming):
+    """Derives the UUID of a staged file from its version: all attempts write the same file."""
 
     def _named(self, version: int, attempt: str) -> str:
         return f"{version:020}.{uuid.uuid5(uuid.NAMESPACE_OID, str(version))}.json"
@@ -228,7 +228,7 @@ class OneStagedFileForEachVersion(_Naming):
 
 @mutant("CM-FILES-01", "MC-LOG-05")
 class StagedFileIsAnEnvelope(ModelOwner):
-    """Staged files are JSON documents with the actions inside; publishing unpacks them."""
+    """Wraps the actions of a staged file in a JSON document, and unwraps them when it publishes."""
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
         name = super()._stage(table, request)
@@ -243,8 +243,8 @@ class StagedFileIsAnEnvelope(ModelOwner):
 
 
 @mutant("MC-FEATURE-01", "CM-STORE-03")
-class ContentIsKeptInsteadOfThePlace(ModelOwner):
-    """The owner reads the staged file when it ratifies it, and keeps what it says instead of where it is."""
+class ListsContentInsteadOfFileNames(ModelOwner):
+    """Returns the content of a staged commit instead of its file name."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -255,8 +255,8 @@ class ContentIsKeptInsteadOfThePlace(ModelOwner):
 
 
 @mutant("MC-FEATURE-01", "CM-STORE-03")
-class ContentIsToldBesideThePlace(ModelOwner):
-    """Beside the name of a staged file the owner tells a content of its own: the actions, without their statistics."""
+class ListsContentBesideFileNames(ModelOwner):
+    """Returns reduced content beside the file name of a staged commit."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         told = []
@@ -268,8 +268,8 @@ class ContentIsToldBesideThePlace(ModelOwner):
 
 
 @mutant("CM-LOG-05", "MC-FILES-04")
-class StagedFileServesAnyVersion(ModelOwner):
-    """A staged file is ratified as whatever version it is proposed for, whatever version is in its name."""
+class StagedFileIsValidForAnyVersion(ModelOwner):
+    """Ratifies a staged file for any version, whatever version its name has."""
 
     def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
         return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
@@ -280,7 +280,7 @@ class StagedFileServesAnyVersion(ModelOwner):
 
 @mutant("CM-INLINE-01")
 class InlineCommitsAreStagedToo(ModelOwner):
-    """For safety the content of an inline commit is also written to the staging folder."""
+    """Writes the content of an inline commit to the staging folder too."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -292,8 +292,8 @@ class InlineCommitsAreStagedToo(ModelOwner):
 
 
 @mutant("PROFILE-INLINE-01", "CM-STORE-05")
-class InlineContentIsNotServed(ModelOwner):
-    """Inline commits are listed by their versions alone; what they say readers learn when they are published."""
+class InlineContentIsNotReturned(ModelOwner):
+    """Lists inline commits without their content."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return tuple(
@@ -334,17 +334,16 @@ class Restamps(ModelOwner):
 
 
 @mutant("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-class StampsCommitsWithItsOwnClock(Restamps):
-    """It puts the time at which it ratified a commit in the place of the writer's."""
+class ReplacesTimestamps(Restamps):
+    """Replaces the writer's timestamp with the time of ratification."""
 
     def moment(self, table: OwnedTable, proposed: int) -> int:
         return min(proposed, NOW)
 
 
 @mutant("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
-class PutsTimesRight(Restamps):
-    """It makes a time that does not increase one later than the version before, in a commit that its writer has read
-    already."""
+class RepairsTimestamps(Restamps):
+    """Changes a timestamp that does not increase in a proposed commit."""
 
     def moment(self, table: OwnedTable, proposed: int) -> int:
         newest: dict[str, int] = self.__dict__.setdefault("newest", {})
@@ -353,8 +352,8 @@ class PutsTimesRight(Restamps):
 
 
 @mutant("MC-API-04", "CM-CATALOG-04")
-class TellsTheTimeOfTheRequest(ModelOwner):
-    """Beside each commit that it lists it tells when it was asked."""
+class ListsTheTimeOfTheRequest(ModelOwner):
+    """Returns the time of the request with each listed commit."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         entries = super()._entries(table, start, end)

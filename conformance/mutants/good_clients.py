@@ -23,8 +23,8 @@ from conformance.mutants.registry import good
 
 
 @good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14", side="client")
-class ListsForWhatIsPublished(ModelClient):
-    """Finds published commits, checkpoints and checksums by a listing, and asks the owner for the rest."""
+class ListsPublishedCommits(ModelClient):
+    """Finds published commits, checkpoints and checksums by listing, and requests the rest from the owner."""
 
 
 class OnlyWhenReading(ModelClient):
@@ -41,7 +41,7 @@ class OnlyWhenReading(ModelClient):
 
 
 @good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
-class IgnoresTheOwner(OnlyWhenReading):
+class ReadsWithoutTheOwner(OnlyWhenReading):
     """Reads managedCommit tables from listings alone, and promises no fresh snapshots."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
@@ -55,8 +55,8 @@ class IgnoresTheOwner(OnlyWhenReading):
 
 
 @good("MC-READ-02", "FREE-STALE-01", side="client")
-class SaysThatItMayBeStale(OnlyWhenReading):
-    """Reads a managedCommit table from a listing if the owner does not answer, and says so."""
+class DeclaresStaleReads(OnlyWhenReading):
+    """Reads a managedCommit table from a listing if the owner does not answer, and declares it."""
 
     def _ask(self, client: str, table: Resolved) -> None:
         try:
@@ -78,7 +78,7 @@ class PrefersBackfilledFiles(ModelClient):
 
 @good("FREE-READ-04", "MC-READ-05", side="client")
 class ListsWhileItAsks(ModelClient):
-    """Lists a managedCommit table before the owner answered, and lists again if the answer does not fit."""
+    """Lists a managedCommit table before the owner answers, and again if the answer does not fit."""
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         listed = self._list(table)
@@ -89,8 +89,8 @@ class ListsWhileItAsks(ModelClient):
 
 
 @good("CM-READ-07", "FREE-READ-01", side="client")
-class LooksForFilesByName(ModelClient):
-    """Lists nothing: what the owner does not return it looks for by name, one version after another."""
+class OpensFilesByName(ModelClient):
+    """Does not list: opens files that the owner does not return by name, version by version."""
 
     def _list(self, table: Resolved) -> Listing:
         if table.reference is None:
@@ -107,8 +107,8 @@ class LooksForFilesByName(ModelClient):
 
 
 @good("FREE-STALE-03", "CM-READ-07", side="client")
-class ReadsWhatItResolved(OnlyWhenReading):
-    """Takes the commits that came with the resolution of the name, and asks no second time."""
+class ReadsResolvedCommits(OnlyWhenReading):
+    """Uses the commits of the resolution without requesting them again."""
 
     def _resolve(self, client: str, name: str) -> Resolved:
         table = super()._resolve(client, name)
@@ -123,8 +123,8 @@ class ReadsWhatItResolved(OnlyWhenReading):
 
 
 @good("FREE-STALE-02", side="client")
-class TravelsFromWhatItKnows(ModelClient):
-    """For a version or a time it does not ask again: it uses what the owner told at the last read of the table."""
+class TimeTravelUsesCachedCommits(ModelClient):
+    """Uses the owner's commits of the last read of the table for time travel."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -141,8 +141,8 @@ class TravelsFromWhatItKnows(ModelClient):
 
 
 @good("CM-CATALOG-06", side="client")
-class TrustsTheCatalogsMetadata(ModelClient):
-    """Takes protocol and metadata of the latest version from the catalog where that tells them."""
+class UsesCatalogMetadata(ModelClient):
+    """Uses the catalog's protocol and metadata for the latest version."""
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         told = self.owner(client, m.LoadTable(name=table.name)) if table.name is not None else None
@@ -159,13 +159,13 @@ def _inside(action: str, kind: str) -> dict[str, Any]:
 
 
 @good("FREE-NAME-01", side="client")
-class AcceptsThePluralName(ModelClient):
-    """Reads a table whose protocol lists `inCommitTimestamps` like one with the singular."""
+class AcceptsPluralFeatureName(ModelClient):
+    """Accepts a table whose protocol lists `inCommitTimestamps` instead of the singular."""
 
 
 @good("FREE-NAME-02", side="client")
-class RefusesThePluralName(ModelClient):
-    """Refuses a table whose protocol lists `inCommitTimestamps`."""
+class RejectsPluralFeatureName(ModelClient):
+    """Rejects a table whose protocol lists `inCommitTimestamps`."""
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)
@@ -183,8 +183,8 @@ class ReadsWithOneEnablementProperty(ModelClient):
 
 
 @good("FREE-TIME-02", side="client")
-class TravelsBeyondTheHistory(ModelClient):
-    """A time before the first commit leads to the first version, one after the last commit to the last."""
+class TimeTravelClampsToTheHistory(ModelClient):
+    """Selects the first version for an earlier time, and the last version for a later one."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -193,16 +193,16 @@ class TravelsBeyondTheHistory(ModelClient):
 
 
 @good("FREE-TIME-04", side="client")
-class TakesModificationTimesAsTheyAre(ModelClient):
-    """Does not make modification times increase, even where they go back."""
+class UsesUnadjustedModificationTimes(ModelClient):
+    """Uses modification times without making them increase."""
 
     def _adjusted(self, modified: int, previous: int | None) -> int:
         return modified
 
 
 @good(side="client")
-class TellsOnlyFiles(ModelClient):
-    """Tells the version and the files of a snapshot, and what it warns of; nothing else."""
+class ReturnsOnlyFiles(ModelClient):
+    """Returns only version, files, staleness and warnings of a snapshot."""
 
     def _told(self, state: State, *, stale: bool) -> m.SnapshotRead:
         whole = super()._told(state, stale=stale)
@@ -211,7 +211,7 @@ class TellsOnlyFiles(ModelClient):
 
 @good(side="client")
 class ReadsTheNewestByName(ModelClient):
-    """Reads the newest version of tables by their names; it travels nowhere and reads nothing by its path."""
+    """Reads only the newest version of tables by name: no time travel, no paths."""
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.path is not None or request.version is not None or request.timestamp is not None:
@@ -221,7 +221,7 @@ class ReadsTheNewestByName(ModelClient):
 
 @good(side="client")
 class OnlyReads(ModelClient):
-    """It reads tables, and does nothing else: neither writes, nor jobs, nor changes of the owner."""
+    """Only reads tables: no writes, no maintenance, no ownership changes."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
@@ -258,8 +258,8 @@ class _Labels(ModelClient):
 
 
 @good("ICT-01", side="client")
-class TellsMuchOfItsCommits(_Labels):
-    """Its commitInfo has objects in objects, nulls, numbers and words of any language in it."""
+class WritesLargeCommitInfo(_Labels):
+    """Writes nested objects, nulls, numbers and text of many languages to commitInfo."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
         metrics = {"numFiles": "3", "by": {"größe": [1, None, 2.5], "空": {}}, "commitInfo": {"txnId": "another"}}
@@ -267,9 +267,8 @@ class TellsMuchOfItsCommits(_Labels):
 
 
 @good("ICT-01", "FREE-TXNID-01", side="client")
-class TellsLittleOfItsCommits(_Labels):
-    """Its commitInfo says when, and nothing else that the table does not ask for: of a managedCommit table not even a
-    `txnId`."""
+class WritesMinimalCommitInfo(_Labels):
+    """Writes only the required fields of commitInfo: for a managedCommit table not even a `txnId`."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
         needed = {"inCommitTimestamp", "isBlindAppend"} | ({"txnId"} if table.feature == "catalogManaged" else set())
@@ -277,30 +276,30 @@ class TellsLittleOfItsCommits(_Labels):
 
 
 @good("FREE-TXNID-02", side="client")
-class NamesItsTransactionsInWords(_Labels):
-    """Its `txnId`s are no uuids, but sentences."""
+class TxnIdsAreSentences(_Labels):
+    """Uses sentences as `txnId`s instead of UUIDs."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
         return {**body, "txnId": f"Ω: the nightly load / {body['txnId']} “once more”"}
 
 
 @good("FREE-TIME-03", side="client")
-class LivesInTheFuture(ModelClient):
-    """Its clock is a century ahead."""
+class ClockIsACenturyAhead(ModelClient):
+    """Has a clock that is a century ahead."""
 
     now = 4_900_000_000_000
 
 
 @good("FREE-TIME-03", side="client")
-class LivesInThePast(ModelClient):
-    """Its clock never left the epoch: its commits are stamped one ms after those before."""
+class ClockIsAtTheEpoch(ModelClient):
+    """Has a clock at the epoch: its commits are one ms after the previous ones."""
 
     now = 0
 
 
 @good(side="client")
-class SendsTheSameWhenThereIsRoom(ModelClient):
-    """A proposal that is refused for now is no other one later: it makes room, and sends the identical request."""
+class RepeatsTheAttemptAfterABackfill(ModelClient):
+    """Repeats the identical proposal after it had a full backlog backfilled."""
 
     _waiting: m.Commit | None = None
 
@@ -316,8 +315,8 @@ class SendsTheSameWhenThereIsRoom(ModelClient):
 
 
 @good("FREE-UUID-01", side="client")
-class NamesItsStagedFilesByHash(ModelClient):
-    """The uuids in the names of its staged files are of version 5."""
+class StagedNamesUseUuid5(ModelClient):
+    """Uses UUIDs of version 5 in the names of its staged files."""
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: Lines) -> m.Commit:
         return super()._request(table, version, str(uuid.uuid5(uuid.NAMESPACE_OID, attempt)), actions)
@@ -328,8 +327,7 @@ class NamesItsStagedFilesByHash(ModelClient):
 
 @good("DELAYED-06", "DELAYED-07", "DELAYED-09", side="client")
 class WritesChangeData(ModelClient):
-    """Beside the files of an update it commits one of change data, in `_change_data` and its partition's folder, named
-    by its kind, its task and a uuid."""
+    """Commits a change data file beside the files of an update, in `_change_data` and its partition's folder."""
 
     def _actions(self, transaction: Transaction, version: int) -> Lines:
         actions = super()._actions(transaction, version)
@@ -348,8 +346,8 @@ class WritesChangeData(ModelClient):
 
 
 @good("DELAYED-12", side="client")
-class RefusesFilesOutside(ModelClient):
-    """A write with a file outside the table's folder is refused."""
+class RejectsFilesOutside(ModelClient):
+    """Rejects a write with a file outside the table's folder."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         if any(file.path.startswith("/") for file in request.adds):
@@ -361,13 +359,13 @@ class RefusesFilesOutside(ModelClient):
 
 
 @good("CONFLICT-ISOLATION-02", side="client")
-class OverlooksWhatItMay(ModelClient):
-    """The model itself: blind appends under WriteSerializable, all appends under SnapshotIsolation."""
+class IgnoresPermittedAppends(ModelClient):
+    """Ignores blind appends under WriteSerializable and all appends under SnapshotIsolation, as the model does."""
 
 
 @good("CONFLICT-ISOLATION-02", side="client")
-class IsAlwaysSerializable(ModelClient):
-    """Whatever the isolation, it overlooks nothing."""
+class AlwaysSerializable(ModelClient):
+    """Checks for conflicts as under Serializable at every isolation level."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         return super().transact(client, msgspec.structs.replace(request, isolation=m.Isolation.SERIALIZABLE))
@@ -375,7 +373,7 @@ class IsAlwaysSerializable(ModelClient):
 
 @good("CONFLICT-ISOLATION-03", side="client")
 class RearrangesUnderSnapshotIsolation(ModelClient):
-    """A transaction that only rearranges data is checked as under SnapshotIsolation."""
+    """Checks a transaction that only rearranges data as under SnapshotIsolation."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         isolation = request.isolation if request.data_change else m.Isolation.SNAPSHOT
@@ -384,7 +382,7 @@ class RearrangesUnderSnapshotIsolation(ModelClient):
 
 @good("CONFLICT-EMPTY-01", "CONFLICT-EMPTY-03", side="client")
 class CommitsEmptyTransactions(ModelClient):
-    """A transaction without any change is a commit, whether it is needed or not."""
+    """Commits every transaction without changes."""
 
     def _is_empty(self, request: m.Transact) -> bool:
         return False
@@ -392,7 +390,7 @@ class CommitsEmptyTransactions(ModelClient):
 
 @good("CONFLICT-EMPTY-02", "CONFLICT-EMPTY-03", side="client")
 class SkipsEmptyTransactions(ModelClient):
-    """A transaction without any change leaves no commit, even if none was told to be left out."""
+    """Commits no transaction without changes."""
 
     def _is_empty(self, request: m.Transact) -> bool:
         return super()._is_empty(msgspec.structs.replace(request, if_needed=True))
@@ -402,8 +400,8 @@ class SkipsEmptyTransactions(ModelClient):
 
 
 @good("MC-RELEASE-08", side="client")
-class PublishesBeforeItGivesBack(ModelClient):
-    """It publishes the commits that keep a table from being given back, each by put-if-absent, before it asks."""
+class PublishesBeforeAHandBack(ModelClient):
+    """Publishes unbackfilled commits by put-if-absent before it requests a hand-back."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self._resolve(client, request.table)
@@ -428,9 +426,9 @@ class PublishesBeforeItGivesBack(ModelClient):
 
 
 @good("MC-CHECKPOINT-01", "CM-POLICY-02", "MC-BACKFILL-06", side="client")
-class CheckpointsWheneverItLikes(ModelClient):
-    """After each of its commits it writes a checkpoint of the version before, which it has published first, and asks
-    nobody whether it may."""
+class CheckpointsAfterEveryCommit(ModelClient):
+    """Writes a checkpoint of the previous version after each of its commits, backfills first, and does not request the
+    policy."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         told = super().transact(client, request)
@@ -440,8 +438,8 @@ class CheckpointsWheneverItLikes(ModelClient):
 
 
 @good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02", side="client")
-class WritesChecksumsOfItsCommits(ModelClient):
-    """After each of its commits it writes the checksum of that version, published or not."""
+class WritesChecksums(ModelClient):
+    """Writes the checksum of each of its commits, published or not."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         told = super().transact(client, request)
@@ -452,15 +450,15 @@ class WritesChecksumsOfItsCommits(ModelClient):
 
 @good("FREE-CHECKSUM-01", side="client")
 class WritesNoChecksums(ModelClient):
-    """It knows of no checksums."""
+    """Writes no checksums."""
 
     def checksum(self, client: str, request: m.Checksum) -> m.Answer:
         return m.Unsupported(reason="there are no checksums")
 
 
 @good("MC-BACKFILL-06", side="client")
-class PublishesBeforeEveryJob(ModelClient):
-    """Before any maintenance it has all commits backfilled."""
+class BackfillsBeforeMaintenance(ModelClient):
+    """Has all commits backfilled before any maintenance."""
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         listed = super()._gather(client, table)
@@ -479,8 +477,8 @@ class PublishesBeforeEveryJob(ModelClient):
 
 
 @good("MC-CHECKPOINT-01", side="client")
-class LeavesNoHint(ModelClient):
-    """It writes checkpoints, and no `_last_checkpoint`."""
+class WritesNoCheckpointHint(ModelClient):
+    """Writes checkpoints without `_last_checkpoint`."""
 
     def _hint(self, table: Resolved, version: int) -> None:
         pass
@@ -488,15 +486,15 @@ class LeavesNoHint(ModelClient):
 
 @good("FREE-CLEANUP-01", side="client")
 class NeverCleansUp(ModelClient):
-    """It is asked to clean up, finds nothing that is worth it, and is done."""
+    """Answers a cleanup as done without deleting anything."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         self._ask_for(client, table, "metadata-cleanup")
 
 
 @good("FREE-CLEANUP-02", side="client")
-class KeepsManyCommits(ModelClient):
-    """Of the commits it keeps the newest three, whatever the cut-off checkpoint covers."""
+class KeepsTheNewestCommits(ModelClient):
+    """Keeps the newest three commits in a cleanup, even if the cut-off checkpoint covers them."""
 
     kept: int = 3
 
@@ -511,7 +509,7 @@ class KeepsManyCommits(ModelClient):
 
 
 @good("FREE-CLEANUP-02", side="client")
-class KeepsAllCommits(KeepsManyCommits):
-    """Of the commits it keeps all, and deletes the rest."""
+class KeepsAllCommits(KeepsTheNewestCommits):
+    """Keeps all commits in a cleanup, and deletes the rest."""
 
     kept = 1_000

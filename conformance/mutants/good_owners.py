@@ -37,15 +37,14 @@ class Promising(ModelOwner):
     "FREE-STAGING-01",
 )  # fmt: skip
 class PlainModel(ModelOwner):
-    """The model itself, which uses every freedom that lies in doing no more than is asked: it validates nothing,
-    forgets what is backfilled, publishes when somebody wants it, and takes a request to backfill beyond the latest
-    version for one of everything."""
+    """Does no more than required: validates nothing, forgets backfilled commits, publishes on request only, and
+    publishes all commits for a backfill beyond the latest version."""
 
 
 @good("FREE-LATEST-01", "FREE-LATEST-02")
-class TellsNoLatestVersion(Promising):
-    """Of a managedCommit table for which it never accepted a staged commit it tells no latest version, although the
-    table has versions: one that was just created, one that was taken over, one whose commits are direct."""
+class ReturnsNoLatestVersion(Promising):
+    """Returns no latest version for a managedCommit table without staged commits: a new one, one just taken over, or
+    one with direct commits only."""
 
     without = ("version-0-by-owner",)
     nothing: int | None = None
@@ -56,15 +55,15 @@ class TellsNoLatestVersion(Promising):
 
 
 @good("FREE-LATEST-01", "FREE-LATEST-02")
-class TellsMinusOne(TellsNoLatestVersion):
-    """The same, and it says -1 where others say nothing."""
+class ReturnsMinusOne(ReturnsNoLatestVersion):
+    """Returns -1 where `returns-no-latest-version` returns no latest version."""
 
     nothing = -1
 
 
 @good("FREE-GET-01", "CM-GET-01")
 class ListsEveryVersion(ModelOwner):
-    """It lists all commits of the table, the published ones too."""
+    """Lists all commits, published ones too."""
 
     first = 0
 
@@ -76,16 +75,15 @@ class ListsEveryVersion(ModelOwner):
 
 
 @good("FREE-GET-02", "FREE-GET-01")
-class ListsFromTheMiddle(ListsEveryVersion):
-    """Whatever start it is asked for, it begins its list with the last published version."""
+class ListsFromTheLastPublishedVersion(ListsEveryVersion):
+    """Begins its list with the last published version, whatever start is requested."""
 
     first = 1
 
 
 @good("FREE-GET-03", "FREE-PUBLISH-01", "CM-PUBLISH-04")
-class ClientsPublishUnheard(ModelOwner):
-    """The client side publishes every commit as soon as it is ratified, and does not tell the owner: it goes on to list
-    what is published long since."""
+class ClientsPublishWithoutNotification(ModelOwner):
+    """Its clients publish every commit at once without notifying it: it goes on to list published commits."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -96,7 +94,7 @@ class ClientsPublishUnheard(ModelOwner):
 
 @good("FREE-BACKFILL-01", "MC-GET-04")
 class PublishesAtOnce(ModelOwner):
-    """It publishes every commit before it answers: it never has anything to list."""
+    """Publishes every commit before it answers."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -105,8 +103,8 @@ class PublishesAtOnce(ModelOwner):
 
 
 @good()
-class BackfillsLater(ModelOwner):
-    """The first request to publish some more is refused for now, and succeeds when it is sent again."""
+class RejectsTheFirstBackfillForNow(ModelOwner):
+    """Rejects the first of some backfill requests as retryable, and accepts its retry."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         refused: set[m.BackfillToVersion] = self.__dict__.setdefault("_refused", set())
@@ -118,15 +116,15 @@ class BackfillsLater(ModelOwner):
 
 @good("FREE-BACKFILL-01")
 class BackfillsEverything(ModelOwner):
-    """Asked to backfill up to some version it backfills all that there is."""
+    """Publishes all commits when asked to backfill some."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return super().backfill_to_version(client, msgspec.structs.replace(request, version=1 << 50))
 
 
 @good("FREE-BACKFILL-02")
-class RefusesToBackfillWhatIsNotThere(ModelOwner):
-    """A request to backfill beyond the latest version is an error to it, and backfills nothing."""
+class RejectsBackfillBeyondLatest(ModelOwner):
+    """Rejects a backfill beyond the latest version, and publishes nothing."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
@@ -137,15 +135,15 @@ class RefusesToBackfillWhatIsNotThere(ModelOwner):
 
 @good("FREE-BACKFILL-03", "CM-STORE-06")
 class PublishesOnlyOnRequest(ModelOwner):
-    """It publishes nothing of its own accord, also where the publishing is left to it."""
+    """Never publishes on its own, even where that is left to it."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
 
 
 @good("FREE-ANSWER-01")
-class BareConflicts(ModelOwner):
-    """A conflict of it tells neither the latest version nor the winners."""
+class ConflictsWithoutDetails(ModelOwner):
+    """Returns conflicts without the latest version or the winners."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         answer = super().commit(client, request)
@@ -161,8 +159,8 @@ class BareConflicts(ModelOwner):
 
 
 @good("FREE-ANSWER-02")
-class GapsAreErrors(ModelOwner):
-    """It has no special answer for a proposal that comes too early: it is an error like any other."""
+class GapsAreRejections(ModelOwner):
+    """Answers a proposal that is too early with a rejection instead of a gap."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -174,8 +172,8 @@ class GapsAreErrors(ModelOwner):
 
 
 @good("FREE-ANSWER-03")
-class AnswersReplaysAsItLikes(Promising):
-    """It does not promise to recognise replays: it answers every second one as ratified, the others as a conflict."""
+class ReplaysMayConflict(Promising):
+    """Does not promise to recognize replays: answers every second one as ratified, the others with a conflict."""
 
     without = ("idempotent-retry",)
 
@@ -192,8 +190,8 @@ class AnswersReplaysAsItLikes(Promising):
 
 
 @good("FREE-POLICY-01")
-class RefusesByPolicy(ModelOwner):
-    """Every third proposal that it could ratify it refuses, for reasons of its own."""
+class RejectsByPolicy(ModelOwner):
+    """Rejects every third valid proposal by a policy of its own."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -208,8 +206,7 @@ class RefusesByPolicy(ModelOwner):
 
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
 class ValidatesEverything(ModelOwner):
-    """It looks at the times, the provenance and the schema of what it ratifies, and refuses what the writer should not
-    have proposed."""
+    """Checks times, provenance and schema of proposals, and rejects invalid ones."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -235,8 +232,8 @@ class ValidatesEverything(ModelOwner):
 
 
 @good("FREE-STALE-04")
-class ConflictsAreStale(Promising):
-    """What its conflicts tell is as old as it may be: the proposed version, and who got that."""
+class ConflictsHaveOldDetails(Promising):
+    """Returns conflicts with the oldest permitted details: the proposed version and its winner."""
 
     without = ("fresh-refusals",)
 
@@ -248,9 +245,8 @@ class ConflictsAreStale(Promising):
 
 
 @good("FREE-STALE-05", "CM-STORE-07")
-class NoticesLate(Promising):
-    """Of a table whose commits are published directly it tells a reader what it knew when the last reader asked; a
-    take-over too it tells of one question late."""
+class NoticesDirectCommitsLate(Promising):
+    """Reports direct commits and take-overs one request late."""
 
     without = ("fresh-direct", "version-0-by-owner")
 
@@ -269,8 +265,7 @@ class NoticesLate(Promising):
 
 @good("FREE-LISTING-01")
 class ListsFilesInPages(ModelOwner):
-    """Its storage lists a log in two pages, and commits are published while they are fetched: one listing shows a
-    version without the one before it."""
+    """Lists a log in two pages while commits are published: one listing may show a version without the previous one."""
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         before = super().observe(client, request)
@@ -286,9 +281,9 @@ class ListsFilesInPages(ModelOwner):
 
 
 @good("MC-FILES-13")
-class StagedOrDirectAsItGoes(ModelOwner):
-    """Of a managedCommit table it stages every second commit, and writes the others in place where everything before
-    is backfilled."""
+class AlternatesStagedAndDirect(ModelOwner):
+    """Stages every second commit of a managedCommit table, and publishes the others directly where all earlier commits
+    are backfilled."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         free = table.feature == "managedCommit" and table.latest == table.backfilled and request.version % 2 == 1
@@ -300,11 +295,16 @@ class StagedOrDirectAsItGoes(ModelOwner):
 
 
 @good("FREE-ANSWER-01", "FREE-ANSWER-02", "FREE-GET-01", "FREE-GET-03", "FREE-BACKFILL-01", "FREE-POLICY-01")
-class EverythingAtOnce(
-    BareConflicts, GapsAreErrors, ListsEveryVersion, ClientsPublishUnheard, BackfillsEverything, RefusesByPolicy
+class ManyFreedoms(
+    ConflictsWithoutDetails,
+    GapsAreRejections,
+    ListsEveryVersion,
+    ClientsPublishWithoutNotification,
+    BackfillsEverything,
+    RejectsByPolicy,
 ):
-    """It uses many freedoms together: bare conflicts, errors for gaps, a list of everything that clients have published
-    unheard, more backfill than is asked for, and refusals by policy."""
+    """Uses many freedoms together: conflicts without details, errors for gaps, lists with published commits, larger
+    backfills, and rejections by policy."""
 
 
 # Good owners that keep their state, their files and their tables in other ways than the model, as the documents
@@ -346,7 +346,7 @@ class SavedFiles(MutableMapping[str, bytes]):
 
 @good("MC-OWNER-01", "CM-CATALOG-01")
 class StateInFiles(ModelOwner):
-    """It keeps what it knows in files beside the tables."""
+    """Stores its state in files beside the tables."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -355,7 +355,7 @@ class StateInFiles(ModelOwner):
 
 @good("MC-API-01", "CM-CATALOG-02", "FREE-CATALOG-01")
 class NoServer(ModelOwner):
-    """There is no process that knows anything: each request reads the state anew, and writes it back."""
+    """Keeps no process state: each request reads and writes the stored state."""
 
     @property
     def tables(self) -> dict[str, OwnedTable]:
@@ -364,8 +364,8 @@ class NoServer(ModelOwner):
 
 
 @good("CM-STORE-01")
-class InlineInItsOwnFormat(ModelOwner):
-    """It keeps inline commits with sorted fields and spaces between them, and publishes them so."""
+class InlineContentIsReformatted(ModelOwner):
+    """Stores inline commits with sorted fields and spaces, and publishes them so."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         if table.commit_mode == "inline" and request.actions is not None:
@@ -375,9 +375,8 @@ class InlineInItsOwnFormat(ModelOwner):
 
 
 @good("FREE-STAGING-02", "FREE-STAGING-03", "FREE-STAGING-04", "MC-LOG-04", "CM-FILES-05")
-class LittersTheStagingFolder(ModelOwner):
-    """Beside every commit its staging folder gets files that are none: one of another attempt at the same version, cut
-    off in the middle, and one for a version that is far away."""
+class WritesOtherStagedFiles(ModelOwner):
+    """Writes other files to its staging folder: a truncated one of another attempt, and one for a distant version."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -391,7 +390,7 @@ class LittersTheStagingFolder(ModelOwner):
 
 @good("FREE-STAGING-01", "MC-BACKFILL-02", "CM-STORE-08")
 class RemovesStagedFiles(ModelOwner):
-    """When a commit is published it removes the staged file, so that there is often no staging folder at all."""
+    """Deletes the staged file of a published commit, and so often the staging folder."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         staged = [commit.staged_file for number, commit in table.unbackfilled.items() if number <= version]
@@ -403,7 +402,7 @@ class RemovesStagedFiles(ModelOwner):
 
 @good("FREE-VERSION0-01")
 class StagesVersion0(Promising):
-    """It stages version 0 like any other commit of a table whose commits are staged."""
+    """Stages version 0 like any other commit of a table with staged commits."""
 
     without = ("version-0-by-owner", "version-0-by-filesystem")
 
@@ -422,8 +421,8 @@ class StagesVersion0(Promising):
 
 
 @good("FREE-CONF-01", "MC-ENABLE-04", "MC-ENABLE-06")
-class KeepsItsConfiguration(ModelOwner):
-    """It writes down in the table how its client side reaches it, and by which kind of authentication."""
+class StoresItsConfiguration(ModelOwner):
+    """Stores in the table's properties how its clients connect and authenticate."""
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
         told = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
@@ -434,8 +433,8 @@ class KeepsItsConfiguration(ModelOwner):
 
 
 @good("FREE-CATALOG-02", "CM-READ-06")
-class NamesItsCheckpoints(ModelOwner):
-    """Its resolutions tell of the checkpoints too, beside the metadata, which is more than anybody asked for."""
+class ResolutionsNameCheckpoints(ModelOwner):
+    """Returns checkpoints and metadata in its resolutions."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -447,16 +446,15 @@ class NamesItsCheckpoints(ModelOwner):
 
 @good("CM-FEATURE-02", "CM-CREATE-01")
 class OpaqueReferences(ModelOwner):
-    """What it calls a table in requests looks like nothing that a client could guess: spaces, quotes and braces,
-    letters of other languages."""
+    """Uses table references with spaces, quotes, braces and letters of many scripts."""
 
     def _reference(self, name: str) -> str:
         return json.dumps({"№": len(self.tables), "naïve": name}, ensure_ascii=False)
 
 
 @good("CM-DROP-01", "CM-CREATE-01")
-class DeletesAtOnce(ModelOwner):
-    """A table that is dropped is gone with all its files before the answer."""
+class DropDeletesFiles(ModelOwner):
+    """Deletes all files of a dropped table before it answers."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         answer = super().drop_table(client, request)
@@ -468,8 +466,8 @@ class DeletesAtOnce(ModelOwner):
 
 
 @good("FREE-TRANSFER-01", "FREE-TRANSFER-02", "MC-RELEASE-02")
-class HesitatesToTransfer(ModelOwner):
-    """It refuses the first take-over of every table, and the first hand-back; who insists gets it."""
+class RejectsTheFirstTransfer(ModelOwner):
+    """Rejects the first take-over and the first hand-back of every table, and accepts the second."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -492,8 +490,8 @@ class HesitatesToTransfer(ModelOwner):
 
 
 @good("FREE-TRANSFER-03")
-class StagesTheLastCommit(ModelOwner):
-    """It stages the commit that ends its ownership, and publishes it when the table is next asked for."""
+class StagesTheHandBack(ModelOwner):
+    """Stages the commit of a hand-back, and publishes it at the next request for the table."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)
@@ -515,8 +513,7 @@ class StagesTheLastCommit(ModelOwner):
 
 @good("FREE-CHECKSUM-02", "MC-OWNER-01", "CM-CATALOG-01")
 class KeepsOtherFilesInTheLog(ModelOwner):
-    """Beside every published commit it writes the checksum, which names the commit's transaction, and what it knows of
-    the table it keeps in a folder of the log that no reader looks into."""
+    """Writes a checksum beside every published commit, and its own state to a folder of the log."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         super()._publish(table, version)
@@ -536,9 +533,8 @@ def checksum_of(content: str) -> str:
 
 
 @good("FREE-GET-02", "FREE-GET-01")
-class RefusesRangesThatRunBackwards(ListsFromTheMiddle):
-    """A range of versions that ends before it begins is an error to it; any other it answers, one that begins after the
-    latest version too, and with a list that begins where it likes."""
+class RejectsReversedRanges(ListsFromTheLastPublishedVersion):
+    """Rejects a reversed range; answers any other with a list that may begin elsewhere."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         if request.end is not None and request.end < (request.start or 0):

@@ -11,8 +11,8 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("PROFILE-CORE-01")
-class ProfilesDependOnTheMoment(ModelOwner):
-    """The owner declares everything as long as it has nothing to do, and less as soon as it has a commit."""
+class ProfilesChange(ModelOwner):
+    """Declares fewer profiles after its first commit."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
@@ -21,8 +21,8 @@ class ProfilesDependOnTheMoment(ModelOwner):
 
 
 @mutant("PROFILE-CORE-02")
-class ContentsAreToldOnce(ModelOwner):
-    """The content of version 0 is told in the first look at a log, and left out in those after it."""
+class ObserveShowsContentOnce(ModelOwner):
+    """Shows the content of version 0 only in the first observation of a log."""
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         answer = super().observe(client, request)
@@ -36,8 +36,8 @@ class ContentsAreToldOnce(ModelOwner):
 
 
 @mutant("PROFILE-CORE-02")
-class StagingFolderIsHiddenAtTimes(ModelOwner):
-    """Without contents a look at the log shows the published commits only."""
+class ObserveHidesTheStagingFolder(ModelOwner):
+    """Shows only published commits in an observation without contents."""
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         answer = super().observe(client, request)
@@ -47,8 +47,8 @@ class StagingFolderIsHiddenAtTimes(ModelOwner):
 
 
 @mutant("PROFILE-CORE-03")
-class UnknownTableBreaksTheOwner(ModelOwner):
-    """A request about a table that does not exist ends in an exception."""
+class FailsOnUnknownTables(ModelOwner):
+    """Raises an exception for a request about an unknown table."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         self.tables[request.table]
@@ -56,8 +56,8 @@ class UnknownTableBreaksTheOwner(ModelOwner):
 
 
 @mutant("PROFILE-CORE-03")
-class EmptyRangeIsNoAnswer(ModelOwner):
-    """A range with nothing in it is answered as done, without the latest version."""
+class EmptyRangeLacksLatestVersion(ModelOwner):
+    """Answers an empty range without the latest version."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         if request.start is not None and request.end is not None and request.start > request.end:
@@ -66,16 +66,16 @@ class EmptyRangeIsNoAnswer(ModelOwner):
 
 
 @mutant("PROFILE-CORE-07")
-class PolicyIsDeclaredAndMissing(ModelOwner):
-    """The owner declares a maintenance policy, and does not support the question for it."""
+class PolicyIsUnsupported(ModelOwner):
+    """Declares a maintenance policy, and does not support the request."""
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         return m.Unsupported(reason="not yet")
 
 
 @mutant("PROFILE-STORAGE-01")
-class PlantedFilesAreKeptApart(ModelOwner):
-    """What the kit plants goes to a copy of the log that nobody else looks at."""
+class PlantedFilesGoToACopy(ModelOwner):
+    """Writes files that the kit plants to a copy of the log."""
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
         return m.Done()
@@ -83,7 +83,7 @@ class PlantedFilesAreKeptApart(ModelOwner):
 
 @mutant("PROFILE-STORAGE-01")
 class PutIfAbsentReplaces(ModelOwner):
-    """The storage has no put-if-absent, and the owner says that it has."""
+    """Overwrites existing files in a put-if-absent."""
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
         return super().plant(client, msgspec.structs.replace(request, if_absent=False))
@@ -91,7 +91,7 @@ class PutIfAbsentReplaces(ModelOwner):
 
 @mutant("PROFILE-STORAGE-01")
 class RemovedFilesStay(ModelOwner):
-    """A file that the kit removes is still there."""
+    """Does not delete a file that the kit removes."""
 
     def remove(self, client: str, request: m.Remove) -> m.Answer:
         return m.Done()
@@ -101,8 +101,8 @@ class RemovedFilesStay(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-01")
-class BacklogWithoutEnd(ModelOwner):
-    """It declares a limit, and ratifies whatever comes."""
+class BacklogLimitIsIgnored(ModelOwner):
+    """Declares a backlog limit and does not enforce it."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -112,8 +112,8 @@ class BacklogWithoutEnd(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-01")
-class OneMoreThanAllowed(ModelOwner):
-    """It compares its backlog with the limit before it counts the commit that it ratifies."""
+class BacklogLimitIsOffByOne(ModelOwner):
+    """Checks the backlog limit before it counts the new commit."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         table.backfilled += 1
@@ -123,9 +123,8 @@ class OneMoreThanAllowed(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-02", bugs=("FB46",))
-class BacklogIsNeverCountedDown(ModelOwner):
-    """It counts the commits that it ratified and never those that were backfilled: once the limit is reached, waiting
-    does not help its writers, and backfilling does not either."""
+class BacklogNeverShrinks(ModelOwner):
+    """Counts ratified commits and never subtracts backfilled ones: once the limit is reached, it stays full."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -134,8 +133,8 @@ class BacklogIsNeverCountedDown(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-02")
-class OnlyAnEmptyBacklogHasRoom(ModelOwner):
-    """Once its limit was reached it ratifies again only when everything is backfilled."""
+class FullBacklogMustBeEmptied(ModelOwner):
+    """Rejects commits after its limit was reached until everything is backfilled."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         stuck: set[str] = self.__dict__.setdefault("stuck", set())
@@ -148,8 +147,8 @@ class OnlyAnEmptyBacklogHasRoom(ModelOwner):
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01")
-class RefusedProposalsWait(ModelOwner):
-    """It keeps the proposal that it refused for the limit, and ratifies it when there is room."""
+class KeepsProposalsAboveTheLimit(ModelOwner):
+    """Keeps a proposal that it rejected for the limit, and ratifies it later."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -170,8 +169,8 @@ class RefusedProposalsWait(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01")
-class FullBacklogRefusesReplays(ModelOwner):
-    """It looks at its limit before anything else, and refuses the replay of a commit that it has."""
+class FullBacklogRejectsReplays(ModelOwner):
+    """Checks its limit before anything else, and rejects the replay of a landed commit."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
@@ -181,8 +180,8 @@ class FullBacklogRefusesReplays(ModelOwner):
 
 
 @mutant("PROFILE-CORE-04")
-class WhoMetTheLimitNeverLoses(ModelOwner):
-    """It tells everybody of its limit that was ever told of it, also where the version is taken and there is room."""
+class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
+    """Answers a client that once met the limit with that rejection, even for a lost race."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -191,8 +190,8 @@ class WhoMetTheLimitNeverLoses(ModelOwner):
 
 
 @mutant("PROFILE-BACKLOG-01")
-class LimitIsForgottenInARestart(ModelOwner):
-    """It keeps the limits of its tables in memory: after a restart there is none."""
+class RestartForgetsTheLimit(ModelOwner):
+    """Keeps the backlog limits in memory: after a restart there is none."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)

@@ -13,8 +13,8 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
-class EveryCreatorGetsATable(ModelOwner):
-    """Names are not unique: a second creator of one name is told that it made the table, and has another one."""
+class NamesAreNotUnique(ModelOwner):
+    """Creates another table for a second creator of the same name."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -29,8 +29,8 @@ class EveryCreatorGetsATable(ModelOwner):
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
-class LosingCreatorIsToldThatItWon(ModelOwner):
-    """Whoever creates a table that is there is told that it worked, and goes on as if version 0 were its own."""
+class LosingCreatorIsAnsweredAsCreated(ModelOwner):
+    """Answers the creator of an existing table as its creator."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -38,8 +38,8 @@ class LosingCreatorIsToldThatItWon(ModelOwner):
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08", bugs=("FB28",))
-class LastCreatorReplacesVersionZero(ModelOwner):
-    """Version 0 is written by a rename that replaces what is there: the loser is refused, and the table is its own."""
+class RejectedCreatorReplacesVersion0(ModelOwner):
+    """Rejects the second creator, but replaces version 0 with its proposal."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -52,7 +52,7 @@ class LastCreatorReplacesVersionZero(ModelOwner):
 
 @mutant("PROFILE-CORE-04", bugs=("FB41",))
 class LostCreationIsFatal(ModelOwner):
-    """A creator whose name is taken is told of a failure like any other."""
+    """Answers a creator whose name is taken with a rejection instead of a conflict."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -60,8 +60,8 @@ class LostCreationIsFatal(ModelOwner):
 
 
 @mutant("PROFILE-CORE-06", "MC-CREATE-02", "CM-COMMIT-08")
-class CreationIsAppliedAgain(ModelOwner):
-    """A creation that is sent again makes a second table, which takes the name of the first."""
+class RepeatedCreationIsApplied(ModelOwner):
+    """Creates a second table for a repeated create request, under the same name."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         for table in self.tables.values():
@@ -72,16 +72,16 @@ class CreationIsAppliedAgain(ModelOwner):
 
 
 @mutant("PROFILE-VERSION0-01")
-class NoTablesAreMade(ModelOwner):
-    """The owner declares that it creates tables, and refuses to."""
+class RejectsCreations(ModelOwner):
+    """Declares table creation, and rejects every create request."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return m.Rejected(reason="not permitted")
 
 
 @mutant("PROFILE-VERSION0-01")
-class NamesAreComparedByTheirBeginning(ModelOwner):
-    """A name is taken when another one begins with it."""
+class NamePrefixesAreTaken(ModelOwner):
+    """Treats a name as taken if an existing name begins with it."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         for reference, table in self.tables.items():
@@ -92,15 +92,15 @@ class NamesAreComparedByTheirBeginning(ModelOwner):
 
 @mutant("PROFILE-VERSION0-02", bugs=("FB14",))
 class NewTableHasNoVersion(ModelOwner):
-    """The latest version of a table that was just created is told as none (-1) until its first commit."""
+    """Returns -1 as the latest version of a new table until its first commit."""
 
     def _latest(self, table: OwnedTable) -> int | None:
         return -1 if table.latest == 0 else super()._latest(table)
 
 
 @mutant("PROFILE-VERSION0-03", "PROFILE-VERSION0-04", bugs=("FB23",))
-class VersionZeroIsStaged(ModelOwner):
-    """Version 0 is staged like every other commit, and waits for its publication."""
+class Version0IsStaged(ModelOwner):
+    """Stages version 0 like every other commit."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         answer = super()._begin(table, version, attempt, actions)
@@ -117,7 +117,7 @@ class VersionZeroIsStaged(ModelOwner):
 
 @mutant("PROFILE-VERSION0-04", "MC-CREATE-02")
 class CreationReplacesAFilesystemTable(ModelOwner):
-    """A table is created without a look at the place: a filesystem table that is there is overwritten."""
+    """Creates a table without checking its location: an existing filesystem table is overwritten."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         if version == 0:
@@ -126,8 +126,8 @@ class CreationReplacesAFilesystemTable(ModelOwner):
 
 
 @mutant("PROFILE-VERSION0-04", "MC-CREATE-02")
-class CreationTakesWhatIsThereForItsOwn(ModelOwner):
-    """That version 0 exists already is taken as success of the creation, whoever wrote it."""
+class CreationAcceptsAnyVersion0(ModelOwner):
+    """Reports success of a creation if version 0 exists, whoever wrote it."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         answer = super()._begin(table, version, attempt, actions)
@@ -140,8 +140,8 @@ class CreationTakesWhatIsThereForItsOwn(ModelOwner):
 
 
 @mutant("MC-API-03", "CM-CATALOG-03")
-class NewTablesGetDefaultProperties(ModelOwner):
-    """The owner writes version 0 from a template, and leaves out the properties that it does not know."""
+class NewTablesLoseProperties(ModelOwner):
+    """Writes version 0 from a template without the proposed properties."""
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
         parsed = [json.loads(action) for action in super()._with_owner(actions, feature)]
@@ -154,7 +154,7 @@ class NewTablesGetDefaultProperties(ModelOwner):
 
 @mutant("MC-ENABLE-05")
 class ConfigurationIsNested(ModelOwner):
-    """The owner's configuration in the table's properties is a JSON object with objects inside."""
+    """Stores its configuration in the table's properties as a JSON object with nested objects."""
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
         parsed = [json.loads(action) for action in super()._with_owner(actions, feature)]
@@ -169,8 +169,8 @@ class ConfigurationIsNested(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
-class NamesAreFoundByTheirBeginning(ModelOwner):
-    """It finds the first table whose name begins with what was asked for."""
+class NamePrefixesAreFound(ModelOwner):
+    """Resolves a name to the first table whose name begins with it."""
 
     def _find(self, name: str | None, path: str | None) -> str | None:
         beginnings = [
@@ -180,8 +180,8 @@ class NamesAreFoundByTheirBeginning(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
-class EveryNameIsFound(ModelOwner):
-    """Asked for a table that does not exist, it answers with one that does."""
+class UnknownNamesAreFound(ModelOwner):
+    """Resolves an unknown name to an existing table."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -192,8 +192,8 @@ class EveryNameIsFound(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
-class TablesAreNotFound(ModelOwner):
-    """It finds a table by the reference that it gave it, and not by its name."""
+class NamesAreNotFound(ModelOwner):
+    """Finds a table by reference only, not by name."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         known = request.name in self.tables or request.path is not None
@@ -202,7 +202,7 @@ class TablesAreNotFound(ModelOwner):
 
 @mutant("PROFILE-DISCOVERY-01")
 class PathsFindTheNewestTable(ModelOwner):
-    """It takes every path that it manages for that of the table that was created last."""
+    """Resolves every managed path to the table created last."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -212,9 +212,8 @@ class PathsFindTheNewestTable(ModelOwner):
 
 
 @mutant("CM-GET-05")
-class ResolutionTellsNoCommits(ModelOwner):
-    """It resolves a name to a table and says nothing of its commits: who reads with that misses what is not
-    published."""
+class ResolutionLacksCommits(ModelOwner):
+    """Resolves a name without returning the unpublished commits."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -222,8 +221,8 @@ class ResolutionTellsNoCommits(ModelOwner):
 
 
 @mutant("CM-GET-05", "CM-GET-04", "MC-READ-06")
-class ResolutionIsCached(ModelOwner):
-    """It answers the resolution of a table with what it answered the first time."""
+class CachesResolutions(ModelOwner):
+    """Repeats its first resolution of a table."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         cache: dict[str | None, m.Answer] = self.__dict__.setdefault("cache", {})
@@ -231,8 +230,8 @@ class ResolutionIsCached(ModelOwner):
 
 
 @mutant("CM-DISCOVER-01", "PROFILE-DISCOVERY-01")
-class EveryTableIsCalledManagedCommit(ModelOwner):
-    """It says of every table that it has the older of the two features."""
+class ResolutionHasTheWrongFeature(ModelOwner):
+    """Reports the feature `managedCommit` for every table."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -243,8 +242,8 @@ class EveryTableIsCalledManagedCommit(ModelOwner):
 
 
 @mutant("CM-CATALOG-05")
-class MetadataOfTheFirstVersion(ModelOwner):
-    """It tells the metadata that the table was created with, whatever a commit made of it."""
+class ResolutionHasTheFirstMetadata(ModelOwner):
+    """Returns the metadata of version 0, even after a commit changed it."""
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         file = self.storage.read(self._path(table, 0))
@@ -253,8 +252,8 @@ class MetadataOfTheFirstVersion(ModelOwner):
 
 
 @mutant("CM-CATALOG-05")
-class TellsNeitherProtocolNorMetadata(ModelOwner):
-    """It keeps to itself what the table's protocol and metadata are."""
+class ResolutionLacksProtocolAndMetadata(ModelOwner):
+    """Resolves a table without its protocol and metadata."""
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         return None
@@ -262,7 +261,7 @@ class TellsNeitherProtocolNorMetadata(ModelOwner):
 
 @mutant("PROFILE-DISCOVERY-01")
 class DroppedTablesAreStillFound(ModelOwner):
-    """It drops a table for writers and goes on to find it for readers."""
+    """Rejects commits to a dropped table, but still resolves it."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -276,7 +275,7 @@ class DroppedTablesAreStillFound(ModelOwner):
 
 @mutant("PROFILE-DISCOVERY-02")
 class DroppedTablesTakeCommits(ModelOwner):
-    """It takes the name of a dropped table away, and commits from everybody who has the old reference."""
+    """Ratifies commits to a dropped table."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         answer = super().drop_table(client, request)
@@ -288,8 +287,8 @@ class DroppedTablesTakeCommits(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
-class NamesAreNeverFree(ModelOwner):
-    """The name of a dropped table stays taken."""
+class DroppedNamesStayTaken(ModelOwner):
+    """Keeps the name of a dropped table taken."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         for reference, table in self.tables.items():
@@ -300,8 +299,7 @@ class NamesAreNeverFree(ModelOwner):
 
 @mutant("PROFILE-DISCOVERY-02")
 class ReferencesAreNames(ModelOwner):
-    """A table's reference is its name: a request that was meant for a dropped table lands in the one that has its name
-    now."""
+    """Uses the table's name as its reference: a request for a dropped table reaches the new one of that name."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
@@ -312,8 +310,8 @@ class ReferencesAreNames(ModelOwner):
 
 
 @mutant("PROFILE-CORE-06")
-class LateCreationsBringTablesBack(ModelOwner):
-    """It forgets the creation of a table with its drop: a copy of the request that arrives late creates it again."""
+class LateCreationRestoresADroppedTable(ModelOwner):
+    """Forgets a creation with its drop: a late copy of the create request creates the table again."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         answer = super().drop_table(client, request)
@@ -324,17 +322,17 @@ class LateCreationsBringTablesBack(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01")
-class OutcomesGoWithTheTable(ModelOwner):
-    """After a drop it says of every attempt of the table that it has not landed."""
+class DropForgetsOutcomes(ModelOwner):
+    """Reports every attempt of a dropped table as not landed."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         table = self.tables.get(request.table)
         return m.NotLanded() if table is not None and not table.active else super().attempt_outcome(client, request)
 
 
-@mutant("PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
-class DropsAreForgotten(ModelOwner):
-    """It drops tables in memory only: after a restart they are back."""
+@mutant("PROFILE-DISCOVERY-02")
+class RestartUndoesDrops(ModelOwner):
+    """Keeps drops in memory only: after a restart the tables are back."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         before = dict(self.saved)

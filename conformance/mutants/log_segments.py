@@ -14,8 +14,8 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("LOG-18", side="client")
-class ForgetsTheFirstCommitAfterACheckpoint(ModelClient):
-    """Goes on two versions after the checkpoint, because it counts the checkpoint's version twice."""
+class SkipsTheCommitAfterACheckpoint(ModelClient):
+    """Skips the first commit after the checkpoint."""
 
     def _start(self, listed: Listing, target: int) -> State:
         state = super()._start(listed, target)
@@ -25,8 +25,8 @@ class ForgetsTheFirstCommitAfterACheckpoint(ModelClient):
 
 
 @mutant("LOG-18", side="client")
-class AppliesWhatTheOwnerListsOnceMore(ModelClient):
-    """Applies all commits that the owner lists on top of the checkpoint, also those that the checkpoint stands for."""
+class AppliesListedCommitsTwice(ModelClient):
+    """Applies all commits that the owner lists after the checkpoint, even those that the checkpoint contains."""
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)
@@ -40,15 +40,15 @@ class AppliesWhatTheOwnerListsOnceMore(ModelClient):
 
 @mutant("MC-CHECKPOINT-02", "LOG-18", side="client")
 class StartsFromTheOldestCheckpoint(ModelClient):
-    """Takes the first checkpoint of the listing instead of the newest one."""
+    """Uses the first listed checkpoint instead of the newest one."""
 
     def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
         return super()._checkpoints(listed, target)[::-1]
 
 
 @mutant("LOG-19", side="client")
-class UsesHalfACheckpoint(ModelClient):
-    """Reads the parts of a checkpoint that it finds, without counting them."""
+class UsesIncompleteCheckpoints(ModelClient):
+    """Reads the existing parts of a checkpoint without counting them."""
 
     def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
         counted = [replace(each, parts=len(each.files)) for each in listed.checkpoints]
@@ -76,8 +76,8 @@ class TrustsTheHint(ModelClient):
 
 
 @mutant("LOG-15", side="client")
-class StartsFromTheNewestCheckpointOfAll(ModelClient):
-    """Starts from the checkpoint that the hint names, also where it is newer than the version that it reads."""
+class StartsFromALaterCheckpoint(ModelClient):
+    """Uses the checkpoint that the hint names, even above the requested version."""
 
     def _start(self, listed: Listing, target: int) -> State:
         state = super()._start(listed, max(listed.commits))
@@ -88,7 +88,7 @@ class StartsFromTheNewestCheckpointOfAll(ModelClient):
 
 @mutant("LOG-22", "LOG-15", side="client")
 class UsesACompactionBeyondTheVersion(ModelClient):
-    """Applies a compaction that begins at the next version, although it ends after the version that it reads."""
+    """Applies a compaction that ends after the requested version."""
 
     def _compacted(self, listed: Listing, owned: dict[int, m.CommitEntry], start: int, target: int) -> int | None:
         return super()._compacted(listed, owned, start, max(listed.commits))
@@ -101,7 +101,7 @@ class UsesACompactionBeyondTheVersion(ModelClient):
 
 @mutant("LOG-22", side="client")
 class AppliesOldCompactions(ModelClient):
-    """Applies every compaction of the listing, also one that ends before the checkpoint: removed files come back."""
+    """Applies every listed compaction, even one that ends before the checkpoint: removed files come back."""
 
     def _start(self, listed: Listing, target: int) -> State:
         state = super()._start(listed, target)
@@ -114,7 +114,7 @@ class AppliesOldCompactions(ModelClient):
 
 @mutant("LOG-24", bugs=("FB33",), side="client")
 class TakesDomainsFromAnyChecksum(ModelClient):
-    """Reads metadata domains from the newest checksum that it finds, whatever version that is of."""
+    """Reads metadata domains from the newest checksum, whatever its version."""
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)
@@ -130,7 +130,7 @@ class TakesDomainsFromAnyChecksum(ModelClient):
 
 @mutant("LOG-25", bugs=("FB33",), side="client")
 class FailsOnACorruptChecksum(ModelClient):
-    """A checksum that cannot be parsed stops the read."""
+    """Fails on an unreadable checksum."""
 
     def _disagreements(self, listed: Listing, state: State) -> list[str]:
         if state.version in listed.checksums:
@@ -142,32 +142,32 @@ class FailsOnACorruptChecksum(ModelClient):
 
 
 @mutant("LOG-26", side="client")
-class LooksAtNoChecksum(ModelClient):
-    """Does not compare what it read with the checksum of the version."""
+class IgnoresChecksums(ModelClient):
+    """Does not compare its snapshot with the checksum of the version."""
 
     def _disagreements(self, listed: Listing, state: State) -> list[str]:
         return []
 
 
 @mutant("LOG-27", side="client")
-class ReadsOverAHole(ModelClient):
-    """A commit that is nowhere to be found is passed over."""
+class SkipsMissingCommits(ModelClient):
+    """Skips a commit that does not exist."""
 
     def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
         return super()._commit(table, listed, owned, version) if version in {*listed.commits, *owned} else []
 
 
 @mutant("LOG-28", side="client")
-class TakesAnEmptyFileForAnEmptyCommit(ModelClient):
-    """A commit of zero bytes, as a crash leaves it, has no actions: it is read as one that changes nothing."""
+class ReadsAnEmptyFileAsACommit(ModelClient):
+    """Reads a commit of zero bytes as one without actions."""
 
     def _opened(self, path: Path) -> Actions:
         return [] if path.stat().st_size == 0 else super()._opened(path)
 
 
 @mutant("LOG-28", side="client")
-class SkipsLinesThatItCannotParse(ModelClient):
-    """Half a line at the end of a commit is left out."""
+class SkipsInvalidLines(ModelClient):
+    """Skips a truncated line at the end of a commit."""
 
     def _opened(self, path: Path) -> Actions:
         actions = []
@@ -181,7 +181,7 @@ class SkipsLinesThatItCannotParse(ModelClient):
 
 @mutant("FIELD-03", bugs=("FB39",), side="client")
 class FailsOnACorruptCheckpoint(ModelClient):
-    """A checkpoint that cannot be read stops it, although the commits are all there."""
+    """Fails on an unreadable checkpoint, although all commits exist."""
 
     def _start(self, listed: Listing, target: int) -> State:
         for checkpoint in self._checkpoints(listed, target):
@@ -191,8 +191,8 @@ class FailsOnACorruptCheckpoint(ModelClient):
 
 
 @mutant("LOG-20", side="client")
-class MixesTheCheckpointsOfAVersion(ModelClient):
-    """Collects the parts of a version's checkpoints by their numbers, whichever checkpoint they are parts of."""
+class MixesCheckpointsOfAVersion(ModelClient):
+    """Combines parts of different checkpoints of a version."""
 
     def _list(self, table: Resolved) -> Listing:
         listed = super()._list(table)

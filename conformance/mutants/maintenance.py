@@ -18,8 +18,8 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("MC-CHECKPOINT-03", "CM-MAINT-01", "MC-COMPACTION-01", "CM-MAINT-02", bugs=("FB16",), side="client")
-class CheckpointsWhatIsNotPublished(ModelClient):
-    """A checkpoint of ratified commits that are not backfilled: cleanup after it leaves a gap."""
+class CheckpointsUnpublishedCommits(ModelClient):
+    """Writes a checkpoint of commits that are not backfilled: a cleanup leaves a gap."""
 
     def _published(self, client: str, table: Resolved, version: int) -> Listing:
         return self._gather(client, table)
@@ -27,7 +27,7 @@ class CheckpointsWhatIsNotPublished(ModelClient):
 
 @mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB17",), side="client")
 class WritesTheCheckpointFirst(ModelClient):
-    """The checkpoint is written, and then its version is published."""
+    """Writes a checkpoint before its version is published."""
 
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         (table.log / f"{version:020}.checkpoint.parquet").write_bytes(b"")
@@ -35,8 +35,8 @@ class WritesTheCheckpointFirst(ModelClient):
 
 
 @mutant("MC-COMPACTION-01", "CM-MAINT-02", side="client")
-class CompactsWhatIsNotPublished(ModelClient):
-    """A compaction up to a commit that is not backfilled."""
+class CompactsUnpublishedCommits(ModelClient):
+    """Writes a compaction up to a commit that is not backfilled."""
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         name = f"{request.start:020}.{request.end:020}.compacted.json"
@@ -44,8 +44,8 @@ class CompactsWhatIsNotPublished(ModelClient):
 
 
 @mutant("LOG-02", side="client")
-class NamesFilesWithoutZeros(ModelClient):
-    """The versions in the names of its files are not padded."""
+class FileNamesAreNotPadded(ModelClient):
+    """Names its files with versions that are not padded."""
 
     def _write(self, path: Path, content: bytes) -> None:
         super()._write(path.with_name(".".join(part.lstrip("0") for part in path.name.split("."))), content)
@@ -53,7 +53,7 @@ class NamesFilesWithoutZeros(ModelClient):
 
 @mutant("FIELD-01", bugs=("FB31",), side="client")
 class SetsTheHintBack(ModelClient):
-    """A checkpoint of an older version makes `_last_checkpoint` name it."""
+    """Makes `_last_checkpoint` name a checkpoint of an older version."""
 
     def _hint(self, table: Resolved, version: int) -> None:
         self._write(table.log / HINT, json.dumps({"version": version, "size": 1}).encode())
@@ -61,7 +61,7 @@ class SetsTheHintBack(ModelClient):
 
 @mutant("FIELD-02", bugs=("FB32",), side="client")
 class RemovesOtherCheckpoints(ModelClient):
-    """Before it writes a checkpoint it removes what it takes for the remains of another one of that version."""
+    """Deletes another client's checkpoint files of the same version before it writes its own."""
 
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         self._delete(table.log.glob(f"{version:020}.checkpoint.*"))
@@ -72,16 +72,16 @@ class RemovesOtherCheckpoints(ModelClient):
 
 
 @mutant("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", "CM-MAINT-05", bugs=("FB06",), side="client")
-class MaintainsUninvited(ModelClient):
-    """VACUUM, OPTIMIZE, REORG and metadata cleanup run, whatever the owner allows."""
+class IgnoresThePolicy(ModelClient):
+    """Runs VACUUM, OPTIMIZE, REORG and metadata cleanup without the owner's permission."""
 
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
         pass
 
 
 @mutant("CM-MAINT-05", side="client")
-class RemembersThePolicy(ModelClient):
-    """The owner is asked for its policy once, and for no other table or time after that."""
+class CachesThePolicy(ModelClient):
+    """Requests the policy of the owner once, for all tables."""
 
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
         known = self.__dict__.setdefault("_known", set())
@@ -97,7 +97,7 @@ class RemembersThePolicy(ModelClient):
 
 @mutant("MC-CLEANUP-03", "CM-CLEANUP-03", bugs=("FB29",), side="client")
 class CleansUpWithoutACheckpoint(ModelClient):
-    """Where there is no cut-off checkpoint it deletes up to the cut-off commit: kept versions cannot be rebuilt."""
+    """Deletes up to the cut-off commit without a cut-off checkpoint: kept versions cannot be read."""
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         found = super()._cut_off(table, listed, older_than)
@@ -106,7 +106,7 @@ class CleansUpWithoutACheckpoint(ModelClient):
 
 @mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", side="client")
 class CutsOffAtTheNewestCheckpoint(ModelClient):
-    """It cuts off at the newest checkpoint, although that is newer than what is to be cleaned up."""
+    """Uses the newest checkpoint as the cut-off, even above the cleanup version."""
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         return max((each.version for each in listed.checkpoints if each.complete), default=None)
@@ -116,7 +116,7 @@ class CutsOffAtTheNewestCheckpoint(ModelClient):
     "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client"
 )
 class CountsIncompleteCheckpoints(ModelClient):
-    """A checkpoint of which a part is missing is its cut-off checkpoint."""
+    """Uses a checkpoint with a missing part as the cut-off checkpoint."""
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         commit = self._cut_off_commit(table, listed, older_than)
@@ -125,7 +125,7 @@ class CountsIncompleteCheckpoints(ModelClient):
 
 @mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", bugs=("FB30",), side="client")
 class DeletesTheCutOffCheckpoint(ModelClient):
-    """It deletes the cut-off checkpoint together with the older ones."""
+    """Deletes the cut-off checkpoint together with the older ones."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -136,7 +136,7 @@ class DeletesTheCutOffCheckpoint(ModelClient):
 
 @mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
 class DeletesEverySidecar(ModelClient):
-    """Cleanup deletes the sidecars of old checkpoints by their age, without a look at which checkpoints name them."""
+    """Deletes sidecars by age, even those of kept checkpoints."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -145,7 +145,7 @@ class DeletesEverySidecar(ModelClient):
 
 @mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", side="client")
 class DeletesUpToTheCutOffCommit(ModelClient):
-    """It deletes commits after the cut-off checkpoint too, up to the cut-off commit."""
+    """Deletes commits after the cut-off checkpoint, up to the cut-off commit."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -157,8 +157,7 @@ class DeletesUpToTheCutOffCommit(ModelClient):
 
 @mutant("MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
 class KeepsTheNewestCheckpointOnly(ModelClient):
-    """Of the checkpoints after the cut-off checkpoint it deletes all but the newest: time travel between them has to
-    replay everything since the cut-off."""
+    """Deletes all checkpoints after the cut-off except the newest one."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -172,7 +171,7 @@ class KeepsTheNewestCheckpointOnly(ModelClient):
 
 @mutant("MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
 class DeletesTheNewestCommit(ModelClient):
-    """It deletes the newest backfilled commit where a checkpoint covers it."""
+    """Deletes the newest backfilled commit if a checkpoint covers it."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -193,7 +192,7 @@ class _Leaves(ModelClient):
 
 @mutant("MC-CLEANUP-05", "CM-CLEANUP-05", side="client")
 class LeavesOldCheckpoints(_Leaves):
-    """Checkpoints from before the cut-off checkpoint stay."""
+    """Keeps checkpoints from before the cut-off checkpoint."""
 
     def _spares(self, path: Path) -> bool:
         return ".checkpoint." in path.name
@@ -201,7 +200,7 @@ class LeavesOldCheckpoints(_Leaves):
 
 @mutant("MC-CLEANUP-06", "CM-CLEANUP-06", side="client")
 class LeavesOldCompactions(_Leaves):
-    """Compactions of deleted commits stay."""
+    """Keeps compactions of deleted commits."""
 
     def _spares(self, path: Path) -> bool:
         return path.name.endswith(".compacted.json")
@@ -209,7 +208,7 @@ class LeavesOldCompactions(_Leaves):
 
 @mutant("CM-CLEANUP-05", side="client")
 class LeavesOldChecksums(_Leaves):
-    """Checksums of deleted commits stay."""
+    """Keeps checksums of deleted commits."""
 
     def _spares(self, path: Path) -> bool:
         return path.suffix == ".crc"
@@ -217,23 +216,23 @@ class LeavesOldChecksums(_Leaves):
 
 @mutant("MC-CLEANUP-07", "CM-CLEANUP-07", side="client")
 class LeavesOldStagedFiles(_Leaves):
-    """Staged files of versions that were cleaned up stay."""
+    """Keeps staged files of deleted versions."""
 
     def _spares(self, path: Path) -> bool:
         return path.parent.name in STAGING.values()
 
 
 @mutant("MC-CLEANUP-08", "CM-CLEANUP-08", bugs=("FB36",), side="client")
-class DeletesWhatIsInFlight(ModelClient):
-    """Staged files that belong to no commit are deleted, whatever their version: a writer is about to propose one."""
+class DeletesStagedFilesInFlight(ModelClient):
+    """Deletes every staged file without a commit, even one about to be proposed."""
 
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
         return super()._staged(table, 2**60)
 
 
 @mutant("RULING-CLEANUP-01", side="client")
-class DeletesWhatTheOwnerLists(ModelClient):
-    """Staged files of published commits are deleted while the owner still points to them."""
+class DeletesListedStagedFiles(ModelClient):
+    """Deletes staged files of published commits that the owner still lists."""
 
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
         table.commits = ()
@@ -242,7 +241,7 @@ class DeletesWhatTheOwnerLists(ModelClient):
 
 @mutant("LOG-34", side="client")
 class CheckpointsHoldFilesOnly(ModelClient):
-    """A checkpoint of it forgets applications and domains: batches are written again after it."""
+    """Leaves transactions and metadata domains out of its checkpoints: batches are written again."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind not in ("txn", "domainMetadata"):
@@ -250,8 +249,8 @@ class CheckpointsHoldFilesOnly(ModelClient):
 
 
 @mutant("LOG-34", side="client")
-class CheckpointsKeepWhatWasRemoved(ModelClient):
-    """A checkpoint of it holds files that were removed: they come back."""
+class CheckpointsKeepRemovedFiles(ModelClient):
+    """Keeps removed files in its checkpoints: they come back."""
 
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         self._keeps_removed = True
@@ -265,7 +264,7 @@ class CheckpointsKeepWhatWasRemoved(ModelClient):
 
 @mutant("LOG-35", side="client")
 class CompactionsForgetRemovals(ModelClient):
-    """It leaves removals out of a compaction: files that were removed come back."""
+    """Leaves removals out of a compaction: removed files come back."""
 
     def _write(self, path: Path, content: bytes) -> None:
         if path.name.endswith(".compacted.json"):
@@ -275,7 +274,7 @@ class CompactionsForgetRemovals(ModelClient):
 
 @mutant("CM-CLEANUP-04", side="client")
 class DeletesTheChecksumOfTheCutOff(ModelClient):
-    """Of the checksums it deletes one more than the last from before the cut-off checkpoint."""
+    """Deletes the checksum of the cut-off checkpoint's version too."""
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         super()._cleanup(client, table, older_than)
@@ -290,7 +289,7 @@ class DeletesTheChecksumOfTheCutOff(ModelClient):
 
 @mutant("PROFILE-POLICY-01")
 class ForbidsCheckpoints(ModelOwner):
-    """It forbids all maintenance but the cleanup, checkpoints included."""
+    """Returns a policy that forbids checkpoints."""
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         answer = super().maintenance_policy(client, request)
@@ -298,8 +297,8 @@ class ForbidsCheckpoints(ModelOwner):
 
 
 @mutant("PROFILE-POLICY-01")
-class ForbidsCompactionsWhileCommitsWait(ModelOwner):
-    """It forbids log compactions of a table that has unbackfilled commits, of the published versions too."""
+class ForbidsCompactionsWithABacklog(ModelOwner):
+    """Returns a policy that forbids log compactions while commits are unbackfilled."""
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         answer = super().maintenance_policy(client, request)
@@ -311,7 +310,7 @@ class ForbidsCompactionsWhileCommitsWait(ModelOwner):
 
 @mutant("PROFILE-POLICY-01")
 class ForbidsChecksums(ModelOwner):
-    """It does not know of checksums."""
+    """Returns a policy that forbids checksums."""
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         answer = super().maintenance_policy(client, request)
@@ -319,16 +318,16 @@ class ForbidsChecksums(ModelOwner):
 
 
 @mutant("PROFILE-POLICY-01")
-class AllowsEverythingWhereThereIsNothing(ModelOwner):
-    """It tells a policy for tables that it never heard of."""
+class PolicyForUnknownTables(ModelOwner):
+    """Returns a maintenance policy for tables that do not exist."""
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         return m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum", "optimize", "reorg"))
 
 
 @mutant("PROFILE-POLICY-01", "PROFILE-DURABLE-03")
-class ARestartForbidsTheCleanup(ModelOwner):
-    """It keeps its policy in memory: after a restart it allows the least."""
+class RestartResetsPolicy(ModelOwner):
+    """Keeps its maintenance policy in memory: after a restart it allows only the minimum."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)

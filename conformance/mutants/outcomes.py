@@ -21,9 +21,8 @@ class _OneListOfAttempts(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
-class AttemptsBelongToNoTable(_OneListOfAttempts):
-    """It does not look in which table an attempt landed: the same id in another table is answered as ratified, and
-    nothing is there."""
+class AttemptsAreNotPerTable(_OneListOfAttempts):
+    """Does not check in which table an attempt landed: the same id in another table is answered as ratified."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         landed = self._elsewhere(table, request.attempt)
@@ -31,8 +30,8 @@ class AttemptsBelongToNoTable(_OneListOfAttempts):
 
 
 @mutant("PROFILE-OUTCOME-01")
-class OutcomesBelongToNoTable(_OneListOfAttempts):
-    """Asked what became of an attempt in one table, it tells what became of it in another."""
+class OutcomesAreNotPerTable(_OneListOfAttempts):
+    """Reports the outcome of an attempt in another table."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         table = self.tables.get(request.table)
@@ -41,8 +40,8 @@ class OutcomesBelongToNoTable(_OneListOfAttempts):
 
 
 @mutant("PROFILE-RETRY-01")
-class OnlyTheNewestAttemptIsRemembered(ModelOwner):
-    """It recognises a replay only until the next commit: whoever asks later is told that somebody was faster."""
+class KeepsOneAttempt(ModelOwner):
+    """Recognizes a replay only until the next commit."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         newest = table.landed.get(request.attempt) == table.latest
@@ -51,8 +50,7 @@ class OnlyTheNewestAttemptIsRemembered(ModelOwner):
 
 @mutant("PROFILE-RETRY-01", bugs=("FB10",))
 class BackfilledAttemptsAreForgotten(ModelOwner):
-    """It knows attempts by the staged files that it still tracks: once a commit is backfilled, its replay is a
-    conflict."""
+    """Forgets an attempt once its commit is backfilled: a replay gets a conflict."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         if table.landed.get(request.attempt, -1) <= table.backfilled and table.commit_mode != "direct":
@@ -61,8 +59,8 @@ class BackfilledAttemptsAreForgotten(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01", "PROFILE-CORE-06")
-class RepliesOnlyOnce(ModelOwner):
-    """It keeps the answer for one replay: who asks a second time is told of a conflict with itself."""
+class RecognizesOneReplay(ModelOwner):
+    """Recognizes the first replay of an attempt, and answers the second with a conflict."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         answer = super()._replay(table, request)
@@ -72,9 +70,8 @@ class RepliesOnlyOnce(ModelOwner):
 
 
 @mutant("PROFILE-CORE-06", bugs=("FB08",))
-class AttemptsAreKnownByTheirVersion(ModelOwner):
-    """It recognises an attempt only at the version where it landed: a client that rebases after a lost answer commits
-    its changes twice."""
+class RecognizesAttemptsByVersion(ModelOwner):
+    """Recognizes an attempt only at the version where it landed: a rebased retry commits its changes twice."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         answer = super()._replay(table, request)
@@ -82,8 +79,8 @@ class AttemptsAreKnownByTheirVersion(ModelOwner):
 
 
 @mutant("MC-FEATURE-02", "CM-PUBLISH-03")
-class TheLastSendCounts(ModelOwner):
-    """A replay overwrites what the attempt said before."""
+class ReplayOverwritesTheCommit(ModelOwner):
+    """Replaces a commit's content with that of its replay."""
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         answer = super()._replay(table, request)
@@ -104,8 +101,8 @@ class TheLastSendCounts(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-02")
-class ConflictsAreAnsweredFromMemory(ModelOwner):
-    """It repeats its first answer to a conflict for ever, and with it a latest version of long ago."""
+class ConflictsAreCached(ModelOwner):
+    """Repeats its first answer to a conflict, with an outdated latest version."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -118,7 +115,7 @@ class ConflictsAreAnsweredFromMemory(ModelOwner):
 
 @mutant("PROFILE-RETRY-03")
 class GapsAreRemembered(ModelOwner):
-    """An attempt that came too early is refused as too early for ever, also when it is not any more."""
+    """Rejects an attempt that was once too early permanently."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -132,9 +129,8 @@ class GapsAreRemembered(ModelOwner):
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01", bugs=("FB27",))
-class LockExpiresInTheMiddle(ModelOwner):
-    """Its lock expires while it commits version 2: the writer is told that the commit failed, and it completes when
-    somebody asks for the commits."""
+class LockExpiresDuringACommit(ModelOwner):
+    """Loses its lock while it commits version 2: it reports a failure, and the commit lands at the next read."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -154,8 +150,8 @@ class LockExpiresInTheMiddle(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class NotLandedIsOnlyAGuess(ModelOwner):
-    """It says that an attempt has not landed, and takes it all the same when it arrives late."""
+class LookupLeavesNoTombstone(ModelOwner):
+    """Reports an attempt as not landed, and still ratifies it when it arrives."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -165,9 +161,8 @@ class NotLandedIsOnlyAGuess(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class TombstonesEndWithTheNextCommit(ModelOwner):
-    """It keeps the attempts that were resolved as not landed until the next commit, as if no request could be late by
-    more than that."""
+class NextCommitDeletesTombstones(ModelOwner):
+    """Deletes all tombstones at the next commit."""
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         table.never.clear()
@@ -175,9 +170,8 @@ class TombstonesEndWithTheNextCommit(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01", bugs=("FB12",))
-class OutcomesGoWithTheTrackingRow(ModelOwner):
-    """After a commit is backfilled nothing is left of it but its file: asked for the outcome of its attempt, the owner
-    says that it has not landed, and its writer writes everything again."""
+class BackfillForgetsOutcomes(ModelOwner):
+    """Reports a backfilled attempt as not landed: its writer writes everything again."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -188,8 +182,8 @@ class OutcomesGoWithTheTrackingRow(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01")
-class OutcomesAreToldToTheirWritersOnly(ModelOwner):
-    """It answers for the attempts of who asks, and says of all others that they have not landed."""
+class LookupAnswersTheWriterOnly(ModelOwner):
+    """Reports outcomes only to the attempt's own writer, and not landed to other clients."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -206,8 +200,8 @@ class OutcomesAreToldToTheirWritersOnly(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01")
-class OutcomeIsTheNewestVersion(ModelOwner):
-    """It says that an attempt landed at the version that is the latest now."""
+class LookupReportsTheNewestVersion(ModelOwner):
+    """Reports the latest version as the version of every landed attempt."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -215,8 +209,8 @@ class OutcomeIsTheNewestVersion(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-class UnknownAttemptsMustHaveLanded(ModelOwner):
-    """It takes an attempt that it does not know for one of long ago, and says that it landed."""
+class LookupReportsUnknownAttemptsAsLanded(ModelOwner):
+    """Reports an unknown attempt as landed."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -224,8 +218,8 @@ class UnknownAttemptsMustHaveLanded(ModelOwner):
 
 
 @mutant("PROFILE-CORE-07")
-class TombstonesAreLookedAtLast(ModelOwner):
-    """It promises to refuse resolved attempts before anything else, and tells them of conflicts."""
+class ChecksTombstonesLast(ModelOwner):
+    """Promises to check tombstones first, and answers resolved attempts with conflicts."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         if request.version <= table.latest:
@@ -234,8 +228,8 @@ class TombstonesAreLookedAtLast(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
-class RefusedAttemptsAreSaidToHaveLanded(ModelOwner):
-    """It answers the question for an attempt with the commit that has its version, whoever made it."""
+class LookupReportsAnotherAttemptsCommit(ModelOwner):
+    """Reports the commit of an attempt's version as its outcome, whoever made it."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -254,9 +248,8 @@ class RefusedAttemptsAreSaidToHaveLanded(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class TombstonesHoldForOneRequest(ModelOwner):
-    """It refuses the late request of an attempt that it said never to land, and forgets the attempt with that: the copy
-    that the network delivers next lands."""
+class TombstoneRejectsOneCopyOnly(ModelOwner):
+    """Deletes a tombstone after it rejected one request: a second copy lands."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         answer = super().commit(client, request)
@@ -266,8 +259,8 @@ class TombstonesHoldForOneRequest(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-01")
-class OutcomesAreToldOnce(ModelOwner):
-    """It tells the outcome of an attempt to the first who asks, and knows nothing of it afterwards."""
+class LookupAnswersOnce(ModelOwner):
+    """Reports the outcome of an attempt to the first client only."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -281,8 +274,8 @@ class OutcomesAreToldOnce(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class OnlyTheLastAttemptsAreRemembered(ModelOwner):
-    """It remembers the last eight attempts: whoever asks later has never been heard of."""
+class KeepsEightAttempts(ModelOwner):
+    """Keeps the last eight attempts: earlier ones are unknown."""
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         super()._record(table, version, attempt)
@@ -292,8 +285,8 @@ class OnlyTheLastAttemptsAreRemembered(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class OnlyTheLastTombstoneIsKept(ModelOwner):
-    """There is room for one tombstone in each table."""
+class KeepsOneTombstone(ModelOwner):
+    """Keeps one tombstone for each table."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -308,8 +301,8 @@ class OnlyTheLastTombstoneIsKept(ModelOwner):
 
 
 @mutant("PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
-class OnlyWhatIsPublishedSurvives(ModelOwner):
-    """It keeps its unbackfilled commits in memory: after a restart the table ends where the backfill did."""
+class RestartForgetsUnbackfilledCommits(ModelOwner):
+    """Keeps unbackfilled commits in memory: they are lost in a restart."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -319,9 +312,8 @@ class OnlyWhatIsPublishedSurvives(ModelOwner):
 
 
 @mutant("PROFILE-DURABLE-02")
-class LatestIsReadFromTheFiles(ModelOwner):
-    """After a restart it tells the last published version as the latest one until somebody commits, although it has the
-    commits after that."""
+class RestartDerivesLatestVersionFromFiles(ModelOwner):
+    """Returns the last published version as the latest one after a restart, although it has later commits."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -337,8 +329,8 @@ class LatestIsReadFromTheFiles(ModelOwner):
 
 
 @mutant("PROFILE-DURABLE-01", "CM-PUBLISH-03")
-class InlineContentIsLost(ModelOwner):
-    """It writes down which inline commits it has, and of what they say only the beginning."""
+class RestartTruncatesInlineContent(ModelOwner):
+    """Stores only the beginning of inline commits: the rest is lost in a restart."""
 
     def _save(self, table: OwnedTable) -> None:
         kept = {version: _cut(commit) for version, commit in table.unbackfilled.items()}
@@ -350,8 +342,8 @@ def _cut(commit: Commit) -> Commit:
 
 
 @mutant("PROFILE-DURABLE-03")
-class ReadOnlyAfterARestart(ModelOwner):
-    """After a restart it serves readers, and refuses every commit."""
+class RestartRejectsCommits(ModelOwner):
+    """Rejects every commit after a restart."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -365,8 +357,8 @@ class ReadOnlyAfterARestart(ModelOwner):
 
 
 @mutant("PROFILE-DURABLE-03", "MC-BACKFILL-05")
-class NoBackfillAfterARestart(ModelOwner):
-    """After a restart its backfill never starts again: it says done, and publishes nothing."""
+class RestartStopsBackfill(ModelOwner):
+    """Answers backfills as done after a restart, and publishes nothing."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -379,8 +371,8 @@ class NoBackfillAfterARestart(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
-class AttemptsAreForgottenInARestart(ModelOwner):
-    """It knows in memory only which attempts landed."""
+class RestartForgetsAttempts(ModelOwner):
+    """Keeps landed attempts in memory only: after a restart replays are not recognized."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -390,9 +382,8 @@ class AttemptsAreForgottenInARestart(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01")
-class CreationsAreForgottenInARestart(ModelOwner):
-    """It knows in memory only who created a table: after a restart the creator that asks again is told that somebody
-    was faster."""
+class RestartForgetsCreators(ModelOwner):
+    """Keeps the creator of a table in memory only: after a restart a repeated create request gets a conflict."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -402,8 +393,8 @@ class CreationsAreForgottenInARestart(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class TombstonesAreForgottenInARestart(ModelOwner):
-    """It knows in memory only which attempts it said never to land."""
+class RestartForgetsTombstones(ModelOwner):
+    """Keeps tombstones in memory only."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -413,16 +404,16 @@ class TombstonesAreForgottenInARestart(ModelOwner):
 
 
 @mutant("PROFILE-HARNESS-01")
-class CrashesAreIgnored(ModelOwner):
-    """Exchange to die, it says that it is dead, and goes on."""
+class CrashRequestsAreIgnored(ModelOwner):
+    """Answers a crash request as done, and does not crash."""
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         return m.Done()
 
 
 @mutant("PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
-class SavesWhenItEndsInOrder(ModelOwner):
-    """It writes its state down when it is stopped: an orderly restart finds everything, a crash nothing of late."""
+class SavesOnShutdownOnly(ModelOwner):
+    """Saves its state on an orderly shutdown only: a crash loses recent commits."""
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         before = dict(self.saved)
@@ -443,9 +434,8 @@ class SavesWhenItEndsInOrder(ModelOwner):
 
 
 @mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "MC-GET-01", "CM-GET-03")
-class OneCommitIsTwoWrites(ModelOwner):
-    """It writes the new latest version first and the commit itself after that: a crash in between leaves a version that
-    nobody can read."""
+class CommitIsTwoWrites(ModelOwner):
+    """Writes the new latest version before the commit: a crash between leaves a version without content."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         if table.commit_mode == "direct":
@@ -484,22 +474,21 @@ class _PublishesBeforeItRecords(ModelOwner):
 
 
 @mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
-class PublishesItsOwnBackfillTooEarly(_PublishesBeforeItRecords):
-    """A table whose backfills are its own: the commit that starts one is published before it is durably recorded. It
-    dies in between, and ratifies somebody else's commit as the version that everybody can read."""
+class AutomaticBackfillPrecedesTheRecord(_PublishesBeforeItRecords):
+    """Publishes a commit that starts an automatic backfill before it is durable; it crashes between, and ratifies the
+    version twice."""
 
 
 @mutant("MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08")
 class PublishesBeforeItRecords(_PublishesBeforeItRecords):
-    """Every commit is published before it is durably recorded; it dies in between, and ratifies the version twice."""
+    """Publishes every commit before it is durable; it crashes between, and ratifies the version twice."""
 
     mode = "on-request"
 
 
 @mutant("PROFILE-DURABLE-03")
-class InterruptedBackfillsAreStuck(ModelOwner):
-    """It takes a file that it published itself just before it died for somebody else's, and publishes nothing any
-    more."""
+class InterruptedBackfillIsStuck(ModelOwner):
+    """Takes a file that it published before a crash for a foreign one, and publishes nothing more."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
@@ -509,8 +498,8 @@ class InterruptedBackfillsAreStuck(ModelOwner):
 
 
 @mutant("MC-COMMIT-05", "CM-COMMIT-05")
-class InterruptedDirectCommitsDoNotCount(ModelOwner):
-    """It dies after it published a commit; back again it thinks that the version is free, and gives it to the next."""
+class CrashForgetsDirectCommits(ModelOwner):
+    """Crashes after it published a commit; after the restart it ratifies the version again."""
 
     def _notice(self, table: OwnedTable) -> None:
         pass
@@ -522,9 +511,8 @@ class InterruptedDirectCommitsDoNotCount(ModelOwner):
 
 
 @mutant("PROFILE-DURABLE-03", "PROFILE-RETRY-01")
-class HalfCreatedTablesStayHalf(ModelOwner):
-    """It dies after it wrote version 0 and before it knew the name; the name can never be used, because version 0 is
-    there already."""
+class InterruptedCreationBlocksTheName(ModelOwner):
+    """Crashes after it wrote version 0 and before it recorded the name; the name can never be used again."""
 
     def _recover(self, table: OwnedTable) -> None:
         if table.promised is not None and table.promised[0] == 0 and self.__dict__.get("starting"):
@@ -540,8 +528,8 @@ class HalfCreatedTablesStayHalf(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
-class TombstonesAreNotWrittenDown(ModelOwner):
-    """It saves the tombstone of an attempt together with the next commit: a crash before that lets the request land."""
+class CrashForgetsTombstones(ModelOwner):
+    """Saves a tombstone with the next commit: a crash before that lets the request land."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         before = self.saved.get(request.table)

@@ -20,16 +20,16 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("PROFILE-TRANSFER-01")
-class TakesNoTableOver(ModelOwner):
-    """It declares ownership transfer, and refuses every table."""
+class RejectsEveryTakeOver(ModelOwner):
+    """Declares ownership transfer, and rejects every take-over."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         return m.Rejected(reason="not this one")
 
 
 @mutant("MC-CONVERT-06")
-class RefusesTheTablesItTookOver(ModelOwner):
-    """It agrees to own a table and then refuses its commits, so that nobody can write to it ever again."""
+class RejectsCommitsAfterATakeOver(ModelOwner):
+    """Takes a table over, and then rejects its commits."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         taken_over = not table.location.endswith(table.reference)
@@ -38,7 +38,7 @@ class RefusesTheTablesItTookOver(ModelOwner):
 
 @mutant("MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
 class TakeOverIsPublishedLater(ModelOwner):
-    """It treats an ownership change as any other commit and backfills it some time: filesystem writers go on."""
+    """Publishes an ownership change later, like any other commit: filesystem writers continue."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         answer = super()._begin(table, version, attempt, actions)
@@ -49,7 +49,7 @@ class TakeOverIsPublishedLater(ModelOwner):
 
 @mutant("MC-CONVERT-02", "MC-CONVERT-01")
 class TakesOverAtAnyVersion(ModelOwner):
-    """It does not look which version is the table's next, and leaves a hole in the log."""
+    """Takes a table over at any version, and leaves a gap in the log."""
 
     def _published(self, table: OwnedTable) -> int:
         return 1000
@@ -57,7 +57,7 @@ class TakesOverAtAnyVersion(ModelOwner):
 
 @mutant("MC-CONVERT-05")
 class TakeOverOverwrites(ModelOwner):
-    """It writes the ownership change over the commit of a filesystem writer that was faster."""
+    """Overwrites a filesystem writer's commit with the ownership change."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         self.storage.remove(self._path(table, version))
@@ -65,8 +65,8 @@ class TakeOverOverwrites(ModelOwner):
 
 
 @mutant("MC-CONVERT-09", "MC-CONVERT-03")
-class LostTakeOversAreKept(ModelOwner):
-    """Its take-over loses to a filesystem commit, and it goes on to think that the table is its own."""
+class LostTakeOverGivesOwnership(ModelOwner):
+    """Considers itself the owner of a table whose take-over lost."""
 
     def _forget(self, table: OwnedTable) -> None:
         table.promised, table.latest = None, self._published(table)
@@ -74,8 +74,8 @@ class LostTakeOversAreKept(ModelOwner):
 
 
 @mutant("MC-CONVERT-09")
-class LostTakeOversKeepTheirPlace(ModelOwner):
-    """The name of a table leads it to the log of the first take-over of that name, although that one was lost."""
+class LostTakeOverKeepsItsLocation(ModelOwner):
+    """Keeps the location of a lost take-over for the next table of the same name."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         places: dict[str, str] = self.__dict__.setdefault("places", {})
@@ -85,8 +85,8 @@ class LostTakeOversKeepTheirPlace(ModelOwner):
 
 
 @mutant("MC-CONVERT-01")
-class OwnsWhateverItIsAskedFor(ModelOwner):
-    """It adopts every table that somebody proposes a commit for."""
+class AdoptsAnyTable(ModelOwner):
+    """Takes ownership of every table that receives a proposal."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.table not in self.tables:
@@ -103,8 +103,8 @@ class OwnsWhateverItIsAskedFor(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01")
-class ReplayedTakeOverIsRefused(ModelOwner):
-    """Who sends a take-over again is told that the table has an owner: itself."""
+class ReplayedTakeOverIsRejected(ModelOwner):
+    """Rejects a repeated take-over because the table has an owner: itself."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         if self._find(None, request.path) is not None:
@@ -113,16 +113,16 @@ class ReplayedTakeOverIsRefused(ModelOwner):
 
 
 @mutant("MC-CONVERT-02", "MC-FEATURE-02")
-class OneTableHasTwoNames(ModelOwner):
-    """It takes a table over that it owns already, and has two records of one log from then on."""
+class TakesOverATableTwice(ModelOwner):
+    """Takes a table over that it owns, and keeps two records of one log."""
 
     def _find(self, name: str | None, path: str | None) -> str | None:
         return super()._find(name, None)
 
 
 @mutant("MC-CONVERT-06", "MC-CONVERT-07", "PROFILE-DURABLE-01")
-class OwnershipIsOnlyRemembered(ModelOwner):
-    """It keeps the tables that it took over in memory: after a restart it does not know them, and they are stuck."""
+class RestartForgetsTakeOvers(ModelOwner):
+    """Keeps take-overs in memory: after a restart the tables are unknown."""
 
     def _save(self, table: OwnedTable) -> None:
         if table.location.endswith(table.reference):
@@ -130,9 +130,9 @@ class OwnershipIsOnlyRemembered(ModelOwner):
 
 
 @mutant("MC-CONVERT-07", "MC-CONVERT-08")
-class PromisesAfterTheFile(ModelOwner):
-    """It writes the ownership change first, and notes down afterwards that it owns the table: a crash in between leaves
-    a table whose owner does not know it."""
+class RecordsOwnershipAfterTheFile(ModelOwner):
+    """Writes the ownership change before it records the ownership: a crash between leaves a table with an owner that
+    does not know it."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         self.unsaved = table.reference
@@ -148,9 +148,8 @@ class PromisesAfterTheFile(ModelOwner):
 
 
 @mutant("MC-CONVERT-03", "MC-CONVERT-09")
-class PromisesAreTakenForFacts(ModelOwner):
-    """After a crash it thinks that it owns every table that it had promised to own, whether or not the ownership change
-    was ever written."""
+class CrashCompletesTakeOversBlindly(ModelOwner):
+    """Considers itself the owner after a crash, even if the ownership change was never written."""
 
     def _recover(self, table: OwnedTable) -> None:
         if table.promised is not None:
@@ -160,9 +159,8 @@ class PromisesAreTakenForFacts(ModelOwner):
 
 
 @mutant("MC-CONVERT-08", "MC-CONVERT-07")
-class UnconfirmedTakeOversAreForgotten(ModelOwner):
-    """After a crash it forgets every take-over of which it had not heard that it succeeded, although the file that
-    makes it the owner is there."""
+class CrashForgetsUnconfirmedTakeOvers(ModelOwner):
+    """Forgets take-overs without confirmation after a crash, although the ownership change was written."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         for reference, saved in list(self.saved.items()):
@@ -175,17 +173,16 @@ class UnconfirmedTakeOversAreForgotten(ModelOwner):
 
 
 @mutant("PROFILE-TRANSFER-01")
-class GivesNoTableBack(ModelOwner):
-    """It declares ownership transfer, and keeps every table that it has."""
+class RejectsEveryHandBack(ModelOwner):
+    """Declares ownership transfer, and rejects every hand-back."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         return m.Rejected(reason="it is ours")
 
 
 @mutant("MC-RELEASE-03", bugs=("FB38",))
-class GivesBackWithoutBackfill(ModelOwner):
-    """It gives a table back while commits wait for their backfill: filesystem readers find a hole, and nobody knows any
-    more which staged files were commits."""
+class HandsBackWithoutBackfill(ModelOwner):
+    """Hands a table back with unbackfilled commits: filesystem readers find a gap."""
 
     leaves = False
 
@@ -201,8 +198,8 @@ class GivesBackWithoutBackfill(ModelOwner):
 
 
 @mutant("MC-RELEASE-04")
-class RatifiesAfterItGaveBack(ModelOwner):
-    """It gives a table back and goes on to ratify what writers propose that have not heard of it."""
+class RatifiesAfterAHandBack(ModelOwner):
+    """Ratifies proposals after a hand-back."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -212,8 +209,8 @@ class RatifiesAfterItGaveBack(ModelOwner):
 
 
 @mutant("MC-RELEASE-04")
-class OneLateCommitIsLetThrough(ModelOwner):
-    """It still ratifies a proposal that was sent before the table was given back."""
+class HandBackAcceptsALateCommit(ModelOwner):
+    """Ratifies a proposal that was sent before the hand-back and arrives after it."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -231,9 +228,8 @@ class OneLateCommitIsLetThrough(ModelOwner):
 
 
 @mutant("MC-RELEASE-05", "MC-RELEASE-07")
-class GivesBackWithoutACommit(ModelOwner):
-    """It says that the table is given back, and never writes the commit that says so: filesystem writers stay out, and
-    so does it."""
+class HandsBackWithoutACommit(ModelOwner):
+    """Answers a hand-back as ratified without writing its commit: filesystem writers stay out."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -244,8 +240,8 @@ class GivesBackWithoutACommit(ModelOwner):
 
 
 @mutant("MC-RELEASE-05")
-class WritesAnotherLastCommit(ModelOwner):
-    """It writes an empty commit of its own as the one that ends its ownership: the owner stays in the metadata."""
+class HandBackIsAnEmptyCommit(ModelOwner):
+    """Writes an empty commit for a hand-back: the owner stays in the metadata."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         own = '{"commitInfo":{"inCommitTimestamp":1,"txnId":"the owner"}}'
@@ -253,9 +249,8 @@ class WritesAnotherLastCommit(ModelOwner):
 
 
 @mutant("MC-RELEASE-07")
-class TheLastCommitStaysStaged(ModelOwner):
-    """It stages the commit that ends its ownership and then has no more to do with the table: the commit is never
-    backfilled, and nobody can write."""
+class HandBackStaysStaged(ModelOwner):
+    """Stages the commit of a hand-back and never publishes it: no client can write."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -270,8 +265,8 @@ class TheLastCommitStaysStaged(ModelOwner):
 
 
 @mutant("MC-COMMIT-02", "MC-COMMIT-01")
-class GivesBackAtWhateverVersion(ModelOwner):
-    """It does not look at the version that is proposed, and gives the table back with the next one."""
+class HandsBackAtAnyVersion(ModelOwner):
+    """Ignores the proposed version of a hand-back and uses the next one."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables[request.table]
@@ -281,8 +276,8 @@ class GivesBackAtWhateverVersion(ModelOwner):
 
 
 @mutant("MC-FEATURE-03", "MC-CONVERT-06")
-class RefusedHandBackEndsTheOwnership(ModelOwner):
-    """It stops to ratify as soon as somebody proposes to give the table back, also if it refuses that."""
+class RejectedHandBackEndsOwnership(ModelOwner):
+    """Stops ratifying after a hand-back that it rejected."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -291,8 +286,8 @@ class RefusedHandBackEndsTheOwnership(ModelOwner):
 
 
 @mutant("PROFILE-RETRY-01")
-class ReplayedHandBackIsRefused(ModelOwner):
-    """Who sends a hand-back again is told that the table has no owner."""
+class ReplayedHandBackIsRejected(ModelOwner):
+    """Rejects a repeated hand-back because the table has no owner."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         if not self.tables[request.table].active:
@@ -301,9 +296,8 @@ class ReplayedHandBackIsRefused(ModelOwner):
 
 
 @mutant("MC-CONVERT-02", "MC-CONVERT-05")
-class TakesUpWhereItLeftOff(ModelOwner):
-    """It takes a table over again that it gave back, with what it knew of the table then: the commits of filesystem
-    writers in between are overwritten."""
+class SecondTakeOverUsesOldState(ModelOwner):
+    """Takes over a table again with its state from the hand-back: commits of filesystem writers are overwritten."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         for table in self.tables.values():
@@ -315,8 +309,8 @@ class TakesUpWhereItLeftOff(ModelOwner):
 
 
 @mutant("MC-RELEASE-04", "PROFILE-DURABLE-01")
-class ARestartBringsTheOwnershipBack(ModelOwner):
-    """It does not write down that it gave a table back: after a restart it owns the table as before."""
+class RestartUndoesHandBack(ModelOwner):
+    """Forgets a hand-back in a restart and owns the table again."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
@@ -326,9 +320,8 @@ class ARestartBringsTheOwnershipBack(ModelOwner):
 
 
 @mutant("MC-RELEASE-04")
-class HandBackIsForgottenInACrash(ModelOwner):
-    """It dies after it wrote the commit that ends its ownership; back again it takes that commit for an ordinary one,
-    and goes on to ratify."""
+class CrashForgetsAHandBack(ModelOwner):
+    """Crashes after it wrote the commit of a hand-back; after the restart it ratifies further commits."""
 
     def _notice(self, table: OwnedTable) -> None:
         table.leaving = None
@@ -336,9 +329,8 @@ class HandBackIsForgottenInACrash(ModelOwner):
 
 
 @mutant("MC-RELEASE-04")
-class RemovesWhatCameAfterIt(ModelOwner):
-    """Asked for a commit of a table that it gave back, it refuses, and removes what filesystem writers have committed
-    since as files that nobody ratified."""
+class DeletesCommitsAfterAHandBack(ModelOwner):
+    """Deletes the commits of filesystem writers after a hand-back."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
@@ -352,16 +344,16 @@ class RemovesWhatCameAfterIt(ModelOwner):
 
 
 @mutant("ICT-10", side="client")
-class DoesNotSaySinceWhen(ModelClient):
-    """It enables in-commit timestamps in the middle of a history, and not from which version on."""
+class OmitsTheEnablement(ModelClient):
+    """Enables in-commit timestamps in an existing table without recording the enabling version."""
 
     def _enablement(self, version: int, timestamp: int) -> dict[str, str]:
         return {ENABLEMENT_TIMESTAMP: str(timestamp)}
 
 
 @mutant("ICT-11", side="client")
-class SaysAnotherTime(ModelClient):
-    """The enablement timestamp is the clock's, not the commit's."""
+class EnablementTimeIsTheClocks(ModelClient):
+    """Records the clock's time as the enablement timestamp instead of the commit's."""
 
     def _enablement(self, version: int, timestamp: int) -> dict[str, str]:
         return {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(self.now - 1)}
@@ -369,7 +361,7 @@ class SaysAnotherTime(ModelClient):
 
 @mutant("ICT-12", side="client")
 class IgnoresModificationTimes(ModelClient):
-    """The first in-commit timestamp is earlier than the file of the commit before it."""
+    """Gives the take-over an in-commit timestamp earlier than the previous commit's file."""
 
     def _change_time(self, state: State, listed: Listing) -> int:
         return self.now
@@ -377,7 +369,7 @@ class IgnoresModificationTimes(ModelClient):
 
 @mutant("ICT-15", side="client")
 class KeepsItsEnablementAfterALostRace(ModelClient):
-    """After a lost race the ownership change is proposed for the next version, with the first one's enablement."""
+    """Proposes a take-over for the next version with the enablement of the lost one."""
 
     def _enablement(self, version: int, timestamp: int) -> dict[str, str]:
         self._first = getattr(self, "_first", None) or super()._enablement(version, timestamp)
@@ -385,8 +377,8 @@ class KeepsItsEnablementAfterALostRace(ModelClient):
 
 
 @mutant("ICT-13", side="client")
-class SaysSinceWhenFromTheStart(ModelClient):
-    """A new table gets enablement properties."""
+class NewTablesHaveAnEnablement(ModelClient):
+    """Writes enablement properties to a new table."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         actions = [json.loads(action) for action in request.actions]
@@ -398,24 +390,24 @@ class SaysSinceWhenFromTheStart(ModelClient):
 
 
 @mutant("MC-RELEASE-01", side="client")
-class KeepsTheFeature(ModelClient):
-    """The commit that ends the ownership leaves the feature in the protocol."""
+class HandBackKeepsTheFeature(ModelClient):
+    """Leaves the table feature in the protocol after a hand-back."""
 
     def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
         return protocol
 
 
 @mutant("MC-RELEASE-01", side="client")
-class KeepsTheOwnersName(ModelClient):
-    """The commit that ends the ownership leaves the owner's name in the properties."""
+class HandBackKeepsTheOwner(ModelClient):
+    """Leaves the owner in the table's properties after a hand-back."""
 
     def _unowned(self, state: State) -> dict[str, str]:
         return state.properties
 
 
 @mutant("MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", "CM-ACCESS-02", side="client")
-class DoesNotNoticeATakeOver(ModelClient):
-    """A filesystem writer that lost to an ownership change creates the file after it."""
+class OverlooksATakeOver(ModelClient):
+    """Creates the next file after it lost to a take-over."""
 
     def _open(self, client: str, name: str) -> Resolved:
         if "/" not in name:
@@ -429,8 +421,8 @@ class DoesNotNoticeATakeOver(ModelClient):
 
 
 @mutant("MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client")
-class WritesWhereItAlwaysDid(ModelClient):
-    """It goes on creating files in tables that it took to an owner itself."""
+class IgnoresItsOwnTakeOver(ModelClient):
+    """Creates files in a table after it had an owner take it over."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         self._mine = {**getattr(self, "_mine", {}), request.name: request.path}
@@ -444,8 +436,8 @@ class WritesWhereItAlwaysDid(ModelClient):
 
 
 @mutant("MC-CONVERT-04", side="client")
-class BelievesInARefusedTakeOver(ModelClient):
-    """After a take-over that the owner refused it waits for that owner."""
+class AssumesARejectedTakeOver(ModelClient):
+    """Treats a take-over as successful that the owner rejected, and uses that owner."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         told = super().take_over(client, request)

@@ -13,8 +13,8 @@ from conformance.mutants.registry import mutant
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class BackfillsOnlyTheNamedVersion(ModelOwner):
-    """Asked to backfill up to a version, the owner publishes that one, and none of those before it."""
+class BackfillsOneVersionOnly(ModelOwner):
+    """Publishes only the requested version of a backfill, and none of the earlier ones."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         if version in table.unbackfilled:
@@ -22,8 +22,8 @@ class BackfillsOnlyTheNamedVersion(ModelOwner):
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class BackfillsTheNewestFirst(ModelOwner):
-    """The owner publishes from the newest commit to the oldest; where one fails, those after it are there already."""
+class BackfillsNewestFirst(ModelOwner):
+    """Publishes from the newest commit to the oldest; if one fails, later ones are already published."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         for each in reversed(range(table.backfilled + 1, version + 1)):
@@ -33,7 +33,7 @@ class BackfillsTheNewestFirst(ModelOwner):
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
 class FailedPublicationIsSkipped(ModelOwner):
-    """A commit that cannot be published now is left for later, and the next one is published."""
+    """Skips a commit that cannot be published, and publishes the next one."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         failure: NotPublished | None = None
@@ -48,8 +48,8 @@ class FailedPublicationIsSkipped(ModelOwner):
 
 
 @mutant("MC-BACKFILL-05")
-class FileExistsIsAFailure(ModelOwner):
-    """A published file that is there already makes the backfill fail for good, although it is the very commit."""
+class FailsOnAnExistingPublishedFile(ModelOwner):
+    """Fails a backfill permanently if the published file exists, even with the right content."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         if self.storage.read(self._path(table, version)) is not None:
@@ -62,8 +62,8 @@ class FileExistsIsAFailure(ModelOwner):
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
-class OwnBackfillLeavesHoles(ModelOwner):
-    """Publishing by itself, the owner skips the commits of writers that it thinks publish their own."""
+class AutomaticBackfillLeavesGaps(ModelOwner):
+    """Skips commits in its automatic backfill whose writers it expects to publish them."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -73,8 +73,8 @@ class OwnBackfillLeavesHoles(ModelOwner):
 
 
 @mutant("MC-BACKFILL-05")
-class BackfillIsOnlyPromised(ModelOwner):
-    """A request to backfill is answered as done when it is queued, and nothing is published yet."""
+class BackfillIsAnsweredEarly(ModelOwner):
+    """Answers a backfill as done when it is queued, before anything is published."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         pass
@@ -82,15 +82,15 @@ class BackfillIsOnlyPromised(ModelOwner):
 
 @mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
 class BackfillStopsBeforeItsVersion(ModelOwner):
-    """The version that was asked for is left out: the end of the range is taken as exclusive."""
+    """Treats the version of a backfill as exclusive and does not publish it."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         super()._backfill(table, version - 1)
 
 
 @mutant("MC-BACKFILL-05")
-class SecondBackfillFails(ModelOwner):
-    """A backfill to a version that is published already is answered as a failure: the file exists."""
+class RepeatedBackfillFails(ModelOwner):
+    """Answers a repeated backfill with an error."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         table = self.tables.get(request.table)
@@ -100,8 +100,8 @@ class SecondBackfillFails(ModelOwner):
 
 
 @mutant("MC-FILES-08", "CM-FILES-07")
-class ProposalsArePublished(ModelOwner):
-    """The published file is written together with the staged one, before anybody has decided who gets the version."""
+class PublishesProposals(ModelOwner):
+    """Publishes a proposal before it is ratified."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         actions = request.actions or ()
@@ -117,8 +117,8 @@ class ProposalsArePublished(ModelOwner):
 
 
 @mutant("MC-FILES-08", "CM-FILES-07")
-class WhateverIsStagedIsPublished(ModelOwner):
-    """A backfill beyond the latest version takes the staged files that it finds for ratified commits."""
+class PublishesUnratifiedStagedFiles(ModelOwner):
+    """Publishes unratified staged files in a backfill beyond the latest version."""
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         answer = super().backfill_to_version(client, request)
@@ -133,8 +133,8 @@ class WhateverIsStagedIsPublished(ModelOwner):
 
 
 @mutant("MC-FILES-08", "CM-FILES-07")
-class OldPublishedCommitsVanish(ModelOwner):
-    """The owner keeps the newest three published commits, and removes the others without a checkpoint."""
+class KeepsThreePublishedCommits(ModelOwner):
+    """Deletes all but the newest three published commits without a checkpoint."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         super()._publish(table, version)
@@ -147,7 +147,7 @@ class OldPublishedCommitsVanish(ModelOwner):
 
 @mutant("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
 class PartialBackfillForgetsEverything(ModelOwner):
-    """After a backfill of some commits the owner forgets all that it tracks."""
+    """Forgets all tracked commits after a partial backfill."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         super()._backfill(table, version)
@@ -156,9 +156,8 @@ class PartialBackfillForgetsEverything(ModelOwner):
 
 
 @mutant("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
-class HighestPublishedFileIsTrusted(ModelOwner):
-    """The owner forgets every commit up to the highest published one that it sees, although a file in between is
-    missing."""
+class TrustsTheHighestPublishedFile(ModelOwner):
+    """Forgets every commit up to the highest published one, although an earlier file is missing."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         highest = self._published(table)
@@ -169,8 +168,8 @@ class HighestPublishedFileIsTrusted(ModelOwner):
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", bugs=("FB45",))
-class FileExistsIsTakenAsPublished(ModelOwner):
-    """That the published file exists already is taken as success, whoever wrote it and whatever it says."""
+class AcceptsAnyExistingPublishedFile(ModelOwner):
+    """Treats an existing file as the published commit, whatever its content."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         content = self._content(table, table.unbackfilled[version])
@@ -178,9 +177,8 @@ class FileExistsIsTakenAsPublished(ModelOwner):
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class AnyStagedFileOfTheVersionIsPublished(ModelOwner):
-    """The publisher looks into the staging folder for a file of the version, instead of asking which one was
-    ratified."""
+class PublishesAnyStagedFileOfTheVersion(ModelOwner):
+    """Publishes the first staged file of a version instead of the ratified one."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         if commit.staged_file is None:
@@ -190,8 +188,8 @@ class AnyStagedFileOfTheVersionIsPublished(ModelOwner):
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
-class PublishingFormatsAnew(ModelOwner):
-    """The published file is written from parsed actions: the same JSON, other bytes than were staged."""
+class PublishingReformats(ModelOwner):
+    """Publishes reformatted JSON instead of the staged bytes."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         content = super()._content(table, commit)
@@ -200,7 +198,7 @@ class PublishingFormatsAnew(ModelOwner):
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
 class PublishingAddsAnAction(ModelOwner):
-    """The owner adds an action of its own to every commit that it publishes."""
+    """Adds an action of its own to every published commit."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         return (
@@ -211,7 +209,7 @@ class PublishingAddsAnAction(ModelOwner):
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
 class MissingStagedFileIsPublishedEmpty(ModelOwner):
-    """When the staged file of a ratified commit cannot be found, an empty file is published in its place."""
+    """Publishes an empty file if the staged file of a commit is missing."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         try:
@@ -232,7 +230,7 @@ def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
 
 @mutant("MC-READ-06", "CM-GET-04")
 class ReadsComeFromAReplica(ModelOwner):
-    """Reads are answered by a replica that is one commit behind."""
+    """Answers reads from a replica that is one commit behind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,8 +248,8 @@ class ReadsComeFromAReplica(ModelOwner):
 
 
 @mutant("MC-READ-06", "CM-GET-04")
-class EveryReaderHasACache(ModelOwner):
-    """Who asked before is answered the same once more."""
+class CachesReadsPerClient(ModelOwner):
+    """Repeats its first answer to each client."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,8 +264,8 @@ class EveryReaderHasACache(ModelOwner):
 
 
 @mutant("MC-READ-06", "CM-GET-04")
-class FirstResolutionIsKept(ModelOwner):
-    """The table is resolved from a cache that was filled when somebody found it first."""
+class CachesTheFirstResolution(ModelOwner):
+    """Caches the first resolution of each table for all clients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,8 +277,8 @@ class FirstResolutionIsKept(ModelOwner):
 
 
 @mutant("MC-READ-06", "CM-GET-04")
-class LatestIsCappedByTheRange(ModelOwner):
-    """Asked for a range, the owner tells the end of the range as the latest version."""
+class LatestVersionIsTheEndOfTheRange(ModelOwner):
+    """Returns the end of the requested range as the latest version."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -290,9 +288,8 @@ class LatestIsCappedByTheRange(ModelOwner):
 
 
 @mutant("MC-GET-01", "CM-GET-03", "LOG-07", bugs=("FB13",))
-class ListIsOlderThanLatest(ModelOwner):
-    """The commits are read first and the latest version after another commit: the list lacks a version that is told as
-    the latest."""
+class ListIsOlderThanTheLatestVersion(ModelOwner):
+    """Returns a list from an older state than the latest version: the list lacks that version."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -302,9 +299,8 @@ class ListIsOlderThanLatest(ModelOwner):
 
 
 @mutant("MC-READ-06", "CM-GET-04", bugs=("FB13",))
-class LatestIsOlderThanList(ModelOwner):
-    """The latest version is read from an older state than the commits: after a backfill it goes back to what was
-    published."""
+class LatestVersionIsOlderThanTheList(ModelOwner):
+    """Returns a latest version from an older state than its list: after a backfill it decreases."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -318,24 +314,24 @@ class LatestIsOlderThanList(ModelOwner):
 
 
 @mutant("MC-GET-02", "CM-GET-04")
-class LatestOfWhatIsTracked(ModelOwner):
-    """The latest version is the highest one that is tracked: when everything is published there is none."""
+class LatestVersionIsLostByBackfill(ModelOwner):
+    """Returns the highest unpublished version as the latest: after a full backfill there is none."""
 
     def _latest(self, table: OwnedTable) -> int | None:
         return max(table.unbackfilled, default=None) if table.latest > 0 else super()._latest(table)
 
 
 @mutant("MC-API-04", "CM-CATALOG-04")
-class NoCommitIsListed(ModelOwner):
-    """The owner tells the latest version, and expects readers to find the commits themselves."""
+class ListsNoCommits(ModelOwner):
+    """Returns the latest version without any commits."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return ()
 
 
 @mutant("MC-GET-02", "CM-GET-04", "CM-CATALOG-04")
-class LatestIsNeverTold(ModelOwner):
-    """The owner lists its commits, and tells no latest version with them."""
+class LatestVersionIsOmitted(ModelOwner):
+    """Returns commits without a latest version."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -347,24 +343,23 @@ class LatestIsNeverTold(ModelOwner):
 
 @mutant("MC-GET-01", "CM-GET-03", bugs=("FB47",))
 class RangeStartIsExclusive(ModelOwner):
-    """The start of a range is taken as the last version that the reader has."""
+    """Treats the start of a range as exclusive."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return super()._entries(table, start + 1 if start > 0 else start, end)
 
 
 @mutant("MC-GET-01", "CM-GET-03", bugs=("FB47",))
-class RangeMustStartAboveWhatIsPublished(ModelOwner):
-    """A range that starts below what is published is answered with nothing; as long as everything is published at once
-    nobody notices."""
+class RangeBelowPublishedVersionsIsEmpty(ModelOwner):
+    """Answers a range that starts below the published versions with no commits."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return () if 0 < start <= table.backfilled else super()._entries(table, start, end)
 
 
 @mutant("LOG-07", "MC-GET-01", "CM-GET-03")
-class ListIsCutAfterTwo(ModelOwner):
-    """The list is one page of two commits, and there is no next page."""
+class ListIsCutAfterTwoCommits(ModelOwner):
+    """Lists at most two commits, without a next page."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return super()._entries(table, start, end)[:2]
@@ -374,16 +369,16 @@ class ListIsCutAfterTwo(ModelOwner):
 
 
 @mutant("LOG-05")
-class NewestIsListedFirst(ModelOwner):
-    """Commits are listed by descending version."""
+class ListsNewestFirst(ModelOwner):
+    """Lists commits by descending version."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return tuple(reversed(super()._entries(table, start, end)))
 
 
 @mutant("LOG-05")
-class BoundaryIsListedTwice(ModelOwner):
-    """The first commit that is not published comes from two queries, and is listed twice."""
+class ListsTheBoundaryTwice(ModelOwner):
+    """Lists the first unpublished commit twice."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         entries = super()._entries(table, start, end)
@@ -394,8 +389,8 @@ class BoundaryIsListedTwice(ModelOwner):
 
 
 @mutant("MC-GET-02", "CM-GET-04", "CM-LOG-07")
-class StagedFilesAreListed(ModelOwner):
-    """What lies in the staging folder above the latest version is listed as if it were ratified."""
+class ListsUnratifiedStagedFiles(ModelOwner):
+    """Lists staged files above the latest version as ratified commits."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -411,8 +406,8 @@ class StagedFilesAreListed(ModelOwner):
 
 
 @mutant("MC-GET-02", "CM-GET-04")
-class LatestIsTheHighestProposal(ModelOwner):
-    """The latest version is counted when a version is proposed, not when it is ratified."""
+class LatestVersionIsTheHighestProposal(ModelOwner):
+    """Counts a proposed version as the latest before it is ratified."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -431,7 +426,7 @@ class LatestIsTheHighestProposal(ModelOwner):
 
 @mutant("MC-FEATURE-02", "CM-FEATURE-01")
 class ConflictNamesTheLoserAsWinner(ModelOwner):
-    """The conflict hands the loser its own file as the commit that took the version."""
+    """Returns a conflict that names the loser's own file as the winner."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -441,8 +436,9 @@ class ConflictNamesTheLoserAsWinner(ModelOwner):
 
 
 @mutant("PROFILE-CORE-05")
-class ConflictTellsAnOlderLatest(ModelOwner):
-    """A conflict at a version tells the one before it as the latest: the loser proposes the same version for ever."""
+class ConflictHasAnOlderLatestVersion(ModelOwner):
+    """Returns a conflict whose latest version is below the taken one: the loser proposes the same version again and
+    again."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -450,8 +446,8 @@ class ConflictTellsAnOlderLatest(ModelOwner):
 
 
 @mutant("MC-GET-02", "CM-GET-04")
-class ConflictTellsTheNextVersion(ModelOwner):
-    """A conflict tells the version to propose next where the latest one belongs."""
+class ConflictHasTheNextVersion(ModelOwner):
+    """Returns the next free version in a conflict as the latest version."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -462,16 +458,16 @@ class ConflictTellsTheNextVersion(ModelOwner):
 
 
 @mutant("MC-GET-01", "CM-GET-03")
-class OnePageIsAll(ModelOwner):
-    """Its lists have ten commits at most; nobody is told that there are more."""
+class ListIsCutAfterTenCommits(ModelOwner):
+    """Lists at most ten commits, without a next page."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return super()._entries(table, start, end)[:10]
 
 
 @mutant("LOG-05")
-class VersionsAreSortedAsText(ModelOwner):
-    """In its lists version 10 comes before version 9."""
+class SortsVersionsAsText(ModelOwner):
+    """Lists version 10 before version 9."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))

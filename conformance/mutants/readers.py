@@ -20,7 +20,7 @@ from conformance.mutants.registry import mutant
 
 @mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")
 class ListsThenAsks(ModelClient):
-    """Lists the log, then asks the owner, and does not list again: a backfill in between makes versions vanish."""
+    """Lists the log, then asks the owner, and does not list again: a backfill between hides commits."""
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         listed = self._list(table)
@@ -29,8 +29,8 @@ class ListsThenAsks(ModelClient):
 
 
 @mutant("MC-READ-07", "CM-READ-05", "CM-READ-09", bugs=("FB02",), side="client")
-class AsksNoMoreAfterAnEmptyAnswer(ModelClient):
-    """Once its owner had no unpublished commit to tell, it reads the table from listings alone."""
+class StopsAskingAfterAnEmptyAnswer(ModelClient):
+    """After the owner once returned no commits, reads the table from listings alone."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -45,7 +45,7 @@ class AsksNoMoreAfterAnEmptyAnswer(ModelClient):
 
 @mutant("LOG-13", bugs=("FB03",), side="client")
 class ReadsOnlyTheStagedFile(ModelClient):
-    """Fails when the staged file that the owner named was published and removed before it opened it."""
+    """Fails if the staged file that the owner named was published and removed."""
 
     def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
         name = owned[version].file_name if version in owned else None
@@ -55,8 +55,8 @@ class ReadsOnlyTheStagedFile(ModelClient):
 
 
 @mutant("CM-READ-09", "MC-LOG-03", bugs=("FB04",), side="client")
-class LooksForVersionsInTheListing(ModelClient):
-    """A version that it is asked for has to be published: "no such commit" for one that is only ratified."""
+class ReadsPublishedVersionsOnly(ModelClient):
+    """Rejects a requested version that is ratified and not published."""
 
     def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
         if version is not None and version not in listed.commits:
@@ -66,7 +66,7 @@ class LooksForVersionsInTheListing(ModelClient):
 
 @mutant("MC-FILES-05", "CM-FILES-04", "LOG-17", bugs=("FB05",), side="client")
 class ListsRecursively(ModelClient):
-    """Its listing goes into the staging folder, where proposals that lost look like commits."""
+    """Lists the staging folder too: proposals that lost look like commits."""
 
     def _list(self, table: Resolved) -> Listing:
         listed = super()._list(table)
@@ -76,8 +76,8 @@ class ListsRecursively(ModelClient):
 
 
 @mutant("LOG-16", "CM-LOG-08", "CM-READ-09", "MC-FILES-05", "CM-FILES-04", side="client")
-class GuessesFromTheStagingFolder(ModelClient):
-    """Takes the first staged file of each next version for the commit, and asks no owner."""
+class ReadsTheStagingFolder(ModelClient):
+    """Reads the first staged file of each next version as the commit, without asking the owner."""
 
     def _ask(self, client: str, table: Resolved) -> None:
         table.latest, table.commits = None, ()
@@ -91,23 +91,23 @@ class GuessesFromTheStagingFolder(ModelClient):
 
 @mutant("CM-READ-04", bugs=("FB15",), side="client")
 class ReadsPastTheLatestVersion(ModelClient):
-    """Reads whatever newer versions its listing shows, although the catalog named an older one as the latest."""
+    """Reads newer listed versions, although the catalog returned an older latest version."""
 
     def _latest(self, table: Resolved, listed: Listing) -> int:
         return max(listed.newest, -1 if table.latest is None else table.latest)
 
 
 @mutant("MC-FILES-09", "LOG-09", side="client")
-class StopsAtWhatTheOwnerNoticed(ModelClient):
-    """Reads a managedCommit table only up to the version that its owner tells, and hides direct commits."""
+class HidesDirectCommits(ModelClient):
+    """Reads a managedCommit table up to the version that its owner returns, and hides direct commits."""
 
     def _latest(self, table: Resolved, listed: Listing) -> int:
         return listed.newest if table.latest is None else table.latest
 
 
 @mutant("LOG-10", side="client")
-class TakesMinusOneForEmpty(ModelClient):
-    """An owner that tells no latest version makes it say that the table has none."""
+class ReadsMinusOneAsEmpty(ModelClient):
+    """Reads a table as empty if the owner returns no latest version."""
 
     def _latest(self, table: Resolved, listed: Listing) -> int:
         if table.latest is None and table.reference is not None:
@@ -116,7 +116,7 @@ class TakesMinusOneForEmpty(ModelClient):
 
 
 @mutant("LOG-08", side="client")
-class StopsWhereTheListEnds(ModelClient):
+class ReadsToTheEndOfTheList(ModelClient):
     """Takes the last commit that the owner lists for the newest version."""
 
     def _ask(self, client: str, table: Resolved) -> None:
@@ -138,7 +138,7 @@ class PrefersThePublishedCopy(ModelClient):
 
 @mutant("CM-READ-09", "MC-READ-07", "CM-READ-05", side="client")
 class FallsBackToTheListing(ModelClient):
-    """If the owner does not answer, it reads what is published, and says nothing of it."""
+    """Reads only published commits if the owner does not answer, without declaring it."""
 
     def _ask(self, client: str, table: Resolved) -> None:
         told = self.owner(client, m.GetCommits(table=table.reference or ""))
@@ -147,8 +147,8 @@ class FallsBackToTheListing(ModelClient):
 
 
 @mutant("LOG-27", "MC-READ-07", "CM-READ-05", bugs=("FB37",), side="client")
-class LeavesOutWhatItCannotFind(ModelClient):
-    """If the newest commits are in no listing, it reads the version before them as the newest."""
+class SkipsMissingNewestCommits(ModelClient):
+    """Reads the version before the newest commits if these are not in the listing."""
 
     def _latest(self, table: Resolved, listed: Listing) -> int:
         return min(super()._latest(table, listed), max([*listed.commits, *table.owned], default=-1))
@@ -156,7 +156,7 @@ class LeavesOutWhatItCannotFind(ModelClient):
 
 @mutant("CM-READ-02", "LOG-18", side="client")
 class NeverLists(ModelClient):
-    """Makes a snapshot of version 0 and of what the owner returns, and never looks for published commits."""
+    """Builds a snapshot from version 0 and the owner's commits, without listing published ones."""
 
     def _list(self, table: Resolved) -> Listing:
         listed = super()._list(table)
@@ -165,7 +165,7 @@ class NeverLists(ModelClient):
 
 @mutant("LOG-09", "PROFILE-CLIENT-01", side="client")
 class AlwaysReadsTheNewest(ModelClient):
-    """Whatever version is asked for, it reads the newest one."""
+    """Reads the newest version whatever version is requested."""
 
     def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
         super()._target(table, listed, version)
@@ -173,8 +173,8 @@ class AlwaysReadsTheNewest(ModelClient):
 
 
 @mutant("LOG-11", side="client")
-class ReadsTheNewestForOneThatIsNotThere(ModelClient):
-    """A version above the latest is read as the latest, without an error."""
+class ReadsTheLatestForAHigherVersion(ModelClient):
+    """Reads the latest version if a higher one is requested."""
 
     def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
         return super()._target(table, listed, None if version is None else min(version, self._latest(table, listed)))
@@ -182,7 +182,7 @@ class ReadsTheNewestForOneThatIsNotThere(ModelClient):
 
 @mutant("MC-READ-04", "MC-READ-03", side="client")
 class ReadsStagedFilesByPath(ModelClient):
-    """Given a path, it takes what lies in the staging folder for the newest commits."""
+    """Reads staged files as the newest commits when given a path."""
 
     def _list(self, table: Resolved) -> Listing:
         listed = super()._list(table)
@@ -193,8 +193,8 @@ class ReadsStagedFilesByPath(ModelClient):
 
 
 @mutant("CM-ACCESS-01", side="client")
-class JudgesAnOldVersionByItself(ModelClient):
-    """Reads by path the versions that a catalog-managed table had before its catalog took it over."""
+class ReadsOldVersionsByPath(ModelClient):
+    """Reads by path the versions that a catalog-managed table had before its take-over."""
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         self.pinned = request.version
@@ -212,16 +212,15 @@ class JudgesAnOldVersionByItself(ModelClient):
 
 @mutant("CM-ACCESS-01", side="client")
 class ReadsCatalogTablesByPath(ModelClient):
-    """Reads a catalog-managed table from its path, without its catalog."""
+    """Reads a catalog-managed table by its path, without its catalog."""
 
     def _by_path(self, path: str) -> Resolved:
         return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
 
 
 @mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05", side="client")
-class RemembersWhereATableWas(ModelClient):
-    """Resolves a name once, and asks about that table for ever, whatever has the name now: another table, or the same
-    one that was handed back and taken over again. If its owner knows nothing of the table any more, the log serves."""
+class CachesReferences(ModelClient):
+    """Resolves a name once, and uses that table from then on, even after a drop or an ownership change."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -238,8 +237,8 @@ class RemembersWhereATableWas(ModelClient):
 
 
 @mutant("CM-LOG-03", "MC-LOG-06", side="client")
-class TrustsTheCatalogForEveryVersion(ModelClient):
-    """Puts the metadata that the catalog tells, which are those of the latest version, on older versions too."""
+class UsesCatalogMetadataForOldVersions(ModelClient):
+    """Uses the catalog's metadata, which is for the latest version, for older versions too."""
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)
@@ -266,7 +265,7 @@ KNOWN = {
 
 @mutant("MC-LOG-06", "CM-LOG-03", side="client")
 class IgnoresRemovals(ModelClient):
-    """Files that were removed stay in its snapshots."""
+    """Keeps removed files in its snapshots."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind != "remove":
@@ -274,8 +273,8 @@ class IgnoresRemovals(ModelClient):
 
 
 @mutant("MC-LOG-06", "CM-LOG-03", side="client")
-class RemovesForEver(ModelClient):
-    """A file that was removed once never comes back, although a later commit adds it again."""
+class RemovedFilesCannotReturn(ModelClient):
+    """Ignores a file that was removed once, although a later commit adds it again."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind == "add" and ("removed", body["path"]) in state.files:
@@ -290,8 +289,8 @@ class RemovesForEver(ModelClient):
 
 
 @mutant("LOG-29", side="client")
-class RefusesUnknownActions(ModelClient):
-    """An action of a kind that it does not know stops the read."""
+class FailsOnUnknownActions(ModelClient):
+    """Fails on an unknown kind of action."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind not in KNOWN:
@@ -300,8 +299,8 @@ class RefusesUnknownActions(ModelClient):
 
 
 @mutant("LOG-29", side="client")
-class RefusesUnknownFields(ModelClient):
-    """A field that it does not know in an action that it does stops the read."""
+class FailsOnUnknownFields(ModelClient):
+    """Fails on an unknown field of a known action."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind == "add" and "somethingNew" in body:
@@ -310,8 +309,8 @@ class RefusesUnknownFields(ModelClient):
 
 
 @mutant("LOG-30", side="client")
-class KnowsFilesByTheirPaths(ModelClient):
-    """Takes two files with the same path for one: removing it without its deletion vector removes it with one too."""
+class IdentifiesFilesByPath(ModelClient):
+    """Ignores deletion vectors in the identity of files: removing a file without its vector removes it with one too."""
 
     def _apply(self, state: State, version: int, actions: Actions) -> None:
         super()._apply(state, version, actions)
@@ -321,7 +320,7 @@ class KnowsFilesByTheirPaths(ModelClient):
 
 @mutant("LOG-31", side="client")
 class KeepsTheFirstTransaction(ModelClient):
-    """Of an application's transactions it remembers the first one."""
+    """Keeps the first transaction of each application instead of the last."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind != "txn" or body["appId"] not in state.applications:
@@ -330,15 +329,15 @@ class KeepsTheFirstTransaction(ModelClient):
 
 @mutant("LOG-31", side="client")
 class KeepsRemovedDomains(ModelClient):
-    """A metadata domain that was removed stays."""
+    """Keeps a removed metadata domain."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         super()._apply_action(state, kind, {**body, "removed": False} if kind == "domainMetadata" else body)
 
 
 @mutant("LOG-31", side="client")
-class AddsNewPropertiesToOldOnes(ModelClient):
-    """New metadata add to the table's properties instead of replacing them."""
+class MergesProperties(ModelClient):
+    """Merges the properties of new metadata into the old ones instead of replacing them."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind == "metaData":
@@ -347,8 +346,8 @@ class AddsNewPropertiesToOldOnes(ModelClient):
 
 
 @mutant("LOG-32", side="client")
-class TakesPathsAsTheyAreWritten(ModelClient):
-    """Does not decode paths: it looks for a file named `with%20space.parquet`."""
+class DoesNotDecodePaths(ModelClient):
+    """Does not decode paths: opens a file named `with%20space.parquet`."""
 
     def _decoded(self, path: str) -> str:
         return path
@@ -356,23 +355,23 @@ class TakesPathsAsTheyAreWritten(ModelClient):
 
 @mutant("LOG-32", side="client")
 class DecodesPathsTwice(ModelClient):
-    """Decodes paths once too often: a percent sign in a folder's name is lost."""
+    """Decodes paths twice: a percent sign in a name is lost."""
 
     def _decoded(self, path: str) -> str:
         return unquote(unquote(path))
 
 
 @mutant("LOG-32", side="client")
-class PutsEveryFileIntoTheTable(ModelClient):
-    """Takes the last part of an absolute path for a file in the table's folder."""
+class DropsFoldersOfAbsolutePaths(ModelClient):
+    """Uses only the last part of an absolute path, as a file in the table's folder."""
 
     def _decoded(self, path: str) -> str:
         return super()._decoded(path.rpartition("/")[2] if path.startswith("file:") else path)
 
 
 @mutant("LOG-33", side="client")
-class TellsEmptyFromNull(ModelClient):
-    """An empty partition value is an empty string for it, and not null."""
+class ReadsEmptyPartitionValuesAsText(ModelClient):
+    """Reads an empty partition value as an empty string instead of null."""
 
     def _partition(self, add: dict[str, Any]) -> str | None:
         value = (add.get("partitionValues") or {}).get("part")
@@ -380,8 +379,8 @@ class TellsEmptyFromNull(ModelClient):
 
 
 @mutant("LOG-33", side="client")
-class TakesPartitionValuesForNumbers(ModelClient):
-    """A partition value that looks like a number becomes one: 007 is 7."""
+class ReadsPartitionValuesAsNumbers(ModelClient):
+    """Reads a partition value that looks like a number as a number: 007 becomes 7."""
 
     def _partition(self, add: dict[str, Any]) -> str | None:
         value = super()._partition(add)
@@ -397,16 +396,16 @@ def _modified(listed: Listing, version: int) -> int:
 
 
 @mutant("ICT-16", "ICT-20", bugs=("FB20",), side="client")
-class GoesByFiles(ModelClient):
-    """Takes the modification times of files for the times of commits, in-commit timestamps or not."""
+class UsesModificationTimes(ModelClient):
+    """Uses modification times of files as commit times, even with in-commit timestamps."""
 
     def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
         return _modified(listed, version) or super()._time(table, listed, state, version)
 
 
 @mutant("ICT-19", bugs=("FB20",), side="client")
-class SearchesAllVersionsByTheirFiles(ModelClient):
-    """Time travel looks at the files' modification times of all versions, also beyond the enablement."""
+class SearchesModificationTimesOnly(ModelClient):
+    """Searches the modification times of all versions, even after the enablement."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -418,8 +417,8 @@ class SearchesAllVersionsByTheirFiles(ModelClient):
 
 
 @mutant("ICT-18", side="client")
-class TakesTheEnablementForEarlier(ModelClient):
-    """A time that is exactly that of the enablement leads to the version before it."""
+class ExcludesTheEnablementTime(ModelClient):
+    """Selects the version before the enablement for exactly its time."""
 
     def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
         enabled = super()._enabled_at(table, listed, latest)
@@ -427,8 +426,8 @@ class TakesTheEnablementForEarlier(ModelClient):
 
 
 @mutant("ICT-19", side="client")
-class TravelsNoFurtherThanTheEnablement(ModelClient):
-    """A time before the enablement leads to the enabling version, as if there were none before it."""
+class TimeTravelStopsAtTheEnablement(ModelClient):
+    """Selects the enabling version for a time before the enablement."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -438,8 +437,8 @@ class TravelsNoFurtherThanTheEnablement(ModelClient):
 
 
 @mutant("ICT-18", side="client")
-class KeepsTimesInOrderAcrossTheEnablement(ModelClient):
-    """Makes the times of all versions increase, so that a file that was copied late moves the commits after it."""
+class OrdersTimesAcrossTheEnablement(ModelClient):
+    """Makes the times of all versions increase, so that a copied file moves the commits after it."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -452,8 +451,8 @@ class KeepsTimesInOrderAcrossTheEnablement(ModelClient):
 
 
 @mutant("ICT-17", side="client")
-class TakesTheTimestampOfOldCommitInfos(ModelClient):
-    """Before the enablement it takes the field `timestamp` of a commitInfo for the time of the commit."""
+class UsesTimestampOfOldCommitInfos(ModelClient):
+    """Uses the field `timestamp` of a commitInfo as the commit's time before the enablement."""
 
     def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
         if state.enabled_since is not None and version >= state.enabled_since:
@@ -463,8 +462,8 @@ class TakesTheTimestampOfOldCommitInfos(ModelClient):
 
 
 @mutant("ICT-20", bugs=("FB18",), side="client")
-class TravelsAmongPublishedVersions(ModelClient):
-    """Looks a time up among the published commits only: the staged ones at the end are not there."""
+class TimeTravelIgnoresUnpublishedCommits(ModelClient):
+    """Searches a time among published commits only."""
 
     def _times(self, table: Resolved, listed: Listing, latest: State) -> dict[int, int]:
         times = super()._times(table, listed, latest)
@@ -472,8 +471,8 @@ class TravelsAmongPublishedVersions(ModelClient):
 
 
 @mutant("ICT-20", bugs=("FB18",), side="client")
-class NeedsPublishedCommitsToTravel(ModelClient):
-    """Time travel fails as soon as a commit is not published."""
+class TimeTravelNeedsPublishedCommits(ModelClient):
+    """Fails time travel while a commit is unpublished."""
 
     def _times(self, table: Resolved, listed: Listing, latest: State) -> dict[int, int]:
         if latest.version not in listed.commits:
@@ -482,8 +481,8 @@ class NeedsPublishedCommitsToTravel(ModelClient):
 
 
 @mutant("ICT-20", side="client")
-class TravelsToTheNextVersion(ModelClient):
-    """A time between two versions leads to the later one."""
+class TimeTravelSelectsTheNextVersion(ModelClient):
+    """Selects the later version for a time between two versions."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -492,8 +491,8 @@ class TravelsToTheNextVersion(ModelClient):
 
 
 @mutant("ICT-22", side="client")
-class TrustsTimestampsThatWereDisabled(ModelClient):
-    """Goes by in-commit timestamps wherever a commit has one, although the table has them disabled by now."""
+class UsesDisabledTimestamps(ModelClient):
+    """Uses in-commit timestamps that the table has disabled."""
 
     def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
         infos = [a["commitInfo"] for a in self._commit(table, listed, table.owned, version) if "commitInfo" in a]
@@ -502,9 +501,8 @@ class TrustsTimestampsThatWereDisabled(ModelClient):
 
 
 @mutant("ICT-22", side="client")
-class LetsEachVersionDecideAboutItsTime(ModelClient):
-    """Asks the version that it reads, not the newest one, whether in-commit timestamps are enabled: an old snapshot has
-    another time than time travel finds it by."""
+class UsesEachVersionsOwnTimestampSetting(ModelClient):
+    """Uses the requested version's setting for in-commit timestamps instead of the newest one's."""
 
     def _decisive(self, table: Resolved, listed: Listing, state: State) -> State:
         return state

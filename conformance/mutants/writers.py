@@ -16,7 +16,7 @@ from conformance.models.owner import OWNER_PROPERTY, STAGING
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import LOG, FolderStorage
 from conformance.models.writer import Transaction
-from conformance.mutants.good_clients import PublishesBeforeItGivesBack
+from conformance.mutants.good_clients import PublishesBeforeAHandBack
 from conformance.mutants.registry import mutant
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
@@ -25,17 +25,16 @@ UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
 
 
 @mutant(*UNKNOWN, bugs=("FB07",), side="client")
-class TakesUnknownForFailed(ModelClient):
-    """After an unknown outcome it proposes the same changes again: they are committed twice."""
+class RetriesAnUnknownOutcome(ModelClient):
+    """Proposes the same changes again after an unknown outcome: they are committed twice."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         return False
 
 
 @mutant(*UNKNOWN, bugs=("FB08",), side="client")
-class LooksForItsCommitAmongTheUnbackfilled(ModelClient):
-    """After an unknown outcome it looks for its file among the commits that the owner still stores: once others
-    backfilled it, it takes its own commit for a lost race."""
+class ResolvesAttemptsAmongUnbackfilledCommits(ModelClient):
+    """Searches for its commit among unbackfilled ones only: once backfilled, it is taken for a lost race."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         self._ask(client, transaction.table)
@@ -45,15 +44,15 @@ class LooksForItsCommitAmongTheUnbackfilled(ModelClient):
 
 @mutant("MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-UNKNOWN-01", side="client")
 class ReportsUnknownAsFailed(ModelClient):
-    """A commit whose answer was lost is reported as failed, although it landed."""
+    """Reports a commit whose answer was lost as failed, although it landed."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         raise Refused("the owner did not answer")
 
 
 @mutant(*UNKNOWN, side="client")
-class TakesNoAnswerForNotLanded(ModelClient):
-    """Its question about an attempt is lost, too: it goes on as if the attempt had not landed."""
+class ReadsALostLookupAsNotLanded(ModelClient):
+    """Treats an attempt as not landed if its lookup gets no answer."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
@@ -62,7 +61,7 @@ class TakesNoAnswerForNotLanded(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class DeletesItsStagedFile(ModelClient):
-    """After an unknown outcome it removes the file that it staged; the commit was live."""
+    """Deletes its staged file after an unknown outcome, although the commit may be ratified."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         if request.staged_file is not None:
@@ -75,21 +74,21 @@ class DeletesItsStagedFile(ModelClient):
 
 @mutant("CONFLICT-RETRY-01", bugs=("FB35",), side="client")
 class GivesUpAfterFifteenRaces(ModelClient):
-    """A transaction without any conflict fails after fifteen lost races."""
+    """Fails a transaction without conflicts after fifteen lost races."""
 
     most_tries = 15
 
 
 @mutant("CONFLICT-RETRY-06", bugs=("FB48",), side="client")
-class TriesForEver(ModelClient):
-    """The owner says conflict and lists nothing: it proposes again without end, one orphan file a try."""
+class RetriesWithoutLimit(ModelClient):
+    """Proposes again without limit while the owner returns conflicts without winners, one orphaned file per try."""
 
     most_tries = 1_000_000
 
 
 @mutant("FIELD-04", bugs=("FB04",), side="client")
-class LooksForWinnersInTheListing(ModelClient):
-    """The winner is ratified and not published: it finds no winning commit, and fails."""
+class SearchesWinnersInTheListing(ModelClient):
+    """Fails if the winning commit is not published."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         if transaction.attempts and self._list(transaction.table).newest < transaction.checked.version + 1:
@@ -98,8 +97,8 @@ class LooksForWinnersInTheListing(ModelClient):
 
 
 @mutant("CONFLICT-RETRY-05", side="client")
-class BelievesWhatAConflictTells(ModelClient):
-    """A conflict that names an older latest version than the one that it proposed is an error to it."""
+class FailsOnAnOldConflict(ModelClient):
+    """Fails if a conflict names an older latest version than the one it proposed."""
 
     def _won(self, told: m.Answer) -> bool:
         if isinstance(told, m.Conflict) and told.latest == 0:
@@ -108,8 +107,8 @@ class BelievesWhatAConflictTells(ModelClient):
 
 
 @mutant("CONFLICT-RETRY-05", "PROFILE-CLIENT-02", side="client")
-class TakesNothingToldForAnEmptyTable(ModelClient):
-    """An owner that tells no latest version has an empty table: it proposes version 0."""
+class ProposesVersion0WithoutALatestVersion(ModelClient):
+    """Proposes version 0 if the owner returns no latest version."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         super()._catch_up(client, transaction)
@@ -118,9 +117,8 @@ class TakesNothingToldForAnEmptyTable(ModelClient):
 
 
 @mutant("MC-FILES-11", "CONFLICT-RETRY-03", side="client")
-class LooksOnlyForItsOwnFileName(ModelClient):
-    """On a table without an owner a free file name is enough to it: it creates the file after the version that it
-    read, and looks at what others did only if that name is taken."""
+class ChecksOnlyItsOwnFileName(ModelClient):
+    """Commits to a table without an owner if the next file name is free, without checking later commits."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         if transaction.table.reference is not None or transaction.attempts:
@@ -128,24 +126,24 @@ class LooksOnlyForItsOwnFileName(ModelClient):
 
 
 @mutant("CONFLICT-RETRY-02", side="client")
-class TriesRefusalsAgain(ModelClient):
-    """A proposal that the owner refuses for good is tried again."""
+class RetriesRejections(ModelClient):
+    """Retries a proposal that the owner rejected permanently."""
 
     def _refused(self, told: m.Answer) -> None:
         pass
 
 
 @mutant("PROFILE-BACKLOG-03", bugs=("FB46",), side="client")
-class WaitsForRoom(ModelClient):
-    """A full backlog is taken for a passing trouble: it tries again, and never backfills."""
+class NeverBackfillsAFullBacklog(ModelClient):
+    """Retries with a full backlog without requesting a backfill."""
 
     def _make_room(self, client: str, request: m.Commit) -> None:
         pass
 
 
 @mutant("PROFILE-BACKLOG-03", side="client")
-class MakesRoomOnce(ModelClient):
-    """It has a full backlog backfilled once; when others fill it again, it gives up."""
+class BackfillsAFullBacklogOnce(ModelClient):
+    """Requests one backfill of a full backlog; if it fills again, gives up."""
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         self._made = False
@@ -162,8 +160,8 @@ class MakesRoomOnce(ModelClient):
 
 
 @mutant("MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", bugs=("FB28",), side="client")
-class CreatesTheNextFile(ModelClient):
-    """It commits to an owned table by creating the next numbered file."""
+class IgnoresTheOwnerWhenWriting(ModelClient):
+    """Commits to an owned table by creating the next numbered file."""
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
         return self._put(transaction.table, version, self._actions(transaction, version))
@@ -171,7 +169,7 @@ class CreatesTheNextFile(ModelClient):
 
 @mutant("CM-ACCESS-02", "MC-WRITE-03", "CM-WRITE-04", "MC-CONVERT-10", "CM-WRITE-01", side="client")
 class WritesOwnedTablesByPath(ModelClient):
-    """It is given a path, and does not look whether the table has an owner."""
+    """Writes to a path without checking whether the table has an owner."""
 
     def _open(self, client: str, name: str) -> Resolved:
         if "/" not in name:
@@ -180,8 +178,8 @@ class WritesOwnedTablesByPath(ModelClient):
 
 
 @mutant("MC-FILES-11", "CONFLICT-RETRY-03", side="client")
-class RenamesOverTheWinner(ModelClient):
-    """On a table without an owner it writes the version that it read plus one, whoever has it."""
+class OverwritesTheNextFile(ModelClient):
+    """Writes the next file of a table without an owner, even if it exists."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         if transaction.table.reference is not None:
@@ -194,7 +192,7 @@ class RenamesOverTheWinner(ModelClient):
 
 @mutant("MC-WRITE-02", "CM-WRITE-03", side="client")
 class StagesInTheWrongFolder(ModelClient):
-    """Its staged files stand in the other feature's folder."""
+    """Writes its staged files to the other table feature's folder."""
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
         other = "catalogManaged" if table.feature == "managedCommit" else "managedCommit"
@@ -218,7 +216,7 @@ class _Changed(ModelClient):
 
 @mutant("DELAYED-05", side="client")
 class EncodesPathsTwice(_Changed):
-    """Paths are encoded twice: they lead nowhere."""
+    """Encodes paths twice."""
 
     def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
         return {**body, "path": quote(body["path"])}
@@ -226,7 +224,7 @@ class EncodesPathsTwice(_Changed):
 
 @mutant("DELAYED-08", side="client")
 class KeepsTheChangeDataMarker(_Changed):
-    """The marker that tells change data from data stays among the partition values."""
+    """Keeps the marker of change data among the partition values."""
 
     def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
         return {**body, "partitionValues": {**body["partitionValues"], "__is_cdc": "false"}}
@@ -234,7 +232,7 @@ class KeepsTheChangeDataMarker(_Changed):
 
 @mutant("DELAYED-10", side="client")
 class ForgetsATask(ModelClient):
-    """The files of the last task are not in the commit."""
+    """Leaves the files of the last task out of the commit."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         kept = request.adds[:-1] if len(request.adds) > 1 else request.adds
@@ -243,7 +241,7 @@ class ForgetsATask(ModelClient):
 
 @mutant("DELAYED-01", "DELAYED-02", "DELAYED-10", side="client")
 class CommitsTaskByTask(ModelClient):
-    """Every task commits its own files."""
+    """Commits the files of each task separately."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         told: m.Answer = m.Committed(version=None)
@@ -254,7 +252,7 @@ class CommitsTaskByTask(ModelClient):
 
 @mutant("DELAYED-03", "DELAYED-01", "DELAYED-02", "DELAYED-10", side="client")
 class CommitsBeforeTheLastTask(ModelClient):
-    """The driver commits while the last task still writes, and commits what that wrote when it is done."""
+    """Commits while the last task still writes, and commits that task's files later."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         told = super().transact(client, msgspec.structs.replace(request, adds=request.adds[:-1] or request.adds))
@@ -264,8 +262,8 @@ class CommitsBeforeTheLastTask(ModelClient):
 
 
 @mutant("DELAYED-02", "DELAYED-05", "DELAYED-10", side="client")
-class DropsFilesOutside(ModelClient):
-    """A file outside the table's folder is left out without a word; the rest of the write lands."""
+class OmitsFilesOutside(ModelClient):
+    """Omits a file outside the table's folder silently, and commits the rest of the write."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         inside = tuple(file for file in request.adds if not file.path.startswith("/"))
@@ -274,7 +272,7 @@ class DropsFilesOutside(ModelClient):
 
 @mutant("DELAYED-04", "DELAYED-10", "DELAYED-02", side="client")
 class CommitsDataAsChangeData(ModelClient):
-    """Data files are committed as change data: no snapshot has them."""
+    """Commits data files as change data: no snapshot has them."""
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         return tuple(each.replace('{"add":', '{"cdc":') for each in super()._actions(transaction, version))
@@ -284,8 +282,8 @@ class CommitsDataAsChangeData(ModelClient):
 
 
 @mutant("PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client")
-class ReportsTheVersionThatItWanted(ModelClient):
-    """After a lost race it reports the version that it proposed first: there is another's commit."""
+class ReportsItsFirstVersion(ModelClient):
+    """Reports the version that it proposed first, which it lost."""
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         wanted = transaction.base.version + 1
@@ -295,7 +293,7 @@ class ReportsTheVersionThatItWanted(ModelClient):
 
 @mutant("PROFILE-CLIENT-02", side="client")
 class TakesEveryAnswerForSuccess(ModelClient):
-    """Whatever the owner answers, it reports that its transaction was committed."""
+    """Reports its transaction as committed whatever the owner answers."""
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
         super()._propose(client, transaction, version)
@@ -303,8 +301,8 @@ class TakesEveryAnswerForSuccess(ModelClient):
 
 
 @mutant("PROFILE-CLIENT-02", side="client")
-class ReportsEmptyCommitsThatAreNotThere(ModelClient):
-    """A transaction without any change is reported as the next version, and never proposed."""
+class ReportsMissingEmptyCommits(ModelClient):
+    """Reports an empty transaction as the next version without proposing it."""
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         if transaction.request == m.Transact(table=transaction.request.table, marker=transaction.request.marker):
@@ -317,7 +315,7 @@ class ReportsEmptyCommitsThatAreNotThere(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-02", bugs=("FB24",), side="client")
 class FailsOnItsOwnVersion0(ModelClient):
-    """The answer to its creation was lost: it finds version 0, and says that the table exists already."""
+    """Reports that the table exists after its own creation, whose answer was lost."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         told = self.owner(client, request)
@@ -328,8 +326,8 @@ class FailsOnItsOwnVersion0(ModelClient):
 
 
 @mutant("PROFILE-UNKNOWN-02", bugs=("FB25",), side="client")
-class TakesAnothersVersion0ForItsOwn(ModelClient):
-    """The answer to its creation was lost: it finds version 0 of another creator, and reports success."""
+class AcceptsAnotherVersion0(ModelClient):
+    """Reports success for another creator's version 0 after its own answer was lost."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         told = self.owner(client, request)
@@ -345,8 +343,8 @@ class TakesAnothersVersion0ForItsOwn(ModelClient):
 
 
 @mutant("MC-RELEASE-09", side="client")
-class PublishesOverWhatIsThere(PublishesBeforeItGivesBack):
-    """It publishes commits by writing their files, whether these are there or not."""
+class PublishingOverwritesFiles(PublishesBeforeAHandBack):
+    """Overwrites existing files when it publishes commits."""
 
     def _place(self, storage: FolderStorage, path: str, content: str, modified: int) -> None:
         storage.put(path, content, modified)
@@ -359,7 +357,7 @@ Actions = tuple[str, ...]
 
 @mutant("ICT-08", bugs=("FB19",), side="client")
 class StampsTheWallClock(ModelClient):
-    """The in-commit timestamp is the clock's time, even where that is behind the commit before."""
+    """Uses the clock's time as the in-commit timestamp, even if it is before the previous commit."""
 
     def _timestamp(self, newest: State) -> int:
         return self.now
@@ -367,7 +365,7 @@ class StampsTheWallClock(ModelClient):
 
 @mutant("ICT-14", side="client")
 class KeepsItsTimeAfterALostRace(ModelClient):
-    """After a lost race the commit keeps the timestamp of its first attempt."""
+    """Keeps the in-commit timestamp of its first attempt after a lost race."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         actions = super()._actions(transaction, version)
@@ -379,7 +377,7 @@ class KeepsItsTimeAfterALostRace(ModelClient):
 
 @mutant("ICT-05", side="client")
 class WritesNoCommitInfo(ModelClient):
-    """A commit without commitInfo, and so without a time."""
+    """Writes commits without commitInfo, and so without a time."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         return super()._actions(transaction, version)[1:]
@@ -387,7 +385,7 @@ class WritesNoCommitInfo(ModelClient):
 
 @mutant("ICT-06", side="client")
 class WritesCommitInfoLast(ModelClient):
-    """commitInfo stands behind the other actions."""
+    """Writes commitInfo after the other actions."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         first, *others = super()._actions(transaction, version)
@@ -396,7 +394,7 @@ class WritesCommitInfoLast(ModelClient):
 
 @mutant("ICT-07", side="client")
 class WritesTimesAsText(ModelClient):
-    """The in-commit timestamp is a string."""
+    """Writes the in-commit timestamp as a string."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         first, *others = super()._actions(transaction, version)
@@ -407,7 +405,7 @@ class WritesTimesAsText(ModelClient):
 
 @mutant("CM-TXNID-01", side="client")
 class WritesNoTxnId(ModelClient):
-    """A commit of a catalog-managed table without a txnId."""
+    """Writes commits of a catalog-managed table without a txnId."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         first, *others = super()._actions(transaction, version)
@@ -417,8 +415,8 @@ class WritesNoTxnId(ModelClient):
 
 
 @mutant("CM-TXNID-02", side="client")
-class HasOneTxnIdForAll(ModelClient):
-    """All of its transactions have the same txnId."""
+class ReusesItsTxnId(ModelClient):
+    """Uses the same txnId for all transactions."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         first, *others = super()._actions(transaction, version)
@@ -429,7 +427,7 @@ class HasOneTxnIdForAll(ModelClient):
 
 @mutant("CONFLICT-RETRY-07", "CM-LOG-06", side="client")
 class ReusesItsAttempt(ModelClient):
-    """A second try carries the id of the first."""
+    """Uses the attempt id of the first try for a retry at another version."""
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: Actions) -> m.Commit:
         self._kept = getattr(self, "_kept", None) or attempt
@@ -437,8 +435,8 @@ class ReusesItsAttempt(ModelClient):
 
 
 @mutant("MC-ENABLE-02", "CM-ENABLE-02", side="client")
-class DropsTheFeature(ModelClient):
-    """Adding a feature to the protocol replaces the list of features."""
+class DropsOtherFeatures(ModelClient):
+    """Replaces the list of table features when it adds one."""
 
     def _protocol(self, newest: State, feature: str) -> dict[str, Any]:
         return {**newest.protocol, "writerFeatures": ["inCommitTimestamp", feature]}
@@ -446,7 +444,7 @@ class DropsTheFeature(ModelClient):
 
 @mutant("MC-ENABLE-01", "CM-ENABLE-01", "ICT-03", side="client")
 class LowersTheWriterVersion(ModelClient):
-    """Adding a feature to the protocol sets the writer version back."""
+    """Lowers the writer version when it adds a table feature."""
 
     def _protocol(self, newest: State, feature: str) -> dict[str, Any]:
         return {**super()._protocol(newest, feature), "minWriterVersion": 5}
@@ -454,7 +452,7 @@ class LowersTheWriterVersion(ModelClient):
 
 @mutant("ICT-03", "MC-WRITE-01", "CM-WRITE-02", side="client")
 class DropsTheTimestampFeature(ModelClient):
-    """Adding a feature to the protocol loses the one of in-commit timestamps."""
+    """Removes the in-commit timestamp feature when it adds another one."""
 
     def _protocol(self, newest: State, feature: str) -> dict[str, Any]:
         protocol = super()._protocol(newest, feature)
@@ -462,16 +460,16 @@ class DropsTheTimestampFeature(ModelClient):
 
 
 @mutant("ICT-04", "MC-WRITE-01", "CM-WRITE-02", bugs=("FB22",), side="client")
-class UnsetsWhatItIsTold(ModelClient):
-    """ALTER TABLE UNSET takes the enablement of in-commit timestamps away, and the owner with it."""
+class UnsetsRequiredProperties(ModelClient):
+    """Removes the enablement of in-commit timestamps, and the owner, in ALTER TABLE UNSET."""
 
     def _refuse_protected(self, request: m.Transact) -> None:
         pass
 
 
 @mutant("ICT-21", bugs=("FB21",), side="client")
-class ReplacesAllProperties(ModelClient):
-    """REPLACE TABLE keeps the owner and forgets since when the timestamps count."""
+class ReplaceTableDropsTheEnablement(ModelClient):
+    """Keeps the owner in REPLACE TABLE, and drops the enablement of timestamps."""
 
     def _metadata(self, newest: State, request: m.Transact) -> dict[str, Any]:
         metadata = super()._metadata(newest, request)
@@ -482,8 +480,8 @@ class ReplacesAllProperties(ModelClient):
 
 
 @mutant("MC-ENABLE-09", "MC-ENABLE-03", side="client")
-class ReplacesTheOwner(ModelClient):
-    """REPLACE TABLE forgets the property that names the owner, and keeps the feature."""
+class ReplaceTableDropsTheOwner(ModelClient):
+    """Drops the owner's property in REPLACE TABLE, and keeps the table feature."""
 
     def _metadata(self, newest: State, request: m.Transact) -> dict[str, Any]:
         metadata = super()._metadata(newest, request)
@@ -493,7 +491,7 @@ class ReplacesTheOwner(ModelClient):
 
 @mutant("MC-ENABLE-07", side="client")
 class RewritesTheOwnersConfiguration(ModelClient):
-    """The owner's configuration is parsed and written anew."""
+    """Parses and reformats the owner's configuration."""
 
     def _metadata(self, newest: State, request: m.Transact) -> dict[str, Any]:
         metadata = super()._metadata(newest, request)

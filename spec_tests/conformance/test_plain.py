@@ -1,4 +1,4 @@
-"""What a run without any option says of subjects whose verdict is known; of all of them: `teeth --plain`."""
+"""What a run without any option says of subjects whose verdict is known; of all of them: `mutation_score --plain`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from conformance.running.errors import ExitCode
 from spec_tests.conformance import plain
 
 
-@pytest.mark.parametrize(
-    "identifier", ["every-name-is-found", "profiles-depend-on-the-moment", "contents-are-told-once"]
-)
+@pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
 def test_a_bad_owner_that_a_run_once_let_pass_or_turned_away_is_not_conformant(identifier: str) -> None:
     """A run asks one subject after another of the same process; the kill of a single case does not show that."""
     told = plain.judge(all_mutants()[identifier])

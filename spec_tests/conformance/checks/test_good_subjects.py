@@ -162,9 +162,9 @@ def test_an_empty_transaction_is_a_commit_or_not(
 @pytest.mark.parametrize(
     ("client", "mine", "overlooked"),
     [
-        (good.OverlooksWhatItMay, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, True),
-        (good.IsAlwaysSerializable, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, False),
-        (good.IsAlwaysSerializable, {"isolation": m.Isolation.SNAPSHOT}, False),
+        (good.IgnoresPermittedAppends, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, True),
+        (good.AlwaysSerializable, {"isolation": m.Isolation.WRITE_SERIALIZABLE}, False),
+        (good.AlwaysSerializable, {"isolation": m.Isolation.SNAPSHOT}, False),
         (ModelClient, {"data_change": False}, False),
         (good.RearrangesUnderSnapshotIsolation, {"data_change": False}, True),
     ],
@@ -181,7 +181,7 @@ def test_a_writer_overlooks_what_it_may_or_does_not(
 
 def test_a_file_outside_is_refused_or_committed() -> None:
     outside = {"adds": (m.DataFile(path="/elsewhere/mine"),)}
-    for client, expected in ((ModelClient, m.Committed), (good.RefusesFilesOutside, m.Rejected)):
+    for client, expected in ((ModelClient, m.Committed), (good.RejectsFilesOutside, m.Rejected)):
         with scenario(client) as s:
             assert isinstance(transact(s, s.create(), **outside), expected)
 
@@ -196,19 +196,19 @@ def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
 
 
 def test_a_commit_may_say_much_or_little() -> None:
-    assert "txnId" not in info_of(good.TellsLittleOfItsCommits, "managedCommit")
-    assert "txnId" in info_of(good.TellsLittleOfItsCommits, "catalogManaged")
-    assert info_of(good.TellsMuchOfItsCommits, "managedCommit")["operationMetrics"]["by"]["空"] == {}
-    assert info_of(good.NamesItsTransactionsInWords, "catalogManaged")["txnId"].startswith("Ω: ")
+    assert "txnId" not in info_of(good.WritesMinimalCommitInfo, "managedCommit")
+    assert "txnId" in info_of(good.WritesMinimalCommitInfo, "catalogManaged")
+    assert info_of(good.WritesLargeCommitInfo, "managedCommit")["operationMetrics"]["by"]["空"] == {}
+    assert info_of(good.TxnIdsAreSentences, "catalogManaged")["txnId"].startswith("Ω: ")
 
 
 def test_a_clock_may_be_anywhere() -> None:
-    assert info_of(good.LivesInTheFuture, "managedCommit")["inCommitTimestamp"] == good.LivesInTheFuture.now
-    assert info_of(good.LivesInThePast, "managedCommit")["inCommitTimestamp"] == proposals.BASE_TIME + 1
+    assert info_of(good.ClockIsACenturyAhead, "managedCommit")["inCommitTimestamp"] == good.ClockIsACenturyAhead.now
+    assert info_of(good.ClockIsAtTheEpoch, "managedCommit")["inCommitTimestamp"] == proposals.BASE_TIME + 1
 
 
 def test_staged_files_are_named_by_any_uuid() -> None:
-    with scenario(good.NamesItsStagedFilesByHash) as s:
+    with scenario(good.StagedNamesUseUuid5) as s:
         table = s.create()
         assert transact(s, table, **FILE) == m.Committed(version=1)
         [entry] = s.listed(table)
@@ -226,7 +226,7 @@ def test_change_data_stands_beside_the_data() -> None:
 
 
 def test_a_client_publishes_what_keeps_a_table_from_being_given_back() -> None:
-    with scenario(good.PublishesBeforeItGivesBack) as s:
+    with scenario(good.PublishesBeforeAHandBack) as s:
         table = s.create()
         actions = s.proposal(table, attempt=(attempt := s.attempt())).actions
         s.land(table, attempt=attempt, actions=actions)
@@ -241,7 +241,7 @@ def test_a_client_publishes_what_keeps_a_table_from_being_given_back() -> None:
     ("client", "left"),
     [
         (ModelClient, {4, 5, 6}),
-        (good.KeepsManyCommits, {4, 5, 6}),
+        (good.KeepsTheNewestCommits, {4, 5, 6}),
         (good.KeepsAllCommits, {0, 1, 2, 3, 4, 5, 6}),
         (good.NeverCleansUp, {0, 1, 2, 3, 4, 5, 6}),
     ],
@@ -258,7 +258,7 @@ def test_a_cleanup_keeps_as_many_commits_as_it_likes(client: type[ModelClient], 
 
 def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
     """Where the checkpoint covers all that is published."""
-    for client, left in ((ModelClient, {4}), (good.KeepsManyCommits, {2, 3, 4})):
+    for client, left in ((ModelClient, {4}), (good.KeepsTheNewestCommits, {2, 3, 4})):
         with scenario(client) as s:
             log = cleanup.prepare(s, published=4, latest=5)
             log.checkpoint(4)
@@ -268,8 +268,8 @@ def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
 
 def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
     for client, name in (
-        (good.CheckpointsWheneverItLikes, f"{5:020}.checkpoint.parquet"),
-        (good.WritesChecksumsOfItsCommits, f"{6:020}.crc"),
+        (good.CheckpointsAfterEveryCommit, f"{5:020}.checkpoint.parquet"),
+        (good.WritesChecksums, f"{6:020}.crc"),
     ):
         with scenario(client, "catalogManaged") as s:
             log = log_of(s)
@@ -290,7 +290,7 @@ def published_by(s: ClientScenario) -> list[int]:
 
 
 def test_commits_are_backfilled_before_a_job_or_when_it_needs_them() -> None:
-    for client, expected in ((ModelClient, []), (good.PublishesBeforeEveryJob, [5])):
+    for client, expected in ((ModelClient, []), (good.BackfillsBeforeMaintenance, [5])):
         with scenario(client) as s:
             log = log_of(s)
             assert (
@@ -300,7 +300,7 @@ def test_commits_are_backfilled_before_a_job_or_when_it_needs_them() -> None:
 
 
 def test_a_checkpoint_may_come_without_a_hint() -> None:
-    for client, hinted in ((ModelClient, True), (good.LeavesNoHint, False)):
+    for client, hinted in ((ModelClient, True), (good.WritesNoCheckpointHint, False)):
         with scenario(client) as s:
             log = log_of(s)
             assert (

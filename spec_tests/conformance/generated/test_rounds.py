@@ -24,8 +24,8 @@ from conformance.scenario.check import Check, Variant
 from spec_tests.conformance.generated import shared_files
 
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
-AT_ONCE = next(check for check in CHECKS if check.name == "real-clients-at-the-same-time")
-KILLED = next(check for check in CHECKS if check.name == "real-clients-that-are-killed")
+AT_ONCE = next(check for check in CHECKS if check.name == "concurrent-client-processes")
+KILLED = next(check for check in CHECKS if check.name == "killed-client-processes")
 INLINE = Variant(feature="catalogManaged", commit_mode="inline")
 STAGED = Variant(feature="managedCommit", commit_mode="staged")
 ROUNDS_TO_RACE = 20
@@ -84,7 +84,7 @@ def test_an_owner_with_one_process_dies_as_a_whole_and_goes_on() -> None:
 
 def test_an_owner_that_loses_in_a_crash_what_it_ratified_is_found() -> None:
     """Only now and then: what was ratified since the last save."""
-    with opened("mutant:saves-when-it-ends-in-order") as subject:
+    with opened("mutant:saves-on-shutdown-only") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1, count=ROUNDS_TO_RACE)
         assert result.verdict is Verdict.FAILED
         assert result.history is not None

@@ -77,7 +77,7 @@ def test_a_check_loses_its_answers_on_the_wire_where_that_is_possible(lossy: boo
         watch(subject, lost.append)
         subjects: dict[bool, Subject] = {True: subject, False: InProcess(ModelOwner())}
         result = run_case(
-            LOSING["a-commit-that-is-sent-again-at-once-is-ratified"], VARIANT, subjects[lossy],
+            LOSING["an-immediate-replay-is-ratified"], VARIANT, subjects[lossy],
             seed=0, count=1, salt="", reproduction=None, host=ClientHost(),
         )  # fmt: skip
     assert result.verdict is Verdict.PASSED

@@ -135,7 +135,7 @@ def test_advice_that_is_not_followed_fails_a_strict_run_only() -> None:
     advice = "CM-CATALOG-05"
     selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
     for strict, code in ((False, ExitCode.CONFORMANT), (True, ExitCode.VIOLATION)):
-        result = run("mutant:tells-neither-protocol-nor-metadata", selection=selection, strict=strict)
+        result = run("mutant:resolution-lacks-protocol-and-metadata", selection=selection, strict=strict)
         (found,) = [each for each in result.requirements if each.requirement == advice]
         assert found.verdict is RequirementVerdict.WARNED
         assert (result.exit_code, result.strict, result.complete) == (code, strict, True)

@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 
 CHECKS = {check.name: check for check in all_checks()}
 SLICE = (
-    "a-commit-that-is-sent-again-at-once-is-ratified",
-    "a-commit-that-is-sent-again-after-its-backfill-is-ratified",
-    "a-creation-that-arrives-again-after-the-drop-makes-no-table",
-    "a-staged-file-is-ratified-as-the-version-of-its-name-only",
-    "a-resolution-tells-the-latest-protocol-and-metadata",
+    "an-immediate-replay-is-ratified",
+    "a-replay-after-backfill-is-ratified",
+    "a-duplicated-creation-after-the-drop-is-ignored",
+    "a-staged-file-is-valid-for-one-version",
+    "a-resolution-contains-protocol-and-metadata",
     "a-dropped-table-is-gone",
 )
 """Where servers of the Delta API are known to go wrong, and where ours has rules of its own."""

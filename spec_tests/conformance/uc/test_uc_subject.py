@@ -28,9 +28,9 @@ COMMIT = Match(method="POST", body="add-commit")
 CHECKS = {check.name: check for check in all_checks()}
 TABLE = "t_orders"
 REQUIREMENTS = {
-    "a-commit-is-known-again-after-many-others": "PROFILE-RETRY-01",
-    "a-staged-file-is-ratified-as-the-version-of-its-name-only": "CM-LOG-05",
-    "a-creation-that-arrives-again-after-the-drop-makes-no-table": "PROFILE-CORE-06",
+    "a-replay-after-many-commits-is-ratified": "PROFILE-RETRY-01",
+    "a-staged-file-is-valid-for-one-version": "CM-LOG-05",
+    "a-duplicated-creation-after-the-drop-is-ignored": "PROFILE-CORE-06",
 }
 
 
@@ -97,12 +97,12 @@ def test_the_first_questions_are_answered(subject: UcSubject) -> None:
 @pytest.mark.parametrize(
     ("answers", "check", "verdict"),
     [
-        (Answers(), "a-commit-is-known-again-after-many-others", Verdict.PASSED),
-        (Answers(remembers=False), "a-commit-is-known-again-after-many-others", Verdict.FAILED),
-        (Answers(), "a-staged-file-is-ratified-as-the-version-of-its-name-only", Verdict.PASSED),
-        (Answers(looks=False), "a-staged-file-is-ratified-as-the-version-of-its-name-only", Verdict.FAILED),
-        (Answers(), "a-creation-that-arrives-again-after-the-drop-makes-no-table", Verdict.PASSED),
-        (Answers(consumes=False), "a-creation-that-arrives-again-after-the-drop-makes-no-table", Verdict.FAILED),
+        (Answers(), "a-replay-after-many-commits-is-ratified", Verdict.PASSED),
+        (Answers(remembers=False), "a-replay-after-many-commits-is-ratified", Verdict.FAILED),
+        (Answers(), "a-staged-file-is-valid-for-one-version", Verdict.PASSED),
+        (Answers(looks=False), "a-staged-file-is-valid-for-one-version", Verdict.FAILED),
+        (Answers(), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.PASSED),
+        (Answers(consumes=False), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.FAILED),
     ],
 )
 def test_what_unity_catalog_was_recorded_to_do_is_told_from_what_it_should(

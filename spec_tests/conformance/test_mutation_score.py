@@ -1,5 +1,7 @@
-"""The kit finds every known-bad subject, by a requirement that it violates, and accuses no good
-one. The whole proof, with ten thousand clean scenarios, is `python -m spec_tests.conformance.teeth --figures`."""
+"""The checks find every mutant by a requirement that it violates, and accuse no good subject.
+
+The whole proof, with ten thousand scenarios: `python -m spec_tests.conformance.mutation_score --figures`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import Mutant
 from conformance.results import Layer, Verdict
 from conformance.scenario.check import Family
-from spec_tests.conformance import kills, teeth
+from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
 
 SLICE = 2
@@ -25,7 +27,7 @@ def test_a_bad_subject_is_found_by_a_requirement_that_it_violates(mutant: Mutant
     assert found.operations > 0
 
 
-@pytest.mark.parametrize("name", teeth.innocent())
+@pytest.mark.parametrize("name", mutation_score.good_names())
 def test_a_good_subject_is_not_accused_by_generated_scenarios(name: str) -> None:
     """And gets so far that it could have been. What examples say of it is tested beside them."""
     generated = [case for case in kills.cases(kills.identity(name)) if case.check.layer is Layer.MODEL]

@@ -1,12 +1,12 @@
-"""The proof that the kit has teeth, and does not bite the innocent.
+"""The mutation score of the checks: every known-bad subject is found, and no good subject is accused.
 
-    python -m spec_tests.conformance.teeth [--mutants PATTERN] [--json]     every bad subject, and what finds it
-    python -m spec_tests.conformance.teeth --clean N [--examples] [--json]  N generated scenarios on good subjects
-    python -m spec_tests.conformance.teeth --figures [--clean N]            the three figures
-    python -m spec_tests.conformance.teeth --plain [PATTERN] [--json]       what a run without options says of each
+    python -m spec_tests.conformance.mutation_score [--mutants PATTERN] [--json]     each mutant, and what finds it
+    python -m spec_tests.conformance.mutation_score --clean N [--examples] [--json]  N scenarios on good subjects
+    python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
+    python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
 
-Exit code 1 if a bad subject survives, is found only by requirements that it does not violate, or cannot start; if a
-good one is accused; or if a figure is not what it should be.
+Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot start; if a good
+subject is accused; or if a figure is too low.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class CleanRuns:
     seconds: float
 
 
-def innocent() -> list[str]:
-    """The good subjects, by name."""
+def good_names() -> list[str]:
+    """The names of the good subjects."""
     return ["model", "model-client", *(kills.name_of(each) for each in kills.good())]
 
 
@@ -51,7 +51,7 @@ def clean(scenarios: int, *, seed: int = 0, examples: bool = False) -> CleanRuns
     """So many generated scenarios on all good subjects together; `examples`: and all examples once on each, which the
     tests beside the checks do too."""
     began = time.monotonic()
-    plans = [(name, case) for name in innocent() for case in kills.cases(kills.identity(name))]
+    plans = [(name, case) for name in good_names() for case in kills.cases(kills.identity(name))]
     generated = [(name, case) for name, case in plans if case.check.layer is Layer.MODEL]
     subjects = {name for name, _ in (plans if examples else generated)}
     made, shown = 0, 0
@@ -100,14 +100,14 @@ def checked() -> tuple[int, int]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.teeth")
-    parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only these bad subjects")
-    parser.add_argument("--clean", type=int, metavar="N", help="N generated scenarios on good subjects")
-    parser.add_argument("--examples", action="store_true", help="with --clean: all examples too")
-    parser.add_argument("--figures", action="store_true", help="the three figures")
+    parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
+    parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only mutants that match")
+    parser.add_argument("--clean", type=int, metavar="N", help="run N generated scenarios on good subjects")
+    parser.add_argument("--examples", action="store_true", help="with --clean: run all examples too")
+    parser.add_argument("--figures", action="store_true", help="print the three figures")
     parser.add_argument(
         "--plain", nargs="?", const="*", metavar="PATTERN",
-        help="what `run good:ID` and `run mutant:ID` say without any option",
+        help="verdicts of `run good:ID` and `run mutant:ID` without options",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -133,7 +133,7 @@ def _kills(pattern: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"killed": killed, "mutants": [asdict(each) for each in found]}, indent=2))
     elif not found:
-        print(f"no bad subject is called {pattern!r}", file=sys.stderr)
+        print(f"no mutant matches {pattern!r}", file=sys.stderr)
     else:
         print(f"{killed} of {len(found)} killed by a requirement that they violate")
     return 0 if found and killed == len(found) else 1
@@ -159,9 +159,9 @@ def _plain(pattern: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"right": right, "subjects": [asdict(each) for each in found]}, indent=2))
     elif not found:
-        print(f"no subject is called {pattern!r}", file=sys.stderr)
+        print(f"no subject matches {pattern!r}", file=sys.stderr)
     else:
-        print(f"{right} of {len(found)} runs without options come to the right verdict")
+        print(f"{right} of {len(found)} runs without options have the right verdict")
     return 0 if found and right == len(found) else 1
 
 
@@ -194,7 +194,7 @@ def _figures(scenarios: int, *, as_json: bool) -> int:
         print(json.dumps(figures, indent=2))
     else:
         print(f"{named} of {testable} testable requirements are checked ({100 * named / testable:.1f}%)")
-        print(f"{killed} of {len(found)} known-bad subjects are found by a requirement that they violate")
+        print(f"{killed} of {len(found)} mutants are found by a requirement that they violate")
         print(
             f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios on {runs.subjects} good subjects"
         )
