@@ -77,6 +77,21 @@ def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
     assert taken[0] == taken[1], "the first descriptor was closed, so that its number was free"
 
 
+def test_a_released_lock_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def take(fd: int, *, blocking: bool) -> bool:
+        taken.append(fd)
+        return real(fd, blocking=blocking)
+
+    real = filelock.lock_descriptor
+    monkeypatch.setattr(filelock, "lock_descriptor", take)
+    with host_lock(tmp_path / "lock")():
+        os.fstat(taken[0])
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(taken[0])
+
+
 def test_an_interruption_at_any_line_leaves_the_lock_free(tmp_path: Path) -> None:
     """Ctrl-C, at every line between the request for the lock and the first line under it."""
     lock, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
@@ -136,6 +151,22 @@ def test_a_lock_does_not_live_on_in_a_forked_child(tmp_path: Path) -> None:
     os.waitpid(holder, 0)
     with host_lock(tmp_path / "lock", timeout=lambda: 20.0)():
         os.close(stop_in)
+
+
+def test_a_grandchild_keeps_the_descriptors_of_its_parent(tmp_path: Path) -> None:
+    """The copies of the lock's descriptors are closed in the child, and not once more in a child of that."""
+    with host_lock(tmp_path / "lock")():
+        child = os.fork()
+        if child == 0:
+            opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]  # one of them has the number of a copy
+            grandchild = os.fork()
+            if grandchild == 0:
+                try:
+                    os._exit(not all(os.fstat(fd) for fd in opened))
+                finally:
+                    os._exit(1)
+            os._exit(os.waitpid(grandchild, 0)[1] != 0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_child_forked_under_the_lock_does_not_release_it(tmp_path: Path) -> None:

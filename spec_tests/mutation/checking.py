@@ -82,6 +82,8 @@ class _Running:
     buffer: bytes = b""
     current: str = ""
     """The check that runs; none has begun: empty."""
+    forked_hits: set[int] = field(default_factory=set)
+    """Of processes that the current check forked."""
     finished: bool = False
 
 
@@ -214,11 +216,15 @@ def _take(running: _Running, event: dict[str, Any]) -> None:
         ended.broken = event["broken"]
     elif "start" in event:
         running.current = event["start"]
+        running.forked_hits.clear()
         usual = job.usual.get(running.current, HANG_SECONDS)
         running.deadline = time.monotonic() + max(HANG_SECONDS, HANG_FACTOR * usual)
+    elif "hit" in event:
+        running.forked_hits.add(event["hit"])
     elif "passed" in event:
         running.current = "what comes after the last check"
-        ended.passed.append(Check(event["passed"], event["seconds"], frozenset(event["hits"])))
+        hits = frozenset(event["hits"]) | running.forked_hits
+        ended.passed.append(Check(event["passed"], event["seconds"], hits))
     elif ended.killer is None:
         ended.killer, ended.detail = event["failed"], event["detail"]
 
@@ -268,11 +274,19 @@ class _Watch:
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
+        self._process = os.getpid()
         self._hits: set[int] = set()
         self._failed = False
         self._began = 0.0
         self.failures = 0
-        overlay.count_hits(self._hits.add)
+        overlay.count_hits(self._hit)
+
+    def _hit(self, point: int) -> None:
+        """A process that a check forked has a copy of the hits only: it sends each new one at once."""
+        if point not in self._hits:
+            self._hits.add(point)
+            if os.getpid() != self._process:
+                self._tell({"hit": point})
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._hits.clear()
