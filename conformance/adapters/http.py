@@ -10,7 +10,7 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
-from conformance.adapters.connections import BrokenError, Connections, NoConnectionError
+from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
 from conformance.interface.messages import (
     Answer,
     Call,
@@ -24,7 +24,6 @@ from conformance.interface.messages import (
     name_of,
 )
 from conformance.interface.subject import TIMEOUT, AdapterError, gone
-from conformance.proxy.lossy import LossyConnections
 
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that say nothing of the call, but something of the network or the load."""

@@ -5,18 +5,28 @@
         def commit(self, client: str, request: Commit) -> Ratified | Conflict | Gap | Rejected: ...
 
 An operation without a method is `Unsupported`. A method that raises has not answered: that is `Unknown`, with the
-exception in its reason, and a violation where the kit expects an answer. One that raises `Died` was told to crash.
+exception in its reason, and a violation where the kit expects an answer. `ProcessDied` means that it was told to crash.
 """
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
 
+from conformance.adapters.http import HttpSubject
+from conformance.adapters.stdio import StdioSubject
 from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported
-from conformance.interface.subject import AdapterError, Died, gone
+from conformance.interface.subject import AdapterError, Ask, ProcessDied, UsageError, gone
 
 RAISED: Final = "raised"
 """What the reason of `Unknown` begins with when a method raised."""
@@ -48,7 +58,7 @@ class InProcess:
             answer = method(client, request)
         except AdapterError:
             raise
-        except Died as died:
+        except ProcessDied as died:
             return gone(str(died))
         except Exception as error:  # noqa: BLE001  # whatever a subject raises, it has not answered
             return Unknown(reason=f"{RAISED}: {type(error).__name__}: {error}")
@@ -73,3 +83,102 @@ class InProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# By name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """What makes a subject in this process. Its constructor is given what it asks for by the names of its parameters:
+    `directory`, a `Path`, and `owner`, an `Ask`. A parameter of another name that must be given is the owner too."""
+
+    name: str
+    make: Callable[..., Any]
+    owner_parameter: str | None
+    directory_parameter: bool
+
+    @classmethod
+    def of(cls, name: str, kind: Any) -> Handler:
+        """Of a class, or a function that makes the subject. Raises `UsageError` for a parameter that it cannot fill."""
+        try:
+            parameters = list(inspect.signature(kind).parameters.values())
+        except (TypeError, ValueError):  # written in C: it takes nothing
+            parameters = []
+        needed = [
+            each.name
+            for each in parameters
+            if each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        ]
+        owners = [each.name for each in parameters if each.name == "owner"]
+        owners = owners or [name for name in needed if name != "directory"][:1]
+        others = [each for each in needed if each not in (*owners, "directory")]
+        if others:
+            raise UsageError(
+                f"{name!r}: its constructor requires {', '.join(others)}; only `directory`, its own folder, and, for a "
+                f"client, `owner`, a function of a client's name and a request; other parameters need a default"
+            )
+        return cls(
+            name=name,
+            make=kind,
+            owner_parameter=owners[0] if owners else None,
+            directory_parameter=any(each.name == "directory" for each in parameters),
+        )
+
+    @property
+    def takes_owner(self) -> bool:
+        """Whether it is a client: it has an owner to ask."""
+        return self.owner_parameter is not None
+
+    def made(self, *, owner: Ask | None, directory: Path | None) -> Any:
+        """A new one. Raises `UsageError` if that fails."""
+        arguments: dict[str, Any] = {}
+        if self.owner_parameter is not None:
+            if owner is None:
+                raise UsageError(f"{self.name!r} is a client; its test needs an owner, and none was given")
+            arguments[self.owner_parameter] = owner
+        if self.directory_parameter:
+            arguments["directory"] = directory
+        try:
+            return self.make(**arguments)
+        except Exception as error:
+            raise UsageError(
+                f"cannot create {self.name!r}: its constructor raised {type(error).__name__}: {error}"
+            ) from error
+
+
+class InProcessSubject(InProcess):
+    """A subject of this process by its name, with its folder and its owner."""
+
+    def __init__(
+        self, handler: Handler, *, owner: Ask | None, owner_url: str | None, directory: Path | None, timeout: float
+    ) -> None:
+        self._made = contextlib.ExitStack()
+        self._name = handler.name
+        self._timeout = timeout
+        self._beside: StdioSubject | None = None
+        try:
+            if handler.takes_owner and owner is None and owner_url is not None:
+                owner = self._made.enter_context(HttpSubject(owner_url, timeout=timeout)).ask
+            if handler.directory_parameter and directory is None:
+                directory = Path(tempfile.mkdtemp(prefix="conformance-"))
+                self._made.callback(shutil.rmtree, directory, ignore_errors=True)
+            if directory is not None:
+                directory.mkdir(parents=True, exist_ok=True)
+            made = handler.made(owner=owner, directory=directory)
+            self._made.callback(getattr(made, "close", lambda: None))
+            super().__init__(made)
+        except BaseException:
+            self._made.close()
+            raise
+
+    def beside(self) -> StdioSubject:
+        """The same subject once more, in processes of its own, which clients can ask at the same time and which can be
+        killed. It is started when it is first wanted, and ends with this one. Raises `AdapterError`."""
+        if self._beside is None:
+            command = [sys.executable, "-m", "conformance", "serve", self._name, "--stdio"]
+            self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))
+        return self._beside
+
+    def close(self) -> None:
+        self._made.close()

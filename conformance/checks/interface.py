@@ -5,7 +5,7 @@ What PROFILES.md#every-subject asks of every subject before anything that it say
 
 from __future__ import annotations
 
-from conformance.adapters.smoke_identity import contradictions
+from conformance.adapters.identity import contradictions
 from conformance.checks.registry import check
 from conformance.interface.messages import (
     AttemptOutcome,

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from conformance.adapters.identity import COMMIT_MODES, FEATURES
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import Layer
-from conformance.scenario.check import COMMIT_MODES, FEATURES, Check, Family
+from conformance.scenario.check import Check, Family
 
 _checks: dict[str, Check] = {}
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from conformance.adapters.identity import COMMIT_MODES
 from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.messages import (
@@ -29,7 +30,7 @@ from conformance.interface.messages import (
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
-from conformance.scenario.check import COMMIT_MODES, Family
+from conformance.scenario.check import Family
 from conformance.scenario.ownership import write_file
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 

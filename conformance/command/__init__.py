@@ -25,10 +25,10 @@ def _only_serves(words: Sequence[str]) -> bool:
 
 def _served(subject: str) -> int:
     """The exit code, which is that of the long way, and so are the messages."""
-    from conformance.adapters import serve
+    from conformance.subjects.serving import serve
 
     try:
-        return serve.serve(subject)
+        return serve(subject)
     except Exception as error:  # noqa: BLE001 - this is the border
         from conformance.command.application import report
 

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.adapters.named import UsageError
 from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, simulating, smoking
 from conformance.command.output import say
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 from conformance.reports.errors import ReportError
 from conformance.reports.replaying import COMMAND
 from conformance.running.errors import ExitCode, UnusableError

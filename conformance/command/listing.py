@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conformance.adapters.named import FORMS
 from conformance.checks.registry import all_checks
 from conformance.command.options import JsonOption
 from conformance.command.output import say, show, show_json, show_rows
@@ -18,6 +17,7 @@ from conformance.running.errors import UnusableError
 from conformance.running.plan import requirements_named
 from conformance.running.profiles import PROFILES
 from conformance.scenario.check import Family
+from conformance.subjects.names import FORMS
 
 _EPILOG: Final = """Examples:
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conformance.adapters.named import FORMS
 from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import counted, say
 from conformance.command.progress import progress
@@ -24,6 +23,7 @@ from conformance.running.errors import UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import select
 from conformance.running.profiles import PROFILES, profile_named, seconds
+from conformance.subjects.names import FORMS
 
 _EPILOG: Final = """Examples:
 

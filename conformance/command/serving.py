@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 import typer
 
-from conformance.adapters import serve as serving
 from conformance.command.options import SubjectArgument
 from conformance.command.running import subject_of
 from conformance.running.errors import UnusableError
+from conformance.subjects import serving
 
 _SERVE: Final = """Examples:
 

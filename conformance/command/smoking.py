@@ -6,13 +6,13 @@ from typing import Final
 
 import typer
 
-from conformance.adapters.smoke_report import Step, first_hello
 from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
 from conformance.command.output import show, show_json
 from conformance.command.running import subject_of
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.profiles import seconds
 from conformance.running.worker_pool import Session
+from conformance.subjects.smoke import Step, first_hello
 
 _EPILOG: Final = """Examples:
 

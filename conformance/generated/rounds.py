@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.adapters.http import HttpSubject
-from conformance.adapters.named import InProcessSubject
+from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.adapters.uc.subject import UcSubject
 from conformance.generated import shrinking

@@ -6,6 +6,7 @@ that too, and it proves nothing. What can only be a fault of the adapter raises 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -16,6 +17,10 @@ TIMEOUT: Final = 10.0
 
 GONE: Final = "gone"
 """The `Unknown.reason` of requests that a subject that is not there cannot answer."""
+
+
+Ask = Callable[[str, Request], Answer]
+"""Asks a subject, for example an owner as its client in this process calls it: `(client, request) -> answer`."""
 
 
 class AdapterError(Exception):
@@ -33,8 +38,19 @@ class AdapterError(Exception):
         return type(self), (self.problem, self.came, self.says)
 
 
-class Died(Exception):  # noqa: N818  # it did what it was told to
-    """Raised by a subject in this process that was told to crash: nobody answers any more, which is no fault of it."""
+class UsageError(Exception):
+    """The name of a subject is invalid. `problem` says why, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[UsageError], tuple[str]]:
+        return type(self), (self.problem,)
+
+
+class ProcessDied(Exception):  # noqa: N818  # it did what it was asked to
+    """Raised, instead of an answer, by a subject in this process after a simulated crash."""
 
 
 class Subject(Protocol):

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.subject import Died
+from conformance.interface.subject import ProcessDied
 from conformance.models.storage import LOG, STAGING, MemoryStorage, OwnedTable, Storage
 
 CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promise", "after-publish")
@@ -29,7 +29,7 @@ class FaultControl:
     def tables(self) -> dict[str, OwnedTable]:
         """Nobody who is dead knows a table."""
         if self._tables is None:
-            raise Died("it was told to crash")
+            raise ProcessDied("it was told to crash")
         return self._tables
 
     # The storage
@@ -90,7 +90,7 @@ class FaultControl:
         """Here it may die."""
         if self.deadly == point:
             self._tables = None
-            raise Died(point)
+            raise ProcessDied(point)
 
     def _save(self, table: OwnedTable) -> None:
         self.saved[table.reference] = msgspec.json.encode(table)

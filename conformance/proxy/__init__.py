@@ -10,7 +10,6 @@ a subject of the kit, a catalog, the reference. As a command: `python -m conform
 """
 
 from conformance.proxy.faults import ANYTHING, Exchange, Fault, Match, Plan
-from conformance.proxy.lossy import LossyConnections
 from conformance.proxy.server import FaultProxy
 
-__all__ = ["ANYTHING", "Exchange", "Fault", "FaultProxy", "LossyConnections", "Match", "Plan"]
+__all__ = ["ANYTHING", "Exchange", "Fault", "FaultProxy", "Match", "Plan"]

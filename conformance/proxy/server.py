@@ -14,13 +14,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from conformance.adapters.http_server import Listener, is_loopback
 from conformance.proxy.faults import ANYTHING, Exchange, Fault, Match, Plan
+from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 
 PATIENCE: Final = 5.0
 """Seconds that a delayed request waits to be overtaken."""
@@ -92,13 +91,9 @@ class FaultProxy:
         self._exchanges: deque[Exchange] = deque(maxlen=KEPT)
         self._counts: Counter[Fault] = Counter()
         self._closed = False
-        self._listener = Listener((host, port), _handler_for(self._handle), ipv6=":" in host)
-        shown = f"[{host}]" if ":" in host else host
-        base = parts.path.rstrip("/")
-        self.url = f"http://{shown}:{self._listener.server_address[1]}{base}"
-        """What a client is given in the place of the server's URL; its path is the same."""
-        self._thread = threading.Thread(target=self._listener.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
+        self._listener = Listener(host, port, _handler_for(self._handle))
+        self.url = f"{self._listener.url}{parts.path.rstrip('/')}"
+        """For clients, in the place of the server's URL; its path is the same."""
 
     def next(self, *faults: Fault, match: Match = ANYTHING) -> None:
         """The next requests that match have these faults, in this order; the plan is for all others."""
@@ -135,9 +130,7 @@ class FaultProxy:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._listener.shutdown()
-        self._listener.server_close()
-        self._thread.join()
+        self._listener.close()
 
     def __enter__(self) -> Self:
         return self
@@ -251,22 +244,18 @@ def _refusal(status: int) -> _Answered:
     return _Answered(status=status, headers=(("Content-Type", "application/json"),), body=body)
 
 
-def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1  # head and body leave together
-
+def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[Handler]:
+    class Forwarding(Handler):
         def pass_on(self) -> None:
-            body = self._body()
-            answer = None
-            if body is not None:
-                answer = handle(
-                    _Asked(method=self.command, target=self.path, headers=tuple(self.headers.items()), body=body)
+            try:
+                asked = _Asked(
+                    method=self.command, target=self.path, headers=tuple(self.headers.items()), body=self.body()
                 )
+            except BodyError:
+                return self._hang_up()
+            answer = handle(asked)
             if answer is None:
-                self._hang_up()
-                return
+                return self._hang_up()
             self.send_response_only(answer.status)
             for name, value in _passed_on(answer.headers):
                 self.send_header(name, value)
@@ -276,42 +265,17 @@ def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[BaseHTTPR
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
             self.wfile.flush()
+            return None
 
         def _length(self, answer: _Answered) -> int:
             """Of a HEAD's answer, what the server says that the body would have."""
             said = next((value for name, value in answer.headers if name.lower() == "content-length"), "")
             return int(said) if self.command == "HEAD" and said.isdecimal() else len(answer.body)
 
-        def _body(self) -> bytes | None:
-            """None: the client broke off, or its framing cannot be read."""
-            if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
-                return self._chunks()
-            length = self.headers.get("Content-Length", "0")
-            body = self.rfile.read(int(length)) if length.isdecimal() else None
-            return body if body is not None and len(body) == int(length) else None
-
-        def _chunks(self) -> bytes | None:
-            body = bytearray()
-            while True:
-                line = self.rfile.readline(100).split(b";")[0].strip()
-                try:
-                    size = int(line, 16)
-                except ValueError:
-                    return None
-                body += self.rfile.read(size)
-                if size == 0:
-                    while self.rfile.readline(65_536).strip():  # trailers
-                        pass
-                    return bytes(body)
-                self.rfile.readline(10)
-
         def _hang_up(self) -> None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-            """Nobody reads a line for every request."""
-
     for method in _METHODS:
-        setattr(Handler, f"do_{method}", Handler.pass_on)
-    return Handler
+        setattr(Forwarding, f"do_{method}", Forwarding.pass_on)
+    return Forwarding

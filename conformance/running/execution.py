@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Protocol
 
-from conformance.adapters.smoke_report import first_hello
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.interface.subject import TIMEOUT, AdapterError
 from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
@@ -38,6 +37,7 @@ from conformance.running.worker import (
     is_remote,
 )
 from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess
+from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
 """For a process to start and its subject to be opened, beyond the time that an answer may take."""

@@ -26,18 +26,18 @@ from typing import BinaryIO, Final
 import msgspec
 
 from conformance import safe_text
-from conformance.adapters.named import InProcessSubject, UsageError, open_subject
-from conformance.adapters.smoke import smoke
-from conformance.adapters.smoke_report import SmokeReport
+from conformance.adapters.in_process import InProcessSubject
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.history.times import Times, times_of
 from conformance.interface.messages import Answer, Identity, Request
-from conformance.interface.subject import AdapterError, Subject
+from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.results import CaseResult, Verdict, Violation
 from conformance.running.errors import UnusableError
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import SmokeReport, smoke
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):

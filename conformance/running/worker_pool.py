@@ -19,7 +19,6 @@ from typing import Final, Self
 
 import msgspec
 
-from conformance.adapters.smoke_report import SmokeReport
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
 from conformance.results import CaseResult, Verdict
@@ -41,6 +40,7 @@ from conformance.running.worker import (
     encode,
     is_remote,
 )
+from conformance.subjects.smoke import SmokeReport
 
 SILENCE_SECONDS: Final = 60.0
 """Without an answer of its subject, beyond the time that an answer may take, after which a worker is given up."""

@@ -7,16 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import Layer
 
-FEATURES: Final = ("managedCommit", "catalogManaged")
-COMMIT_MODES: Final = ("staged", "inline", "direct")
 OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
 """Requirements with this prefix say nothing of the table feature."""
-COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
-"""Profiles that speak of one commit mode."""
 
 
 class Family(StrEnum):

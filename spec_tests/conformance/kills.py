@@ -8,7 +8,6 @@ from enum import StrEnum
 from functools import cache
 
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import open_subject
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface.messages import Identity
@@ -20,6 +19,7 @@ from conformance.running.profiles import PROFILES
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.scenario import Scenario, Stopped
+from conformance.subjects.names import open_subject
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
 """In the order in which they look for a bug."""

@@ -103,7 +103,7 @@ KIT_LAYERS = (
     ("findings",),
     ("reports", "adapters.reference.simulated"),
     ("running", "simulation"),
-    ("checks", "smoke"),
+    ("checks", "subjects"),
     ("generated",),
     ("scenario",),
     ("adapters",),
@@ -124,12 +124,7 @@ ONLY_FROM = {
 """Who imports these at all."""
 
 UPWARD_FOR_NOW = {
-    ("adapters.smoke", "scenario"),
-    ("adapters.smoke_client", "scenario"),
-    ("adapters.smoke_identity", "scenario"),
     ("history.command", "checkers"),
-    ("proxy.lossy", "adapters"),
-    ("proxy.server", "adapters"),
 }
 """Module and unit. Shrinks to nothing: an edge that does not exist any more fails."""
 

@@ -24,7 +24,7 @@ from conformance.adapters.jvm.files import Log, OutsideError
 from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
 from conformance.interface import messages as m
-from conformance.interface.subject import AdapterError, Died
+from conformance.interface.subject import AdapterError, ProcessDied
 
 FEATURE: Final = "managedCommit"
 COMMIT_MODE: Final = "staged"
@@ -118,12 +118,12 @@ class CoordinatorOwner:
         )
 
     def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
-        """The answer. Raises `Died` where the coordinator's process does, and `AdapterError` if the JVM is gone, or
-        what is on its class path does not belong together: no verdict on a coordinator is possible then."""
+        """The answer. Raises `ProcessDied` after a simulated crash, and `AdapterError` if the JVM is gone, or the
+        classes on its class path do not fit together: no verdict on a coordinator is possible then."""
         from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
         if self._dead:
-            raise Died(self._dead)
+            raise ProcessDied(self._dead)
         try:
             if not self._started:
                 self._start()
@@ -142,7 +142,7 @@ class CoordinatorOwner:
             raise AdapterError(f"{self._named.name} could not be asked: {error}") from error
         if self._database is not None and self._database.dead is not None:
             self._dead = f"it died {self._database.dead}"
-            raise Died(self._dead)
+            raise ProcessDied(self._dead)
         return answer
 
     # Committing

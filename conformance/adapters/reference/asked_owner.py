@@ -65,7 +65,7 @@ QUESTIONS: Final = 3
 _COMMIT_MODES: Final = {commit_mode.value: commit_mode for commit_mode in CommitMode}
 _JOBS: Final = {job.value: job for job in Maintenance}
 
-Expected = TypeVar("Expected", bound=m.Message)
+Expected = TypeVar("Expected")
 
 
 class AskedOwner:

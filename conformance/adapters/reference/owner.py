@@ -21,7 +21,7 @@ from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
-from conformance.interface.subject import Died
+from conformance.interface.subject import ProcessDied
 from refimpl.commits import (
     MAX_WINNERS,
     DirectProposal,
@@ -80,10 +80,10 @@ class ReferenceOwner:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _answered(self, ask: Callable[[refimpl.Warehouse], m.Answer]) -> m.Answer:
-        """The answer, errors included. Raises `Died` where the process does, and after that until it is restarted."""
+        """The answer, errors included. Raises `ProcessDied` from a simulated crash until the restart."""
         process = self._process
         if process is None:
-            raise Died("it was told to crash")
+            raise ProcessDied("it was told to crash")
         try:
             answer = ask(process.warehouse)
         except DeltaError as error:
@@ -92,10 +92,10 @@ class ReferenceOwner:
             answer = m.Rejected(reason=str(error))
         except Killed as killed:
             self._bury(process)
-            raise Died(f"it died at {killed}") from None
+            raise ProcessDied(f"it died at {killed}") from None
         if process.life.dead:  # another thread killed it meanwhile: nobody is left who could answer
             self._bury(process)
-            raise Died("it was told to crash")
+            raise ProcessDied("it was told to crash")
         return answer
 
     def _bury(self, process: OwnerProcess) -> None:
@@ -287,7 +287,7 @@ class ReferenceOwner:
             return m.Unsupported(reason=f"crash points are {', '.join(CRASH_POINTS)}; not {request.point}")
         process = self._process
         if process is None:
-            raise Died("it was told to crash before")
+            raise ProcessDied("it was told to crash before")
         if request.point is None:
             self._bury(process)
         else:

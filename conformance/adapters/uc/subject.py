@@ -5,14 +5,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from conformance.adapters.connections import Connections, NoConnectionError
+from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.uc.address import Address
 from conformance.adapters.uc.api import DeltaApi, UnansweredError
 from conformance.adapters.uc.owner import Known, UcOwner, identity_of
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError
-from conformance.proxy.lossy import LossyConnections
 
 
 class UcSubject:

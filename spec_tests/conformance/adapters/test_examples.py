@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapters.named import open_subject
-from conformance.adapters.smoke import smoke
 from conformance.checks.registry import all_checks
 from conformance.examples.__main__ import FILES, main
 from conformance.interface import messages as m
@@ -22,6 +20,8 @@ from conformance.models import proposals
 from conformance.results import Layer, Verdict
 from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import smoke
 
 pytestmark = pytest.mark.processes
 

@@ -277,7 +277,7 @@ def test_the_server_says_what_is_wrong_with_a_call() -> None:
         status, body = post(server.url, good)
         assert (status, json.loads(body)["id"]) == (200, 3)
         status, body = post(server.url, b"{}")
-        assert (status, body) == (400, b"this is no call of the interface: Object missing required field `id`")
+        assert (status, body) == (400, b"invalid call: Object missing required field `id`")
         status, body = post(server.url, b'{"id": 3, "client": "a", "request": {"op": "drop_table", "table": "t"}}')
         assert (status, body) == (500, b"ZeroDivisionError: division by zero")
 

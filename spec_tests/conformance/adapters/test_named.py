@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapters import named
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import FORMS, UsageError, handler_of, open_subject
 from conformance.interface import messages as m
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 from conformance.models.owner import ModelOwner
+from conformance.subjects import names
+from conformance.subjects.names import FORMS, handler_of, open_subject
 from spec_tests.conformance.adapters.test_stdio import SCRIPT
 
 HERE = "spec_tests.conformance.adapters"
@@ -88,7 +88,7 @@ def test_a_client_gets_its_owner_directly_or_by_its_url(name: str) -> None:
 
 @pytest.mark.processes
 def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
-    serve = f"stdio:{shlex.quote(sys.executable)} -m conformance.adapters.serve python:{SUBJECTS}:Client"
+    serve = f"stdio:{shlex.quote(sys.executable)} -m conformance serve python:{SUBJECTS}:Client"
     with open_subject(serve, owner=InProcess(ModelOwner()).ask, timeout=60) as subject:
         assert subject.identity.side == "client"
         assert subject.ask("a", m.Hello()) == subject.identity
@@ -173,7 +173,7 @@ def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")
     monkeypatch.setattr("conformance.jars.classpath", lambda group, **options: "")
     for kind in ("InProcessSubject", "StdioSubject", "HttpSubject"):
-        monkeypatch.setattr(named, kind, lambda *args, **options: opened.append(args))
+        monkeypatch.setattr(names, kind, lambda *args, **options: opened.append(args))
     for line in FORMS.splitlines():
         for form in line.split("   ")[0].split(", "):
             name = form.strip().strip('"')

@@ -13,12 +13,12 @@ import pytest
 
 from conformance.adapters import wire
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.smoke import smoke
 from conformance.history import translation
 from conformance.interface import messages as m
 from conformance.interface import schema
 from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
 from conformance.models.owner import ModelOwner
+from conformance.subjects.smoke import smoke
 
 SAMPLES: dict[type, m.Answer] = {
     m.Identity: m.Identity(name="n", version="1", interface_version=1, side="owner", profiles=("core",)),

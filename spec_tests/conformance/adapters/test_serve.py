@@ -14,19 +14,19 @@ import pytest
 
 from conformance.adapters import wire
 from conformance.adapters.http import HttpSubject
-from conformance.adapters.named import UsageError, handler_of, open_subject
-from conformance.adapters.serve import Served, main, make_durable, serve_http, serve_stdio
 from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.results import Verdict
 from conformance.scenario.running import run_case
+from conformance.subjects.names import handler_of, open_subject
+from conformance.subjects.serving import Served, make_durable, serve_http, serve_stdio
 
 LONG = 60.0
 SUBJECTS = "spec_tests.conformance.adapters.subjects"
-SERVE = [sys.executable, "-m", "conformance.adapters.serve"]
+SERVE = [sys.executable, "-m", "conformance", "serve"]
 
 
 def refuse(client: str, request: m.Request) -> m.Answer:
@@ -63,7 +63,7 @@ def test_an_address_is_a_port_with_or_without_a_host() -> None:
         port = taken.url.rstrip("/").rpartition(":")[2]
         for address, words in {
             "somewhere": "is no address; it is [HOST:]PORT",
-            "0.0.0.0:0": "can be reached by other machines, and nothing here asks who calls; `--public`",
+            "0.0.0.0:0": "can be reached by other machines, and there is no authentication; pass --public",
             f"127.0.0.1:{port}": f"cannot listen at 127.0.0.1:{port}: Address already in use",
             "127.0.0.1:99999": "cannot listen at 127.0.0.1:99999",
         }.items():
@@ -111,11 +111,11 @@ def test_over_http_the_url_is_printed_and_the_server_ends_when_it_is_told_to() -
         assert process.wait(LONG) == 0
 
 
-def test_a_wrong_name_and_a_wrong_call_are_errors_and_not_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["refrence"]) == 2
-    assert "did you mean 'reference'" in capsys.readouterr().err
-    assert main(["model", "--http", "somewhere"]) == 2
-    assert "is no address" in capsys.readouterr().err
+def test_a_wrong_name_and_a_wrong_call_are_errors_and_not_tracebacks() -> None:
+    for words, told in {("refrence",): b"did you mean 'reference'", ("model", "--http", "x"): b"is no address"}.items():
+        ran = subprocess.run([*SERVE, *words], capture_output=True, timeout=LONG)
+        assert ran.returncode == 2
+        assert told in ran.stderr
     ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
     assert ran.returncode == 2
     assert ran.stderr.startswith(b"error: `hello` is no call of the interface")

@@ -13,11 +13,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import open_subject
-from conformance.adapters.smoke import smoke
-from conformance.adapters.smoke_identity import contradictions
-from conformance.adapters.smoke_report import Outcome, SmokeReport, Step
 from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
@@ -26,6 +23,8 @@ from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
 from conformance.running.errors import ExitCode
 from conformance.scenario.adversary import ClientHost
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
 from spec_tests.conformance.adapters.test_stdio import command
 
 GOOD = ModelOwner().hello("kit", m.Hello())
@@ -73,35 +72,35 @@ def test_no_mutant_is_taken_for_a_broken_adapter() -> None:
 BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
     "hello changes": (
         {"hello": lambda answer: msgspec.structs.replace(answer, version=str(uuid.uuid4()))},
-        "answered the same every time", "#hello",
+        "must always be answered by the same", "#hello",
     ),
     "another interface": (
         {"hello": lambda answer: msgspec.structs.replace(answer, interface_version=2)},
         "`interface_version` is 2, and this kit speaks 1", "#hello",
     ),
     "no create_table": (
-        {"create_table": lambda answer: m.Unsupported()}, "every owner has this operation", "#create_table",
+        {"create_table": lambda answer: m.Unsupported()}, "this operation is required", "#create_table",
     ),
     "create_table names no table": (
-        {"create_table": lambda answer: m.Ratified(version=0)}, "names the table, in `table`", "#create_table",
+        {"create_table": lambda answer: m.Ratified(version=0)}, "must name the table, in `table`", "#create_table",
     ),
     "no answer to commit": (
-        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "no answer came", "#commit",
+        {"commit": lambda answer: m.Unknown(reason="no answer within 10 s")}, "no answer; expected", "#commit",
     ),
     "whole paths": (
         {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
             msgspec.structs.replace(file, name=f"/tables/t/_delta_log/{file.name}") for file in answer.files))},
-        "names are relative to the log folder: '00000000000000000000.json'", "#observe",
+        "expected a name relative to the log folder: '00000000000000000000.json'", "#observe",
     ),
     "no contents": (
         {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
             msgspec.structs.replace(file, content=None) for file in answer.files))},
-        "was asked for contents, and shows none", "#observe",
+        "returned no content", "#observe",
     ),
     "sizes in characters, or made up": (
         {"observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
             msgspec.structs.replace(file, size=1) for file in answer.files))},
-        "has 1 bytes, and shows others", "#observe",
+        "returned the wrong size 1", "#observe",
     ),
     "staged files of another name": (
         {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
@@ -148,7 +147,7 @@ def test_an_answer_that_is_none_is_a_step_and_what_does_not_depend_on_it_is_stil
 def test_a_subject_that_can_be_asked_no_more_is_told_once() -> None:
     with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
         report = smoke(subject)
-    assert failed(report).name == "a table that does not exist"
+    assert failed(report).name == "unknown table"
     assert "`version 1 is ratified`, which is not JSON" in failed(report).says
     assert {step.outcome for step in report.steps[3:]} == {Outcome.SKIPPED}
     assert report.adapter == str(failed(report))
@@ -156,14 +155,14 @@ def test_a_subject_that_can_be_asked_no_more_is_told_once() -> None:
 
 WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
     "an unknown table has commits": (
-        {"get_commits": lambda answer: m.Commits(commits=(), latest=None)}, "a table that was never created",
+        {"get_commits": lambda answer: m.Commits(commits=(), latest=None)}, "expected `not_found`",
     ),
-    "nothing can be created": ({"create_table": lambda answer: m.Rejected()}, "the only creator of a new name"),
-    "nothing can be committed": ({"commit": lambda answer: m.Gap(latest=0)}, "version 1 comes after version 0"),
-    "another version": ({"commit": lambda answer: m.Ratified(version=7)}, "tells the version that was proposed, 1"),
+    "nothing can be created": ({"create_table": lambda answer: m.Rejected()}, "expected `ratified` for the only"),
+    "nothing can be committed": ({"commit": lambda answer: m.Gap(latest=0)}, "expected `ratified`: version 1 follows"),
+    "another version": ({"commit": lambda answer: m.Ratified(version=7)}, "that was proposed, 1, not 7"),
     "lost commits": (
         {"get_commits": lambda answer: m.Commits(commits=(), latest=1) if isinstance(answer, m.Commits) else answer},
-        "version 1 was ratified, and is neither listed by `get_commits` nor published",
+        "version 1 was ratified, but `get_commits` does not list it",
     ),
     "neither file nor actions": (
         {"get_commits": lambda answer: msgspec.structs.replace(answer, commits=tuple(
@@ -175,22 +174,22 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
         {"plant": lambda answer: answer,
          "observe": lambda answer: msgspec.structs.replace(answer, files=tuple(
             file for file in answer.files if file.name != "smoke.txt"))},
-        "`observe` does not show 'smoke.txt'",
+        "`observe` does not list 'smoke.txt'",
     ),
     "another latest": (
         {"get_commits": lambda answer: msgspec.structs.replace(answer, latest=5)
          if isinstance(answer, m.Commits) else answer},
-        "`latest` is 1",
+        "`latest` must be 1",
     ),
     "every attempt wins": (
-        {"commit": lambda answer: m.Ratified(version=1)}, "version 1 is taken by another attempt: `conflict`",
+        {"commit": lambda answer: m.Ratified(version=1)}, "expected `conflict`: another attempt is version 1",
     ),
     "a promise without its operation": (
-        {"attempt_outcome": lambda answer: m.Unsupported()}, "a profile that `hello` declares needs this operation",
+        {"attempt_outcome": lambda answer: m.Unsupported()}, "a profile that `hello` declares requires this operation",
     ),
     "dropped tables are found": ({"drop_table": lambda answer: answer, "load_table": lambda answer: m.Table(
         table="t", feature="managedCommit", commit_mode="staged", latest=1)},
-        "it is the table that `create_table` answered"),
+        "`load_table` returned the table 't'"),
 }  # fmt: skip
 
 
@@ -280,7 +279,7 @@ def test_a_contradiction_in_hello_is_the_adapters(changes: dict[str, Any], words
     assert any(words in each for each in found), found
     report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
     assert words in report.adapter
-    assert [step.name for step in report.steps] == ["hello, again", "who it says it is"]
+    assert [step.name for step in report.steps] == ["repeated hello", "identity"]
 
 
 def test_the_words_for_profiles_are_those_of_the_catalogue() -> None:
@@ -310,7 +309,7 @@ def test_a_client_that_reads_something_else_is_told_so() -> None:
     client.snapshot = lambda asker, request: m.SnapshotRead(version=0, files=())  # type: ignore[method-assign]
     step = failed(smoke(InProcess(client), host))
     assert step.outcome is Outcome.OWNER
-    assert "the newest version is 1" in step.says
+    assert "`snapshot_read` of version 1" in step.says
     client.snapshot = lambda asker, request: m.Unknown(reason="no answer")  # type: ignore[method-assign]
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
 

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from conformance.adapters.named import open_subject
 from conformance.command.application import application
 from conformance.findings import __main__ as command
 from conformance.findings import clients, markdown, stored
@@ -24,6 +23,7 @@ from conformance.running.plan import case_seed
 from conformance.running.profiles import profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
+from conformance.subjects.names import open_subject
 from spec_tests.engines.jars import needed_classpath
 
 ROOT = Path(__file__).parents[3]

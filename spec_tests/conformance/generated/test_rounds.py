@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from conformance.adapters.http_server import HttpServer
-from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import InProcessSubject, open_subject
+from conformance.adapters.in_process import InProcess, InProcessSubject
 from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
@@ -21,6 +20,7 @@ from conformance.interface.subject import Subject
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.check import Check, Variant
+from conformance.subjects.names import open_subject
 from spec_tests.conformance.generated import shared_files
 
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]

@@ -15,18 +15,18 @@ from typing import NoReturn
 
 import pytest
 
+from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.jvm import delta, owner
 from conformance.adapters.jvm.faults import THROTTLED
 from conformance.adapters.jvm.machine import java
-from conformance.adapters.named import InProcessSubject, UsageError, open_subject
-from conformance.adapters.smoke import smoke
-from conformance.adapters.smoke_report import Outcome
 from conformance.command.running import subject_of
 from conformance.interface import messages as m
-from conformance.interface.subject import AdapterError, Subject
+from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.jars import VARIABLE
 from conformance.models import proposals
 from conformance.running.errors import UnusableError
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import Outcome, smoke
 from spec_tests.engines.jars import needed_classpath
 
 py4j_protocol = pytest.importorskip("py4j.protocol")

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.adapters.connections import BrokenError, Connections
-from conformance.proxy import Fault, FaultProxy, LossyConnections, Match, Plan
+from conformance.adapters.connections import BrokenError, Connections, LossyConnections
+from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.proxy.__main__ import main
 from spec_tests.conformance.proxy.servers import Remembering, remembering
 

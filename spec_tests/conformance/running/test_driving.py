@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapters.named import open_subject
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.messages import Hello
 from conformance.interface.subject import AdapterError
@@ -22,6 +21,7 @@ from conformance.running.worker import (
     demand_same,
     is_remote,
 )
+from conformance.subjects.names import open_subject
 from spec_tests.conformance.running.cases import MUST, ONE, case, identity
 
 OURS = "python:spec_tests.conformance.running.subjects"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from conformance.adapters.named import open_subject
-from conformance.adapters.smoke import smoke
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface.subject import Subject
 from conformance.results import Verdict
 from conformance.scenario.check import Variant
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import smoke
 from spec_tests.engines.served import served
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]

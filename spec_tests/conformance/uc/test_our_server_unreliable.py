@@ -15,7 +15,6 @@ from typing import Final
 import pytest
 
 import refimpl
-from conformance.adapters.named import open_subject
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject
@@ -23,6 +22,7 @@ from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.results import Layer, Verdict
 from conformance.running.plan import plan
 from conformance.running.profiles import profile_named
+from conformance.subjects.names import open_subject
 from spec_tests.engines.served import served
 
 pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("our-server")]

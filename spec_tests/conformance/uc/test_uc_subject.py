@@ -9,18 +9,18 @@ from typing import NoReturn
 
 import pytest
 
-from conformance.adapters.named import UsageError, open_subject
-from conformance.adapters.smoke import smoke
 from conformance.adapters.uc.address import Address, AddressError, address_of
 from conformance.adapters.uc.subject import UcSubject
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
-from conformance.interface.subject import AdapterError
+from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
 from conformance.proxy import Fault, FaultProxy, Match
 from conformance.results import Verdict
 from conformance.scenario.check import Variant
+from conformance.subjects.names import open_subject
+from conformance.subjects.smoke import smoke
 from spec_tests.conformance.uc.catalog_server import Answers, Catalog, Refusal, serving
 
 LONG = 60.0

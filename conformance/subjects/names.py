@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import inspect
 import shlex
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +14,9 @@ from urllib.parse import urlsplit
 from conformance.adapters import wire
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
-from conformance.adapters.in_process import InProcess
+from conformance.adapters.in_process import Handler, InProcessSubject
 from conformance.adapters.stdio import StdioSubject
-from conformance.interface.messages import Answer, Request
-from conformance.interface.subject import TIMEOUT, Subject
+from conformance.interface.subject import TIMEOUT, Ask, Subject, UsageError
 
 FORMS: Final = """\
   "stdio:COMMAND WITH ARGUMENTS"   a process that reads calls and writes replies, a line of JSON each
@@ -38,9 +32,6 @@ FORMS: Final = """\
 """
 """How a subject can be named, for people."""
 
-Ask = Callable[[str, Request], Answer]
-"""An owner, as a client in this process calls it."""
-
 _OURS: Final = {
     "reference": ("conformance.adapters.reference.owner", "ReferenceOwner"),
     "reference-client": ("conformance.adapters.reference.client", "ReferenceClient"),
@@ -48,17 +39,6 @@ _OURS: Final = {
     "model-client": ("conformance.models.client", "ModelClient"),
 }
 _KINDS: Final = ("stdio", "http", "https", "uc", "python", "jvm", "mutant", "good")
-
-
-class UsageError(Exception):
-    """No subject can be what the name says. `problem` tells why, and what to do."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[UsageError], tuple[str]]:
-        return type(self), (self.problem,)
 
 
 def open_subject(
@@ -79,9 +59,8 @@ def open_subject(
     if kind == "uc":
         return _catalog(rest, timeout)
     if kind not in ("stdio", "http", "https"):
-        return InProcessSubject(
-            handler_of(name), owner=owner, owner_url=owner_url, directory=directory, timeout=timeout
-        )
+        handler = handler_of(name)
+        return InProcessSubject(handler, owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
     made = contextlib.ExitStack()
     try:
         if owner_url is None and owner is not None:
@@ -163,75 +142,18 @@ def _url(name: str, kind: str, rest: str) -> str:
 # Subjects in this process
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handler:
-    """What makes a subject in this process. Its constructor is given what it asks for by the names of its parameters:
-    `directory`, a `Path`, and `owner`, an `Ask`. A parameter of another name that must be given is the owner too."""
-
-    name: str
-    make: Callable[..., Any]
-    owner_parameter: str | None
-    directory_parameter: bool
-
-    @property
-    def takes_owner(self) -> bool:
-        """Whether it is a client: it has an owner to ask."""
-        return self.owner_parameter is not None
-
-    def made(self, *, owner: Ask | None, directory: Path | None) -> Any:
-        """A new one. Raises `UsageError` if that fails."""
-        arguments: dict[str, Any] = {}
-        if self.owner_parameter is not None:
-            if owner is None:
-                raise UsageError(f"{self.name!r} is a client; its test needs an owner, and none was given")
-            arguments[self.owner_parameter] = owner
-        if self.directory_parameter:
-            arguments["directory"] = directory
-        try:
-            return self.make(**arguments)
-        except Exception as error:
-            raise UsageError(
-                f"cannot create {self.name!r}: its constructor raised {type(error).__name__}: {error}"
-            ) from error
-
-
 def handler_of(name: str) -> Handler:
     """The subject of that name, if it can be one in this process. Raises `UsageError`."""
     kind, rest = _parts(name)
     if kind in _OURS:
-        return _handler(name, _ours(name))
+        return Handler.of(name, _ours(name))
     if kind == "python":
-        return _handler(name, _class(name, rest))
+        return Handler.of(name, _class(name, rest))
     if kind == "jvm":
-        return _handler(name, _coordinator(name, rest))
+        return Handler.of(name, _coordinator(name, rest))
     if kind in ("mutant", "good"):
-        return _handler(name, _mutant(kind, rest))
+        return Handler.of(name, _mutant(kind, rest))
     raise UsageError(f"{name!r} runs in another process; expected python:MODULE:CLASS or a built-in subject")
-
-
-def _handler(name: str, kind: Any) -> Handler:
-    try:
-        parameters = list(inspect.signature(kind).parameters.values())
-    except (TypeError, ValueError):  # written in C: it takes nothing
-        parameters = []
-    needed = [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    ]
-    owners = [each.name for each in parameters if each.name == "owner"] or [n for n in needed if n != "directory"][:1]
-    others = [each for each in needed if each not in (*owners, "directory")]
-    if others:
-        raise UsageError(
-            f"{name!r}: its constructor requires {', '.join(others)}; only `directory`, its own folder, and, for a "
-            f"client, `owner`, a function of a client's name and a request; other parameters need a default"
-        )
-    return Handler(
-        name=name,
-        make=kind,
-        owner_parameter=owners[0] if owners else None,
-        directory_parameter=any(each.name == "directory" for each in parameters),
-    )
 
 
 def _ours(name: str) -> Any:
@@ -296,40 +218,3 @@ def _class(name: str, rest: str) -> Any:
     if not callable(found):
         raise UsageError(f"{name!r}: {member!r} is a {type(found).__name__}; it must be a class, or make the subject")
     return found
-
-
-class InProcessSubject(InProcess):
-    """With what was made for it."""
-
-    def __init__(
-        self, handler: Handler, *, owner: Ask | None, owner_url: str | None, directory: Path | None, timeout: float
-    ) -> None:
-        self._made = contextlib.ExitStack()
-        self._name = handler.name
-        self._timeout = timeout
-        self._beside: StdioSubject | None = None
-        try:
-            if handler.takes_owner and owner is None and owner_url is not None:
-                owner = self._made.enter_context(HttpSubject(owner_url, timeout=timeout)).ask
-            if handler.directory_parameter and directory is None:
-                directory = Path(tempfile.mkdtemp(prefix="conformance-"))
-                self._made.callback(shutil.rmtree, directory, ignore_errors=True)
-            if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
-            made = handler.made(owner=owner, directory=directory)
-            self._made.callback(getattr(made, "close", lambda: None))
-            super().__init__(made)
-        except BaseException:
-            self._made.close()
-            raise
-
-    def beside(self) -> StdioSubject:
-        """The same subject once more, in processes of its own, which clients can ask at the same time and which can be
-        killed. It is started when it is first wanted, and ends with this one. Raises `AdapterError`."""
-        if self._beside is None:
-            command = [sys.executable, "-m", "conformance.adapters.serve", self._name, "--stdio"]
-            self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))
-        return self._beside
-
-    def close(self) -> None:
-        self._made.close()

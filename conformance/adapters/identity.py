@@ -9,11 +9,14 @@ from conformance.adapters import wire
 from conformance.history.events import Promise
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.requirements.catalogue import Profile
-from conformance.scenario.check import COMMIT_MODE_OF, COMMIT_MODES, FEATURES
 
 SIDES: Final = ("owner", "client")
+FEATURES: Final = ("managedCommit", "catalogManaged")
+COMMIT_MODES: Final = ("staged", "inline", "direct")
 FEATURE_COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": COMMIT_MODES}
-"""Inline commits are of the younger table feature alone."""
+"""Only catalogManaged has inline commits."""
+COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
+"""By profile, the commit mode that it promises."""
 
 
 def contradictions(identity: Identity) -> list[str]:

@@ -1,22 +1,14 @@
-"""Offer a subject of this process to others: over standard input and output, or at a URL.
-
-    python -m conformance.adapters.serve reference --stdio
-    python -m conformance.adapters.serve python:my_owner:MyOwner --http 8080
-
-Its state is in the folder that `CONFORMANCE_DIRECTORY` names, or in a temporary one. Over HTTP it prints one line of
-JSON with its URL when it listens. The exit code is 0 when it was told to end, or 2.
-"""
+"""Serve a subject of this process to others: over standard input and output, or at a URL."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from urllib.parse import quote, unquote
@@ -26,12 +18,12 @@ import msgspec
 from conformance.adapters import wire
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
-from conformance.adapters.in_process import InProcess
-from conformance.adapters.named import Ask, Handler, UsageError, handler_of
+from conformance.adapters.in_process import Handler, InProcess
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
-from conformance.interface.subject import TIMEOUT, AdapterError
+from conformance.interface.subject import TIMEOUT, AdapterError, Ask, UsageError
 from conformance.models.fault_control import FaultControl
 from conformance.models.storage import FolderStorage
+from conformance.subjects.names import handler_of
 
 PORT: Final = 0
 """A free one."""
@@ -58,7 +50,7 @@ def serve_http(ask: Ask, address: str = "", *, public: bool = False) -> HttpServ
     try:
         return HttpServer(ask, host=host, port=int(port or PORT), public=public)
     except ValueError as error:
-        raise UsageError(f"{error}; `--public` does it all the same") from error
+        raise UsageError(f"{error}; pass --public to listen there") from error
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"cannot listen at {host}:{port or PORT}: {reason}") from error
@@ -156,7 +148,7 @@ class _SavedFiles(MutableMapping[str, bytes]):
 
 
 def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
-    """Offer the subject until it is told to end: `http` is `[HOST:]PORT`; None: over standard input and output.
+    """Serve the subject until it is interrupted. `http`: `[HOST:]PORT`; None: over standard input and output.
 
     Raises `UsageError` for a name or address that is none, `AdapterError` for a subject, or a caller, that does not
     speak the interface.
@@ -182,23 +174,3 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
             made.callback(served.close)
             serve_stdio(served.ask, sys.stdin.buffer, replies)
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
-    parser = argparse.ArgumentParser(prog="python -m conformance.adapters.serve", description=__doc__)
-    parser.add_argument("subject")
-    commit_mode = parser.add_mutually_exclusive_group()
-    commit_mode.add_argument("--stdio", action="store_true", help="serve on stdin and stdout (default)")
-    commit_mode.add_argument("--http", metavar="[HOST:]PORT", help="serve over HTTP; port 0: any free port")
-    parser.add_argument("--public", action="store_true", help="accept requests from other machines (no authentication)")
-    options = parser.parse_args(arguments)
-    try:
-        return serve(options.subject, http=options.http, public=options.public)
-    except (UsageError, AdapterError) as error:
-        print(f"error: {error.problem}", file=sys.stderr)
-        return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

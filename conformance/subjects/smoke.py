@@ -1,0 +1,598 @@
+"""The smoke test: the first requests to a subject, which separate a broken adapter from a broken owner.
+
+An adapter is broken if its answers are invalid: `hello` contradicts itself, an operation is missing, a file name is not
+relative to the log. No verdict is possible until it is repaired. An owner is broken if its answers are valid and wrong;
+the checks of a run say more about it.
+
+Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NoReturn, Self, TypeVar
+
+import msgspec
+
+from conformance.adapters import wire
+from conformance.adapters.identity import contradictions
+from conformance.adapters.in_process import RAISED
+from conformance.history.translation import attempt_of
+from conformance.interface import messages as m
+from conformance.interface.messages import name_of
+from conformance.interface.subject import AdapterError, Subject
+from conformance.models import proposals
+from conformance.models.owner import COMMIT_MODES, ModelOwner
+from conformance.models.storage import FolderStorage
+from conformance.scenario.adversary import Adversary, ClientHost
+
+PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
+LOG_FOLDER: Final = "_delta_log/"
+CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
+"""Operations that every owner has."""
+TRIES: Final = 5
+"""Proposals to an owner that rejects them, which it may do by a policy of its own."""
+
+A = TypeVar("A")
+P = TypeVar("P", m.CreateTable, m.Commit)
+
+
+class Outcome(StrEnum):
+    """The outcome of a step."""
+
+    OK = "ok"
+    ADAPTER = "adapter"
+    """The adapter is broken."""
+    OWNER = "owner"
+    """The adapter works, and the answer is wrong."""
+    SKIPPED = "skipped"
+    """A step before it failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the smoke test."""
+
+    name: str
+    outcome: Outcome
+    asked: str = ""
+    """The last request, as JSON."""
+    came: str = ""
+    """Its answer, as JSON."""
+    says: str = ""
+    """What the interface expects, or why the step was skipped."""
+    see: str = ""
+    """The section of the page."""
+
+    def __str__(self) -> str:
+        if not self.says:
+            return f"{self.outcome:<8} {self.name}"
+        facts = [f"asked: {self.asked}"] if self.asked else []
+        facts += [f"came: {self.came}"] if self.came else []
+        where = [f"see: {self.see}"] if self.see else []
+        return "\n           ".join([f"{self.outcome:<8} {self.name}: {self.says}", *facts, *where])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeReport:
+    """All steps, in order."""
+
+    identity: m.Identity
+    steps: tuple[Step, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether at least one step succeeded and none failed."""
+        return not self.adapter and not self.owner and any(step.outcome is Outcome.OK for step in self.steps)
+
+    @property
+    def adapter(self) -> str:
+        """The failed steps of the adapter, as text."""
+        return self._problems(Outcome.ADAPTER)
+
+    @property
+    def owner(self) -> str:
+        """The failed steps of the owner, as text."""
+        return self._problems(Outcome.OWNER)
+
+    def _problems(self, outcome: Outcome) -> str:
+        return "\n".join(str(step) for step in self.steps if step.outcome is outcome)
+
+    def __str__(self) -> str:
+        who = f"{self.identity.name} {self.identity.version} ({self.identity.side})"
+        if self.adapter:
+            verdict = "the adapter is broken; repair it to get a verdict"
+        elif self.owner:
+            verdict = "the adapter works; the owner's answers are wrong"
+        else:
+            verdict = "the adapter works, and the owner's answers are correct"
+        return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
+
+
+def first_hello(came: str, says: str) -> Step:
+    """The failed step for an invalid answer to the first `hello`, after which nothing else is sent."""
+    asked = wire.shown(wire.encode(m.Hello()))
+    return Step(name="hello", outcome=Outcome.ADAPTER, says=says, asked=asked, came=came, see=f"{PAGE}#hello")
+
+
+# The requests
+
+
+def smoke(subject: Subject, host: ClientHost | None = None) -> SmokeReport:
+    """Send the first requests. `host`: where a client under test finds the kit's own owner. Invalid answers are failed
+    steps; nothing is raised."""
+    return _Smoke(subject, host).run()
+
+
+class _StepFailedError(Exception):
+    def __init__(self, outcome: Outcome, says: str, see: str) -> None:
+        super().__init__(says)
+        self.outcome = outcome
+        self.says = says
+        self.see = see
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    """A table of the smoke test. `proposed`: attempt and actions of what was ratified, by version."""
+
+    feature: str
+    commit_mode: str
+    name: str
+    reference: str = ""
+    proposed: dict[int, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    location: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.feature}/{self.commit_mode}"
+
+
+class _Smoke:
+    def __init__(self, subject: Subject, host: ClientHost | None) -> None:
+        self.subject = subject
+        self.host = host
+        self.identity = subject.identity
+        self.steps: list[Step] = []
+        self.salt = uuid.uuid4().hex[:8]
+        self.request: m.Request | None = None
+        self.answer: m.Answer | None = None
+        self.unreadable: set[str] = set()
+        """The problems of invalid answers so far."""
+
+    def run(self) -> SmokeReport:
+        if self._step("repeated hello", self._hello) and self._step("identity", self._identity):
+            if self.identity.side == "owner":
+                self._owner()
+            else:
+                self._client()
+        return SmokeReport(identity=self.identity, steps=tuple(self.steps))
+
+    # Steps
+
+    def _step(self, name: str, action: Callable[[], None]) -> bool:
+        """Whether it succeeded."""
+        self.request = self.answer = None
+        try:
+            action()
+        except _StepFailedError as failed:
+            came = "" if self.answer is None else wire.shown(wire.encode(self.answer))
+            self._failed(name, failed.outcome, failed.says, came, failed.see)
+        except AdapterError as error:
+            self._unreadable(name, error)
+        else:
+            self.steps.append(Step(name=name, outcome=Outcome.OK))
+            return True
+        return False
+
+    def _failed(self, name: str, outcome: Outcome, says: str, came: str, see: str) -> None:
+        asked = "" if self.request is None else wire.shown(wire.encode(self.request))
+        self.steps.append(Step(name=name, outcome=outcome, says=says, asked=asked, came=came, see=f"{PAGE}#{see}"))
+
+    def _unreadable(self, name: str, error: AdapterError) -> None:
+        """The answer is invalid. Later steps are still tried, because other operations may work."""
+        if error.problem in self.unreadable:  # the transport sends no more requests
+            self._skip(name, "no more requests are possible: see the `adapter` step above")
+            return
+        self.unreadable.add(error.problem)
+        see = "hello" if self.request is None else name_of(self.request)
+        self._failed(name, Outcome.ADAPTER, error.says or error.problem, error.came, see)
+
+    def _skip(self, name: str, because: str) -> None:
+        self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
+
+    def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
+        self.request, self.answer = request, None
+        self.answer = self.subject.ask(client, request)
+        return self.answer
+
+    def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
+        """The answer, of that kind."""
+        answer: Any = self._ask(request)
+        return answer if isinstance(answer, kind) else self._otherwise(request, says, see)
+
+    def _ratified(self, proposal: Callable[[], P], says: str) -> tuple[P, m.Ratified]:
+        """A proposal that was ratified. An owner may reject some by a policy of its own, but not all of them."""
+        for _ in range(TRIES):
+            request = proposal()
+            if not isinstance(self._ask(request), m.Rejected):
+                break
+        answer: Any = self.answer
+        return request, answer if isinstance(answer, m.Ratified) else self._otherwise(request, says)
+
+    def _otherwise(self, request: m.Request, says: str, see: str = "") -> NoReturn:
+        """The answer is of another kind. A missing answer or operation is the adapter's error; an exception in this
+        process, and a missing operation of a declared profile, are the owner's."""
+        where = see or name_of(request)
+        if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
+            self._broken(f"no answer; expected {says}", where)
+        if isinstance(self.answer, m.Unsupported):
+            if isinstance(request, CORE):
+                self._broken(f"this operation is required; expected {says}", where)
+            self._wrong(f"a profile that `hello` declares requires this operation; expected {says}", where)
+        self._wrong(f"expected {says}", where)
+
+    def _broken(self, says: str, see: str) -> NoReturn:
+        raise _StepFailedError(Outcome.ADAPTER, says, see)
+
+    def _wrong(self, says: str, see: str) -> NoReturn:
+        raise _StepFailedError(Outcome.OWNER, says, see)
+
+    # hello
+
+    def _hello(self) -> None:
+        answer = self._ask(m.Hello())
+        if answer != self.identity:
+            self._broken("`hello` must always be answered by the same `identity`", "hello")
+
+    def _identity(self) -> None:
+        self.request, self.answer = m.Hello(), self.identity
+        found = contradictions(self.identity)
+        if found:
+            self._broken("; ".join(found), "hello")
+
+    # An owner
+
+    def _owner(self) -> None:
+        self._step("unknown table", self._no_table)
+        tables = []
+        for feature in self.identity.features:
+            for commit_mode in self.identity.commit_modes[feature]:
+                table = _Table(
+                    feature=feature, commit_mode=commit_mode, name=f"smoke-{feature}-{commit_mode}-{self.salt}"
+                )
+                if self._one_table(table):
+                    tables.append(table)
+        self._profiles(tables)
+
+    def _no_table(self) -> None:
+        says = "`not_found` for a table that was never created"
+        request = m.GetCommits(table=f"smoke-unknown-{self.salt}")
+        if not isinstance(self._ask(request), m.NotFound | m.Rejected):
+            self._otherwise(request, says)
+
+    def _one_table(self, table: _Table) -> bool:
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("create_table", lambda: self._create(table)),
+            ("commit of version 1", lambda: self._commit(table)),
+            ("get_commits and observe", lambda: self._look(table)),
+            ("commit of version 1 by another attempt", lambda: self._conflict(table)),
+            ("backfill_to_version", lambda: self._backfill(table)),
+        ]
+        for number, (name, action) in enumerate(steps):
+            if not self._step(f"{table}: {name}", action):
+                for left, _ in steps[number + 1 :]:
+                    self._skip(f"{table}: {left}", "an earlier step failed")
+                return False
+        return True
+
+    def _create(self, table: _Table) -> None:
+        request, ratified = self._ratified(
+            lambda: self._creation(table), "`ratified` for the only creator of a new name"
+        )
+        if ratified.table is None:
+            self._broken("`ratified` must name the table, in `table`, as the answer to `create_table`", "create_table")
+        if ratified.version != 0:
+            self._wrong(f"a table is created with version 0, not {ratified.version}", "create_table")
+        table.reference = ratified.table
+        table.proposed[0] = (request.attempt, request.actions)
+
+    def _creation(self, table: _Table) -> m.CreateTable:
+        attempt, identifier = str(uuid.uuid4()), str(uuid.uuid4())
+        actions = proposals.version_0(table.feature, attempt, identifier)
+        return m.CreateTable(
+            name=table.name, feature=table.feature, commit_mode=table.commit_mode, attempt=attempt, actions=actions
+        )
+
+    def _append(self, table: _Table) -> m.Commit:
+        attempt = str(uuid.uuid4())
+        actions = proposals.append(attempt, proposals.BASE_TIME + 1000)
+        return m.Commit(table=table.reference, version=1, attempt=attempt, actions=actions)
+
+    def _commit(self, table: _Table) -> None:
+        request, ratified = self._ratified(lambda: self._append(table), "`ratified`: version 1 follows version 0")
+        if ratified.version != 1:
+            self._wrong(f"`ratified` must have the version that was proposed, 1, not {ratified.version}", "commit")
+        table.proposed[1] = (request.attempt, request.actions or ())
+
+    def _look(self, table: _Table) -> None:
+        """Every ratified version must be listed or published, with its attempt and content."""
+        listed = self._expect(m.GetCommits(table=table.reference), m.Commits, "the commits and the latest version")
+        unaware = 0 if table.commit_mode == "direct" else None  # an owner may not know of a direct commit yet
+        if listed.latest not in (None, -1, 1, unaware):
+            self._wrong(f"`latest` must be 1, the latest ratified version, not {listed.latest}", "get_commits")
+        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
+        log = Log(listed, seen)
+        with self._blame():
+            log.check_names()
+            for version, (attempt, actions) in table.proposed.items():
+                log.check_version(version, attempt, actions)
+
+    def _conflict(self, table: _Table) -> None:
+        self._expect(self._append(table), m.Conflict, "`conflict`: another attempt is version 1")
+
+    def _backfill(self, table: _Table) -> None:
+        request = m.BackfillToVersion(table=table.reference, version=1)
+        for _ in range(TRIES - 1):
+            answer = self._ask(request)
+            if not isinstance(answer, m.Rejected) or not answer.retryable:
+                break
+        self._expect(request, m.Done, "`done` after version 1 is published")
+        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
+        with self._blame():
+            Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
+
+    @contextmanager
+    def _blame(self) -> Iterator[None]:
+        """Attribute an error of `Log` to the adapter or to the owner."""
+        try:
+            yield
+        except Log.UnreadableError as error:
+            self._broken(str(error), "observe")
+        except Log.WrongError as error:
+            self._wrong(str(error), "get_commits")
+
+    # Profiles
+
+    def _profiles(self, tables: list[_Table]) -> None:
+        """One request for each declared profile, which must not be `unsupported`."""
+        tries: dict[str, Callable[[_Table], None]] = {
+            "idempotent-retry": self._replay,
+            "attempt-outcome": self._outcome,
+            "maintenance-policy": self._policy,
+            "backlog-limit": self._backlog,
+            "storage-access": self._plant,
+            "ownership-transfer": self._transfer,
+            "harness-control": self._crash,
+            "durable-restart": self._restart,
+            "discovery": self._discover,
+        }
+        for profile, action in tries.items():
+            if profile in self.identity.profiles:
+                if tables:
+                    self._step(f"profile {profile}", lambda action=action: action(tables[0]))  # type: ignore[misc]
+                else:
+                    self._skip(f"profile {profile}", "no table could be created")
+
+    def _sent(self, table: _Table) -> m.Commit:
+        attempt, actions = table.proposed[1]
+        return m.Commit(table=table.reference, version=1, attempt=attempt, actions=actions)
+
+    def _replay(self, table: _Table) -> None:
+        self._expect(self._sent(table), m.Ratified, "`ratified` again for an attempt that landed", see="profiles")
+
+    def _outcome(self, table: _Table) -> None:
+        request = m.AttemptOutcome(table=table.reference, attempt=table.proposed[1][0])
+        landed = self._expect(request, m.Landed, "`landed`: the attempt is version 1")
+        if landed.version != 1:
+            self._wrong(f"the attempt landed as version 1, not {landed.version}", "attempt_outcome")
+
+    def _policy(self, table: _Table) -> None:
+        self._expect(m.MaintenancePolicy(table=table.reference), m.Policy, "`policy` with the allowed maintenance")
+
+    def _backlog(self, table: _Table) -> None:
+        limited = replace(table, name=f"{table.name}-limited")
+        self._ratified(
+            lambda: msgspec.structs.replace(self._creation(limited), backlog_limit=1),
+            "`ratified` for a table with a backlog limit",
+        )
+
+    def _plant(self, table: _Table) -> None:
+        name = "smoke.txt"
+        self._expect(
+            m.Plant(table=table.reference, file=name, content="x\n"), m.Done, "`done` when the file is written"
+        )
+        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
+        if not any(file.name == name and file.content == "x\n" for file in seen.files):
+            self._wrong(f"`observe` does not list {name!r}, which was just planted", "plant")
+        self._expect(m.Remove(table=table.reference, file=name), m.Done, "`done` after the file is removed")
+
+    def _transfer(self, table: _Table) -> None:
+        """A hand-back may be rejected; the operation must exist."""
+        attempt = str(uuid.uuid4())
+        actions = (
+            proposals.commit_info(attempt, proposals.BASE_TIME + 2000),
+            proposals.protocol(None),
+            proposals.metadata(str(uuid.uuid4()), proposals.BASE_TIME),
+        )
+        # Version 1 is taken, so that the table stays with its owner.
+        request = m.HandBack(table=table.reference, version=1, attempt=attempt, actions=actions)
+        answer = self._ask(request)
+        if isinstance(answer, m.Unknown | m.Unsupported):
+            self._otherwise(request, "`conflict` or `rejected` for a `hand_back` of a version that is taken")
+        if isinstance(answer, m.Ratified):
+            self._wrong("`hand_back` of version 1 was ratified, but another attempt is version 1", "hand_back")
+
+    def _crash(self, table: _Table) -> None:
+        self._expect(m.Crash(), m.Done, "`done` after the crash")
+        self._restart(table)
+
+    def _restart(self, table: _Table) -> None:
+        self._expect(m.Restart(), m.Done, "`done` after the restart")
+        seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the table after a restart")
+        with self._blame():
+            Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
+
+    def _discover(self, table: _Table) -> None:
+        found = self._expect(m.LoadTable(name=table.name), m.Table, "`table` for its name")
+        if found.table != table.reference:
+            self._wrong(
+                f"`load_table` returned the table {found.table!r}; `create_table` named it {table.reference!r}",
+                "load_table",
+            )
+        self._expect(m.DropTable(table=table.reference), m.Done, "`done` after the table is dropped")
+        answer = self._ask(m.LoadTable(name=table.name))
+        if not isinstance(answer, m.NotFound):
+            self._wrong("expected `not_found` for a dropped table", "load_table")
+
+    # A client
+
+    def _client(self) -> None:
+        """A client needs the kit's own owner."""
+        for feature in self.identity.features:
+            if self.host is None:
+                self._skip(f"{feature}: a snapshot", "requires the kit's own owner, which only a run starts")
+            else:
+                with ReadableTable(self.host, feature) as table:
+                    self._step(f"{feature}: a snapshot", lambda table=table: self._read(table))  # type: ignore[misc]
+
+    def _read(self, table: ReadableTable) -> None:
+        says = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
+        answer = self._ask(m.Snapshot(table=table.name))
+        if isinstance(answer, m.Unsupported):
+            return  # a writer or a maintenance job that reads nothing for others
+        if not isinstance(answer, m.SnapshotRead):
+            self._otherwise(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
+        if (answer.version, answer.files) != (table.version, table.files):
+            self._wrong(f"expected {says}", "a-client-instead-of-an-owner")
+
+
+class Log:
+    """The versions of a table, in an answer to `get_commits` and one to `observe` just after it."""
+
+    class UnreadableError(Exception):
+        """An answer is invalid."""
+
+    class WrongError(Exception):
+        """A ratified commit is missing, or has other content."""
+
+    def __init__(self, listed: m.Commits, seen: m.Observation) -> None:
+        self._listed = {commit.version: commit for commit in listed.commits}
+        self._files = {file.name: file for file in seen.files}
+
+    def check_names(self) -> None:
+        """Raises `UnreadableError` for names that are not relative to the log folder, and for wrong sizes."""
+        for name, file in self._files.items():
+            if name.startswith(("/", "./")) or LOG_FOLDER in name:
+                right = name.rpartition(LOG_FOLDER)[2].lstrip("./")
+                raise self.UnreadableError(
+                    f"`observe` returned {wire.shown(name)}; expected a name relative to the log folder: {right!r}"
+                )
+            if file.content is not None and file.size != len(file.content.encode("utf-8", "surrogatepass")):
+                raise self.UnreadableError(f"`observe` returned the wrong size {file.size} for {name!r}")
+
+    def check_version(self, version: int, attempt: str, actions: Sequence[str]) -> None:
+        """Raises `WrongError` if the version is missing or has other content, `UnreadableError` if the answer is
+        invalid."""
+        published = f"{version:020}.json"
+        commit = self._listed.get(version)
+        if published in self._files:
+            self._check_content(published, attempt, actions if version else None)
+        elif commit is None:
+            seen = ", ".join(sorted(self._files)[:10]) or "nothing"
+            raise self.WrongError(
+                f"version {version} was ratified, but `get_commits` does not list it, and it is not published as "
+                f"{published!r} (`observe` lists {seen})"
+            )
+        elif commit.actions is not None:
+            self._check_actions(commit.actions, attempt, actions if version else None, f"version {version}, inline,")
+        else:
+            self._check_staged(version, commit.file_name, attempt, actions if version else None)
+
+    def _check_staged(self, version: int, name: str | None, attempt: str, actions: Sequence[str] | None) -> None:
+        if name is None:
+            raise self.WrongError(
+                f"`get_commits` lists version {version} with neither `file_name` nor `actions`, and it is not published"
+            )
+        if attempt_of(name) != attempt:
+            named = name.startswith(f"{version:020}.") and attempt_of(name) is not None
+            raise (self.WrongError if named else self.UnreadableError)(
+                f"`get_commits` lists version {version} as the file {name!r}. A staged file of the kit's proposals is "
+                f"named `<version with 20 digits>.<attempt>.json`, here '{version:020}.{attempt}.json'"
+            )
+        places = [found for found in self._files if found.endswith(f"/{name}")]
+        if not places:
+            seen = ", ".join(sorted(self._files)[:10]) or "nothing"
+            raise self.WrongError(
+                f"`get_commits` lists the staged file {name!r}, but `observe` lists no such file in a staging folder "
+                f"(it lists {seen})"
+            )
+        self._check_content(places[0], attempt, actions)
+
+    def _check_content(self, name: str, attempt: str, actions: Sequence[str] | None) -> None:
+        content = self._files[name].content
+        if content is None:
+            raise self.UnreadableError(f"`observe` returned no content of {name!r}, though `contents` was true")
+        self._check_actions(content.splitlines(), attempt, actions, f"the file {name!r}")
+
+    def _check_actions(self, found: Sequence[str], attempt: str, proposed: Sequence[str] | None, where: str) -> None:
+        """`proposed` None: compare only the first action, because an owner may add to version 0."""
+        try:
+            parsed = [json.loads(line) for line in found]
+            first: Any = parsed[0]["commitInfo"]["txnId"]
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            text = wire.shown("\n".join(found))
+            raise self.WrongError(
+                f"{where} does not hold the proposed actions, one per line, commitInfo first: {text}"
+            ) from error
+        if first != attempt:
+            raise self.WrongError(f"{where} is the commit of the attempt {first!r}, but {attempt!r} was ratified")
+        if proposed is not None and parsed != [json.loads(action) for action in proposed]:
+            raise self.WrongError(f"{where} holds other actions than the proposed and ratified ones")
+
+
+# A table for a client
+
+
+class ReadableTable:
+    """A table of the kit's own owner with one published commit, which `host` serves while this is open."""
+
+    version = 1
+    files = ("part-00000-smoke.snappy.parquet",)
+
+    def __init__(self, host: ClientHost, feature: str) -> None:
+        self._host = host
+        self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+        self._owner = ModelOwner(FolderStorage(self._folder))
+        self.name = f"smoke-{feature}"
+        first, second = str(uuid.uuid4()), str(uuid.uuid4())
+        created = self._owner.create_table(
+            "kit",
+            m.CreateTable(
+                name=self.name, feature=feature, commit_mode=COMMIT_MODES[feature][0], attempt=first,
+                actions=proposals.version_0(feature, first, str(uuid.uuid4())),
+            ),
+        )  # fmt: skip
+        assert isinstance(created, m.Ratified)
+        reference = created.table or ""
+        actions = proposals.append(second, proposals.BASE_TIME + 1000, self.files)
+        self._owner.commit("kit", m.Commit(table=reference, version=1, attempt=second, actions=actions))
+        self._owner.backfill_to_version("kit", m.BackfillToVersion(table=reference, version=1))
+
+    def __enter__(self) -> Self:
+        self._host.current = Adversary(self._owner)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._host.current = None
+        shutil.rmtree(self._folder, ignore_errors=True)
