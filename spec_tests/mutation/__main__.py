@@ -11,8 +11,6 @@ Left out, unless --operator names them, are the operators that drop a rule (`ope
 request that is not refused, which says nothing of durability, order or atomicity. Careless edits (`careless.CARELESS`)
 are made in all packages but `owner`, whose own operators are stricter.
 
-With --place the verdicts are kept, and the next run repeats only those that a change may have made wrong.
-
 `sabotage` makes the edits of the catalogue `sabotages.toml` instead, each against the tests that it names. An edit that
 cannot be made in exactly one place is an error. Entries that need a Java virtual machine run with --slow only.
 
@@ -33,10 +31,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from spec_tests.mutation import explained, overlay, sabotage
-from spec_tests.mutation.careless import CARELESS
-from spec_tests.mutation.operators import RULES, Mutant
-from spec_tests.mutation.run import PACKAGES, PATIENCE, SIMULATED, Run, Verdict
+from spec_tests.mutation import checking, run, sabotage
+from spec_tests.mutation.operators import CARELESS, RULES, Mutant
+from spec_tests.mutation.run import PACKAGES, SECONDS, SIMULATED, Explained, Run, Verdict
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,27 +42,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["sabotage"]:
         return _sabotage(arguments[1:])
     options = _options(arguments)
-    entries = explained.load(explained.FILE.read_text(encoding="utf-8"))
+    entries = run.load(run.FILE.read_text(encoding="utf-8"))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutation-", ignore_cleanup_errors=True) as temporary:
-        place = options.place.resolve() if options.place else Path(temporary)
-        copy = overlay.copied(place / "copy")
+        copy = checking.copied(Path(temporary) / "copy")
         package = PACKAGES[options.package]
-        run = Run(copy, options.files, at_once=options.jobs, patience=options.patience, place=place, package=package)
-        chosen = _chosen(run.mutants, entries, options)
+        mutation = Run(copy, options.files, at_once=options.jobs, seconds=SECONDS, package=package)
+        chosen = _chosen(mutation.mutants, entries, options)
         if not chosen:
-            print(f"there is no such mutant; the files are {', '.join(package.targets)}", file=sys.stderr)
+            print(f"no such mutant; the files are {', '.join(package.targets)}", file=sys.stderr)
             return 2
         try:
-            result = run.go(chosen, {entry.key: entry.reason for entry in entries})
+            result = mutation.go(chosen, {entry.key: entry.reason for entry in entries})
         except ValueError as error:
             print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
             return 3
     if result.broken:
-        print("\n".join(["the run says nothing:", *result.broken]), file=sys.stderr)
+        print("\n".join(["the run has no result:", *result.broken]), file=sys.stderr)
         return 3
     killed = {each.mutant.key: each.killer for each in result.verdicts if each.killer is not None}
-    stale = explained.stale(entries, run.mutants, killed)
+    stale = run.stale(entries, mutation.mutants, killed)
     survivors = [each for each in result.verdicts if each.killer is None and each.reason is None]
     if options.json:
         print(json.dumps({"verdicts": [asdict(each) for each in result.verdicts], "stale": stale}, indent=1))
@@ -91,10 +87,11 @@ def _sabotage(arguments: Sequence[str]) -> int:
         entries = random.Random(options.seed).sample(entries, min(options.slice, len(entries)))
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sabotage-", ignore_cleanup_errors=True) as temporary:
-        copy = overlay.copied(Path(temporary) / "copy")
-        run = sabotage.Run(copy, entries, at_once=options.jobs, say=lambda text: print(text, file=sys.stderr))
+        copy = checking.copied(Path(temporary) / "copy")
         try:
-            result = run.go()
+            result = sabotage.Run(
+                copy, entries, at_once=options.jobs, say=lambda text: print(text, file=sys.stderr)
+            ).go()
         except ValueError as error:
             print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
             return 3
@@ -115,7 +112,7 @@ def _sabotage(arguments: Sequence[str]) -> int:
     return 3 if result.errors else 1 if survivors or stale else 0
 
 
-def _chosen(mutants: list[Mutant], entries: list[explained.Explained], options: argparse.Namespace) -> list[Mutant]:
+def _chosen(mutants: list[Mutant], entries: list[Explained], options: argparse.Namespace) -> list[Mutant]:
     """All; or so many by the seed, of those that are not explained."""
     wanted = options.operator
     left_out = (*RULES, *CARELESS) if options.package == "owner" else RULES
@@ -143,10 +140,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="NAME",
         help="only this operator (default: all but those that drop a rule)",
     )
-    parser.add_argument(
-        "--place", type=Path, metavar="DIR", help="keep the results there, or go on with those that are"
-    )
-    parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print every verdict as JSON")
     _add_common(parser)
     options = _checked(parser, arguments)

@@ -1,31 +1,33 @@
-"""Runs checks on a changed copy of the repository.
+"""Runs checks on a changed copy of the repository. The checkout stays as it is.
 
-One process collects all of them, once. Every mutant is a process forked from that one, in which the functions of the
+One process collects all checks, once. Every mutant is a process forked from that one, in which the functions of the
 changed module get other code: so a mutant costs what its checks take, and no imports.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import gc
+import importlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, Final
 
 import pytest
-
-from spec_tests.mutation import overlay
 
 START_SECONDS: Final = 90.0
 """For the first check to begin."""
@@ -93,7 +95,7 @@ class Collected:
     def __init__(self, session: pytest.Session, copy: Path, files: Sequence[str]) -> None:
         self.session = session
         self.items = {item.nodeid: item for item in session.items}
-        self.functions = overlay.functions(copy, files)
+        self.functions = functions_of(copy, files)
 
 
 def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callable[[Collected], bytes]) -> bytes:
@@ -135,7 +137,7 @@ def _collected(
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # the process's own, to its end
     os.chdir(copy)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are imported for seconds, and no check here needs one
-    overlay.enter(copy)
+    enter(copy)
     answers: list[bytes] = []
 
     class Loop:
@@ -279,7 +281,7 @@ class _Watch:
         self._failed = False
         self._began = 0.0
         self.failures = 0
-        overlay.count_hits(self._hit)
+        setattr(builtins, HIT, self._hit)
 
     def _hit(self, point: int) -> None:
         """A process that a check forked has a copy of the hits only: it sends each new one at once."""
@@ -307,3 +309,75 @@ def _last_line(text: str) -> str:
     """The first line that pytest marks as the error."""
     marked = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
     return (marked or text.splitlines() or [""])[0][:200]
+
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = ("refimpl", "conformance", "spec_tests")
+HIT: Final = "_mutation_hit"
+"""The name, among the built-in ones, of what instrumented code calls."""
+
+
+def copied(target: Path) -> Path:
+    """A copy of everything that the checks need, as it is now: others may go on working in the checkout."""
+    shutil.rmtree(target, ignore_errors=True)
+    for name in (*PACKAGES, "fixtures"):
+        shutil.copytree(CHECKOUT / name, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(CHECKOUT / name, target / name)
+    return target
+
+
+def enter(copy: Path) -> None:
+    """Let this process import everything from the copy. What it had imported of the checkout, it imports anew."""
+    for name in [each for each in sys.modules if each.partition(".")[0] in PACKAGES]:
+        del sys.modules[name]
+    elsewhere = [each for each in sys.path if Path(each or ".").resolve() != CHECKOUT]
+    sys.path[:] = [str(copy), *elsewhere]
+
+
+class Functions:
+    """Those that this process has of some files of the copy."""
+
+    def __init__(self, found: Mapping[str, list[FunctionType]]) -> None:
+        self._found = found
+
+    def put_in_place(self, file: str, tree: ast.Module) -> None:
+        """Give the functions of the file the code of the tree, wherever a reference to them is held.
+
+        `ValueError` where that cannot be: a function is gone, or takes other names from around it.
+        """
+        functions = self._found[file]
+        if not functions:
+            raise ValueError(f"no check imports {file}")
+        path = functions[0].__code__.co_filename
+        fresh = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(tree, path, "exec"))}
+        for each in functions:
+            code = fresh.get((each.__code__.co_qualname, each.__code__.co_firstlineno))
+            if code is None or len(code.co_freevars) != len(each.__code__.co_freevars):
+                raise ValueError(f"{each.__qualname__} of {file} cannot be changed while it is held")
+            each.__code__ = code
+
+
+def functions_of(copy: Path, files: Iterable[str]) -> Functions:
+    """Import these files, and find their functions."""
+    files = list(files)
+    for file in files:
+        importlib.import_module(module_of(file))
+    paths = {str(copy / file): file for file in files}
+    found: dict[str, list[FunctionType]] = {file: [] for file in files}
+    for each in gc.get_objects():
+        if isinstance(each, FunctionType) and each.__code__.co_filename in paths:
+            found[paths[each.__code__.co_filename]].append(each)
+    return Functions(found)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def module_of(file: str) -> str:
+    """The name by which a file is imported."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -16,10 +16,23 @@
 | `drop-raise`        | any other `raise` is left out |
 | `drop-rule`         | one operand of an `or` that is returned or assigned is left out |
 
-To these come the operators of `careless`.
+What a careless refactoring does (`CARELESS`; `sabotages.toml` has examples of each):
+
+| operator          | what it does |
+|-------------------|--------------|
+| `skip-last`       | a loop leaves its last turn out |
+| `reverse-loop`    | a loop with effects runs from the end to the beginning |
+| `leave-loop`      | the last statement of a loop, which has an effect, comes once after the loop |
+| `swap-any-all`    | `any` becomes `all`, and `all` becomes `any` |
+| `swap-first-last` | `[0]` becomes `[-1]`, and `[-1]` becomes `[0]` |
+| `forget`          | a call that only changes what an object remembers is left out |
+| `begin-anew`      | of `self._x or y` only `y` is left |
+| `swallow-error`   | an `OSError` of an effect on files is swallowed |
+| `catch-more`      | a handler of some errors catches all |
+| `compare-size`    | contents and digests are compared by their size |
 
 An edit that Python itself refuses at once (a name that is not bound yet) is not made. Nothing is tried on module
-level, nor in a call of the logger. Left out because nobody could tell the difference: two writes of one transaction in
+level, nor in a call of the logger. Left out because the difference cannot be observed: two writes of one transaction in
 the other order, a call that only changes what this process remembers, a number in a message. Limits (of sizes, ages,
 names and waits) are no versions.
 """
@@ -27,32 +40,14 @@ names and waits) are no versions.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from spec_tests.mutation import careless
-from spec_tests.mutation.careless import put, text_of
-from spec_tests.mutation.comparisons import SIGNS, in_messages, is_step, matters, other
-from spec_tests.mutation.effects import (
-    acts,
-    binds,
-    calls,
-    ends,
-    has_effect,
-    is_check,
-    is_effect,
-    is_lock,
-    names_in,
-    only_writes,
-    remembers,
-    transaction_of,
-    writes_with,
-)
-
 RULES: Final = ("drop-guard", "drop-check", "drop-raise", "drop-rule")
-"""Who may do what, and what is told: the tests of each rule are a catalogue of their own. They run on request."""
+"""Edits of rules and answers, which tests of their own cover. They run on request."""
 
 Body = list[ast.stmt]
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -161,7 +156,7 @@ def edits(tree: ast.Module) -> Iterator[Edit]:
                 if isinstance(statement, ast.With):
                     yield from _withs(function, body, at, statement)
                 yield from _guards(function, body, at)
-                for operator, source, change, apply in careless.statement_edits(body, at):
+                for operator, source, change, apply in _careless_statement_edits(body, at):
                     yield _careless(function, statement, operator, source, change, apply)
                 yield from _expressions(function, statement)
         yield from _splits(function, scope)
@@ -364,7 +359,7 @@ _SQL: Final = (
 def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
     """What can be changed inside one statement, without the statements in it."""
 
-    told = in_messages(statement)
+    in_message = in_messages(statement)
 
     def edit(operator: str, source: ast.AST, change: str, apply: Callable[[], None]) -> Edit:
         counts = operator in ("shift-comparison", "drop-step")
@@ -375,7 +370,7 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
             source=text_of(source),
             change=change,
             apply=apply,
-            matters=not counts or (id(source) not in told and matters(text_of(source))),
+            matters=not counts or (id(source) not in in_message and matters(text_of(source))),
         )
 
     if isinstance(statement, Scope):
@@ -396,7 +391,7 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
                         "shift-comparison", node, f"`{SIGNS[type(operator)]}` as `{SIGNS[wanted]}`",
                         lambda n=node, w=which, o=wanted: n.ops.__setitem__(w, o()),  # type: ignore[misc]
                     )  # fmt: skip
-        for operator, source, change, apply in careless.expression_edits(node):
+        for operator, source, change, apply in _careless_expression_edits(node):
             yield edit(operator, source, change, apply)
         for field, child in _children(node):
             if is_step(child):
@@ -446,3 +441,270 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for child in value if isinstance(value, list) else (value,):
             if isinstance(child, ast.AST) and not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                 yield field, child
+
+
+CARELESS: Final = (
+    "skip-last", "reverse-loop", "leave-loop", "swap-any-all", "swap-first-last", "forget", "begin-anew",
+    "swallow-error", "catch-more", "compare-size",
+)  # fmt: skip
+
+Change = tuple[str, ast.AST, str, Callable[[], None]]
+"""Operator, what is changed, how, and the edit."""
+
+_CONTENT: Final = re.compile(r"\b(content|digest|found|bytes)\b")
+
+
+def _careless_statement_edits(body: list[ast.stmt], at: int) -> Iterator[Change]:
+    """The edits of one statement."""
+    statement = body[at]
+
+    def edit(operator: str, change: str, apply: Callable[[], None], source: ast.AST = statement) -> Change:
+        return operator, source, change, apply
+
+    if isinstance(statement, ast.For):
+        yield edit("skip-last", "without its last turn", lambda: _over(statement, "list({})[:-1]"))
+        if any(acts(each) for each in statement.body):
+            yield edit("reverse-loop", "from the end on", lambda: _over(statement, "reversed(list({}))"))
+        last = statement.body[-1]
+        if acts(last) and not ends(last) and len(statement.body) > 1:
+            yield edit("leave-loop", f"`{text_of(last)}` once after it", lambda: _out_of_loop(body, at, statement))
+    if is_effect(statement) and isinstance(statement, ast.Expr):
+        if remembers(statement) and ast.unparse(statement).startswith("self."):
+            yield edit("forget", "left out", lambda: put(body, at, ast.Pass()))
+        if any(called(call) in FILES for call in calls(statement)[:1]):
+            yield edit("swallow-error", "an OSError of it is swallowed", lambda: _swallowed(body, at))
+    for handler in statement.handlers if isinstance(statement, ast.Try) else ():
+        raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+        if not raises and handler.type is not None and not text_of(handler.type).endswith("Exception"):
+            everything = ast.Name("Exception", ast.Load())
+            yield edit(
+                "catch-more", "catches every Exception",
+                lambda h=handler, e=everything: setattr(h, "type", e), handler,  # type: ignore[misc]
+            )  # fmt: skip
+    for item in statement.items if isinstance(statement, ast.With) else ():
+        call = item.context_expr
+        if isinstance(call, ast.Call) and called(call) == "suppress" and text_of(call.args[0]) != "Exception":
+            yield edit(
+                "catch-more", "suppresses every Exception",
+                lambda c=call: setattr(c, "args", [ast.Name("Exception", ast.Load())]), call,  # type: ignore[misc]
+            )  # fmt: skip
+
+
+def _over(statement: ast.For, shape: str) -> None:
+    made = ast.parse(shape.format("None"), mode="eval").body
+    for node in ast.walk(made):
+        if isinstance(node, ast.Call) and isinstance(node.args[0], ast.Constant):
+            node.args[0] = statement.iter
+    statement.iter = ast.copy_location(made, statement.iter)
+
+
+def _out_of_loop(body: list[ast.stmt], at: int, statement: ast.For) -> None:
+    body.insert(at + 1, statement.body.pop())
+
+
+def _swallowed(body: list[ast.stmt], at: int) -> None:
+    handler = ast.ExceptHandler(ast.Name("OSError", ast.Load()), None, [ast.Pass()])
+    put(body, at, ast.Try(body=[body[at]], handlers=[handler], orelse=[], finalbody=[]))
+
+
+def _careless_expression_edits(node: ast.AST) -> Iterator[Change]:
+    """The edits of one expression."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("any", "all"):
+        name, other_name = node.func, "all" if node.func.id == "any" else "any"
+        yield "swap-any-all", node, f"as `{other_name}`", lambda: setattr(name, "id", other_name)
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and text_of(node.slice) in ("0", "-1"):
+        wanted = 0 if text_of(node.slice) == "-1" else -1
+        yield "swap-first-last", node, f"as `[{wanted}]`", lambda: setattr(node, "slice", ast.Constant(wanted))
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and isinstance(node.values[0], ast.Attribute):
+        first, last = node.values[0], node.values[-1]
+        if text_of(first).startswith("self._"):
+            yield "begin-anew", node, f"as `{text_of(last)}`", lambda: node.values.__setitem__(0, last)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        sides = (node.left, node.comparators[0])
+        if all(_CONTENT.search(text_of(side)) for side in sides) and "len(" not in text_of(node):
+            yield "compare-size", node, "by size", lambda: _by_size(node)
+
+
+def _by_size(node: ast.Compare) -> None:
+    size = ast.Name("len", ast.Load())
+    node.left, node.comparators = ast.Call(size, [node.left], []), [ast.Call(size, node.comparators, [])]
+
+
+def put(body: list[ast.stmt], at: int, *statements: ast.stmt) -> None:
+    """Replace a statement; the new ones stand in its line."""
+    old = body[at]
+    body[at : at + 1] = [ast.copy_location(statement, old) for statement in statements]
+
+
+def text_of(node: ast.AST) -> str:
+    """How reports and the list of explained mutants call it: the first line of its source, spelled one way."""
+    return ast.unparse(node).partition("\n")[0]
+
+
+_ORDERS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
+_EQUALITIES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_VERSION: Final = re.compile(
+    r"version|latest|target|backfilled|published|backlog|\bnext\b|first|last|through|start|end\b|below|above"
+)
+_ORDER: Final = re.compile(
+    _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|unknown|ticket|following|low\b|count"
+)
+"""What is ordered besides: timestamps, turns. Limits of sizes, ages, names and waits are not."""
+_STATE: Final = re.compile(r"\b(TableState|PromiseKind|CommitMode)\.[A-Z]")
+
+
+SIGNS: Final[dict[type[ast.cmpop], str]] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is", ast.IsNot: "is not",
+}  # fmt: skip
+
+
+def matters(source: str) -> bool:
+    """Whether a comparison or a step of this text is of versions, or of what is ordered like them."""
+    return _ORDER.search(source) is not None or _STATE.search(source) is not None
+
+
+def in_messages(statement: ast.stmt) -> set[int]:
+    """The ids of the nodes in its formatted texts: what is only told there is nobody's version."""
+    texts = [node for node in ast.walk(statement) if isinstance(node, ast.JoinedStr)]
+    return {id(node) for text in texts for node in ast.walk(text)}
+
+
+def other(node: ast.Compare, which: int, operator: ast.cmpop) -> type[ast.cmpop] | None:
+    """What the comparison becomes; None: it is not one of those that matter."""
+    shifted = _ORDERS.get(type(operator))
+    if shifted is not None:
+        return shifted
+    left = node.left if which == 0 else node.comparators[which - 1]
+    sides = f"{ast.unparse(left)} {ast.unparse(node.comparators[which])}"
+    if isinstance(operator, ast.Eq | ast.NotEq) and _VERSION.search(sides):
+        return _EQUALITIES[type(operator)]
+    if isinstance(operator, ast.Is | ast.IsNot) and _STATE.search(sides):
+        return _EQUALITIES[type(operator)]
+    return None
+
+
+def is_step(node: object) -> bool:
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Add | ast.Sub)
+        and isinstance(node.right, ast.Constant)
+        and node.right.value == 1
+    )
+
+
+FILES: Final = frozenset({
+    "create", "write", "fsync", "fsync_directory", "make_directory", "link", "unlink", "remove_directory", "delete",
+    "sync", "make_durable", "overwrite", "publish", "put_if_absent", "stage", "create_folders", "_write_durably",
+    "_publish", "pwrite", "open", "close",
+})  # fmt: skip
+LEDGER: Final = frozenset({
+    "execute", "fold", "backup", "step", "wal_checkpoint", "_commit", "_begin", "_end", "_migrate", "_roll_back",
+    "_keep_write_ahead_log", "_make_name_durable", "_make_durable_what_is_seen", "_refuse_foreign_log",
+})  # fmt: skip
+WRITES: Final = frozenset({
+    "add_table", "add_promise", "add_tombstone", "add_lost", "set_state", "set_policy", "set_roots", "halt",
+    "forget_table", "forget_promise", "forget", "ratify", "mark_published", "record", "settle", "keep",
+    "_record_lost", "_set", "set_name", "set_catalog_properties",
+})  # fmt: skip
+OTHERS: Final = frozenset({
+    "acquire", "release", "finish", "backfill", "_lock", "_unlock", "_draw", "_await", "_hand_back", "callback",
+})  # fmt: skip
+MEMORY: Final = frozenset({"append", "extend", "update", "sort", "add", "discard", "remember_lost"})
+EFFECTS: Final = FILES | LEDGER | WRITES | OTHERS
+
+
+def called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def calls(node: ast.AST) -> list[ast.Call]:
+    """Every call in it, those of functions that it only defines left out."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+        return []
+    found = [node] if isinstance(node, ast.Call) else []
+    for child in ast.iter_child_nodes(node):
+        found += calls(child)
+    return found
+
+
+def is_effect(statement: ast.stmt) -> bool:
+    """Whether it is a call and nothing else: made for what it does. What is only logged is none."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    return not ast.unparse(statement.value.func).startswith("logger.")
+
+
+def has_effect(statement: ast.stmt) -> bool:
+    return is_effect(statement) or acts(statement)
+
+
+def acts(statement: ast.stmt) -> bool:
+    """Whether it does something outside of this process's memory."""
+    return any(called(call) in EFFECTS or _replaces_a_file(call) for call in calls(statement))
+
+
+def is_check(statement: ast.Expr) -> bool:
+    """Whether it is called for what it raises: a guard, by another name."""
+    return any(called(call).lstrip("_").startswith(("check", "refuse")) for call in calls(statement)[:1])
+
+
+def remembers(statement: ast.Expr) -> bool:
+    """Whether it changes only what this process remembers."""
+    return any(called(call) in MEMORY for call in calls(statement)[:1])
+
+
+def only_writes(statement: ast.stmt) -> bool:
+    """Whether all that it does is to write in a transaction that others have begun."""
+    if any(isinstance(node, ast.With) for node in ast.walk(statement)):
+        return False
+    return all(called(call) in WRITES for call in calls(statement) if called(call) in EFFECTS or is_lock(call))
+
+
+def _replaces_a_file(call: ast.Call) -> bool:
+    return called(call) == "replace" and ast.unparse(call.func).endswith(("files.replace", "source.replace"))
+
+
+def ends(statement: ast.stmt) -> bool:
+    """Whether nothing after it in its body is reached."""
+    return isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue)
+
+
+def binds(statement: ast.stmt) -> set[str]:
+    """Local names that get a value in it."""
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def is_lock(expression: ast.expr) -> bool:
+    """Whether a `with` of this takes a lock."""
+    return isinstance(expression, ast.Call) and called(expression).endswith("lock")
+
+
+def transaction_of(item: ast.withitem) -> tuple[str, str] | None:
+    """The name of the transaction that a `with` begins, and how SQLite begins one; None: it begins none."""
+    if not isinstance(item.context_expr, ast.Call) or item.optional_vars is None:
+        return None
+    kind = called(item.context_expr)
+    bound = item.optional_vars.elts[0] if isinstance(item.optional_vars, ast.Tuple) else item.optional_vars
+    if kind not in ("read", "write", "changing") or not isinstance(bound, ast.Name):
+        return None
+    return bound.id, "BEGIN" if kind == "read" else "BEGIN IMMEDIATE"
+
+
+def writes_with(statement: ast.stmt, name: str, begin: str) -> bool:
+    """Whether it writes in the transaction of this name; where one only reads (`begin` tells), whether it reads."""
+    for call in calls(statement):
+        uses = name in names_in(call.func) or any(name in names_in(each) for each in call.args)
+        if uses and (begin == "BEGIN" or called(call) in WRITES or (name == "self" and called(call) == "execute")):
+            return True
+    return False
