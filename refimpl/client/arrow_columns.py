@@ -153,6 +153,8 @@ def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
     if column.type == wanted.type:
         return column
     problem: object = "cast it to that type first"
+    if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted.type):
+        problem = "say in which time zone its values are, with pyarrow.compute.assume_timezone(column, 'UTC')"
     if _fits(column.type, wanted.type):
         try:
             return column.cast(wanted.type)

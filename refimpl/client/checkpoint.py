@@ -8,7 +8,7 @@ have a classic name. Column by column, for a table may have millions of files.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -30,10 +30,7 @@ from refimpl.actions import (
 from refimpl.client.table_state import TableState
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import SIDECAR_FOLDER, LogPath
-
-if TYPE_CHECKING:
-    from refimpl.log_store import LogStore
-
+from refimpl.log_store import LogStore
 
 _SMALL: Final[Mapping[str, type[Action]]] = {
     "protocol": Protocol,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -26,8 +26,9 @@ from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
 from refimpl.client.schema import as_struct, check_columns
+from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, VersionGap
+from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment
 from refimpl.errors import (
     CommitRejectedError,
@@ -42,40 +43,12 @@ from refimpl.errors import (
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_PROPERTY, CommitMode, TableFeature
 
-if TYPE_CHECKING:
-    from refimpl.client.table import Table
-
 FIRST = log_path.commit(0)
 
 
-def create_table(
-    owner: CommitOwner,
-    environment: Environment,
-    name: str,
-    schema: Any,
-    *,
-    partition_columns: Sequence[str] = (),
-    feature: TableFeature = CATALOG_MANAGED,
-    commit_mode: CommitMode | None = None,
-    location: Path | None = None,
-    policy: MaintenancePolicy | None = None,
-    properties: Mapping[str, str] | None = None,
-    owner_conf: Mapping[str, str] | None = None,
-) -> Table:
-    """An empty table of this name with an owner; see `Creation.begin`."""
-    return Creation.begin(
-        owner,
-        environment,
-        name,
-        schema,
-        partition_columns=partition_columns,
-        feature=feature,
-        commit_mode=commit_mode,
-        location=location,
-        policy=policy,
-        properties=properties,
-        owner_conf=owner_conf,
-    ).finish()
+def create_table(owner: CommitOwner, environment: Environment, name: str, schema: Any, **options: Any) -> Table:
+    """An empty table of this name with an owner. Options: see `Creation.begin`."""
+    return Creation.begin(owner, environment, name, schema, **options).finish()
 
 
 def create_filesystem_table(
@@ -93,9 +66,7 @@ def create_filesystem_table(
     Raises `LocationError` where a table is already, or none can be, `InvalidRequestError` for a schema or property
     that no table may have, `OutcomeUnknown` where version 0 may be visible but not durable.
     """
-    from refimpl.client.table import Table
-
-    metadata = _metadata(environment, schema, partition_columns, properties or {}, None)
+    metadata = _metadata(environment, schema, partition_columns, properties or {})
     if in_commit_timestamps:
         metadata = _with_properties(metadata, {IN_COMMIT_TIMESTAMP_PROPERTY: "true"})
     protocol = features.first_protocol(metadata, None, in_commit_timestamps=in_commit_timestamps)
@@ -139,13 +110,11 @@ def _metadata(
     schema: Any,
     partition_columns: Sequence[str],
     wanted: Mapping[str, str],
-    staged: ResolvedTable | None,
 ) -> Metadata:
     struct = as_struct(schema)
     check_columns(struct, partition_columns)
     return Metadata(
-        id=environment.new_id() if staged is None else staged.table_id,
-        name=None if staged is None else staged.name,
+        id=environment.new_id(),
         schema_string=struct.to_json(),
         partition_columns=tuple(partition_columns),
         configuration=properties.checked_for_users(wanted),
@@ -206,7 +175,7 @@ class Creation:
         Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError` where the name
         is taken already. Nothing is left behind by these.
         """
-        draft = _metadata(environment, schema, partition_columns, properties or {}, None)
+        draft = _metadata(environment, schema, partition_columns, properties or {})
         draft = owned_metadata(draft, feature, owner.name, owner_conf)
         features.first_protocol(draft, feature, in_commit_timestamps=True)
         staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
@@ -221,8 +190,6 @@ class Creation:
         Raises `NameTakenError` (fact `winner`) when another creator was first; what this one made is then
         removed. After `OutcomeUnknown` it may be called again: it recognises its own version 0 by its bytes.
         """
-        from refimpl.client.table import Table
-
         if self._proposal is None:
             feature = self._staged.feature
             protocol = features.first_protocol(self.metadata, feature, in_commit_timestamps=True)
@@ -251,8 +218,16 @@ class Creation:
         )
 
     def _register(self, proposal: DirectProposal) -> None:
-        answer = self._registration(proposal)
-        match answer:
+        name = repr(self._staged.name)
+        unknown = OutcomeUnknown(
+            f"{name} may or may not be registered: {MAX_LOOKS} requests were not answered; finish the creation again, "
+            f"or ask attempt_outcome",
+            table_id=self.table_id,
+            version=0,
+            attempt=proposal.attempt,
+        )
+        retries = RetryPolicy(self._environment, max_tries=1, label=name)
+        match retries.ask_until_answered(lambda: self._owner.register_table(self.table_id, proposal), unknown):
             case Registered() | Ratified():
                 return
             case NameTaken(winner=winner) if winner.table_id == self.table_id:
@@ -260,7 +235,7 @@ class Creation:
             case NameTaken(winner=winner):
                 self.abandon()
                 raise NameTakenError(
-                    f"{self._staged.name!r} is the table at {winner.location} since another creator was first; "
+                    f"{name} is the table at {winner.location} since another creator was first; "
                     f"use that one, or choose another name",
                     name=self._staged.name,
                     winner=winner,
@@ -275,19 +250,7 @@ class Creation:
                 )
             case Rejected(reason=reason, detail=detail):
                 self.abandon()
-                raise CommitRejectedError(f"the owner rejected {self._staged.name!r}: {detail}", reason=reason)
-
-    def _registration(self, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        name = repr(self._staged.name)
-        unknown = OutcomeUnknown(
-            f"{name} may or may not be registered: {MAX_LOOKS} requests were not answered; finish the creation again, "
-            f"or ask attempt_outcome",
-            table_id=self.table_id,
-            version=0,
-            attempt=proposal.attempt,
-        )
-        retries = RetryPolicy(self._environment, max_tries=1, label=name)
-        return retries.ask_until_answered(lambda: self._owner.register_table(self.table_id, proposal), unknown)
+                raise CommitRejectedError(f"the owner rejected {name}: {detail}", reason=reason)
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
         """Give the creation up and remove, as far as possible, the files that it made. Never after `OutcomeUnknown`.

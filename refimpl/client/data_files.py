@@ -8,11 +8,12 @@ a reader, and a writer that dies leaves nothing but files that no log names.
     writer.write(batch)
     adds = writer.finish()
 
-Read: a file holds the columns that the table had when it was written: those added since are null, those
+Read: a file holds the columns that the table had when it was written: those added since are null if they may be, those
 dropped since are not read, narrower types are widened. Columns and members of structs are found without regard
 to the case of their names, as Delta's are. Partition columns are not in the files; their values are in the add
 actions.
 
+`pyarrow.dataset.write_dataset` does not serve: it syncs nothing, escapes folders otherwise, and sees no NaN.
 This serves the plain client and Spark's tasks. It never sees a log or an owner.
 """
 
@@ -399,6 +400,13 @@ def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[
             arrays.append(_repeated(values.get(column.name.lower()), column, field.type, count))
         elif name is not None:
             arrays.append(_fitted(stored.column(name), column, field, path))
+        elif not column.nullable:
+            raise CorruptionError(
+                f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the file, or "
+                f"allow nulls in the column",
+                path=str(path),
+                column=column.name,
+            )
         else:
             arrays.append(pa.nulls(count, field.type))
     return pa.Table.from_arrays(arrays, schema=target)

@@ -9,7 +9,7 @@ a filesystem table has no owner to ask.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -19,14 +19,12 @@ from refimpl.client import checksum
 from refimpl.client.log_reading import last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints, known_commits
 from refimpl.client.properties import DELETED_FILES, LOG, retention
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
 from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
 from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
 from refimpl.log_path import CHECKPOINT_KINDS, LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
-
-if TYPE_CHECKING:
-    from refimpl.client.snapshot import Snapshot
-    from refimpl.client.table import Table
 
 
 def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:

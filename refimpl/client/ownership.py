@@ -9,7 +9,8 @@ version. It relies on nothing but protocol and metadata, so there is nothing els
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import is_enabled_by, next_timestamp
 from refimpl.client.properties import KEPT_FEATURE, OWNER_PROPERTIES, with_kept_feature, with_table_id
 from refimpl.client.proposing import DEFAULT_MAX_TRIES, MAX_LOOKS, CommitBytes, RetryPolicy, commit_info
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected
 from refimpl.environment import Environment
@@ -33,10 +36,6 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode, TableFeature
-
-if TYPE_CHECKING:
-    from refimpl.client.snapshot import Snapshot
-    from refimpl.client.table import Table
 
 TAKE_OVER: Final = "TAKE OVER"
 HAND_BACK: Final = "HAND BACK"
@@ -62,8 +61,6 @@ def take_over(
     `CommitRejectedError`, `NameTakenError`, `LocationError` as the owner says, `UnsupportedFeatureError`,
     `OutcomeUnknown`.
     """
-    from refimpl.client.table import Table
-
     if table.owner is not None:
         raise InvalidRequestError(f"{table.label} is owned by {table.owner.name!r}; hand it back first")
     handle = Table.by_path(table.location, table.environment)
@@ -81,12 +78,8 @@ def take_over(
         protocol = features.owned(snapshot.protocol, feature)
         parameters = {"owner": owner.name, "name": name}
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
-
-        def send(version: Version = version, proposal: DirectProposal = proposal) -> Outcome:
-            return owner.take_over(
-                handle.location, name, feature, version, proposal, commit_mode=commit_mode, policy=policy
-            )
-
+        change = (handle.location, name, feature, version, proposal)
+        send = partial(owner.take_over, *change, commit_mode=commit_mode, policy=policy)
         if _landed(send, handle, version, proposal, retries):
             return Table.resolve(handle.location, owner, table.environment)
 
@@ -97,8 +90,6 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
     In-commit timestamps stay enabled. Raises `InvalidRequestError` for a table without an owner,
     `CommitRejectedError` (reason `OWNER_REFUSES` and others), `OutcomeUnknown`.
     """
-    from refimpl.client.table import Table
-
     retries = RetryPolicy(table.environment, max_tries=max_tries, label=f"the hand-back of {table.label}")
     identity = txn_id or table.environment.new_id()
     while True:
@@ -112,16 +103,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
         protocol = features.disowned(snapshot.protocol, feature, snapshot.metadata.configuration.get(KEPT_FEATURE))
         proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name}, txn_id=identity)
-
-        def send(
-            owner: CommitOwner = owner,
-            table_id: str = table_id,
-            version: Version = version,
-            proposal: DirectProposal = proposal,
-        ) -> Outcome:
-            return owner.hand_back(table_id, version, proposal)
-
-        if _landed(send, table, version, proposal, retries):
+        if _landed(partial(owner.hand_back, table_id, version, proposal), table, version, proposal, retries):
             return Table(table.location, table.environment, owner=owner, name=table.name)
 
 

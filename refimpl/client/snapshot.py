@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import loading
+from refimpl.client.condition import FileTest
 from refimpl.client.features import check_files, check_readable
 from refimpl.client.history import commit_times
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
@@ -15,6 +16,7 @@ from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
 from refimpl.client.schema import Struct, parse
+from refimpl.client.table_state import TableState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
@@ -22,8 +24,7 @@ from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from refimpl.client.predicate import FileTest, Predicate
-    from refimpl.client.table_state import TableState
+    from refimpl.client.predicate import Predicate
 
 
 class Snapshot:
@@ -169,10 +170,10 @@ class Snapshot:
 
     def file_test(self, where: str | Predicate) -> FileTest:
         """A condition (SQL) applied to this snapshot's columns, to be asked of files. Raises `InvalidRequestError`."""
-        from refimpl.client.predicate import parse as parse_predicate
+        from refimpl.client import predicate
 
-        predicate = parse_predicate(where) if isinstance(where, str) else where
-        return predicate.test(self.schema, self.partition_columns)
+        parsed = predicate.parse(where) if isinstance(where, str) else where
+        return parsed.test(self.schema, self.partition_columns)
 
     def matching_files(self, where: str | Predicate | None = None) -> list[Add]:
         """Active files that may hold rows for which `where` (SQL) is true, by partition values and statistics."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from refimpl.client import file_statistics
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
 from refimpl.client.snapshot import Snapshot, at, latest
+from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import (
@@ -28,10 +29,6 @@ from refimpl.errors import (
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
-
-if TYPE_CHECKING:
-    from refimpl.client.history import HistoryEntry
-    from refimpl.client.transaction import Committed, Transaction
 
 
 class Table:
@@ -160,8 +157,6 @@ class Table:
 
     def transaction(self, *, snapshot: Snapshot | None = None, operation: str = "WRITE", **options: Any) -> Transaction:
         """Start a transaction on `snapshot`, or on the newest version. Options: see `Transaction`."""
-        from refimpl.client.transaction import Transaction
-
         snapshot = snapshot or self.snapshot()
         return Transaction(self._reader, snapshot, operation=operation, **options)
 

@@ -35,7 +35,7 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
     but that commit's files. Layers of changes lie on one another like the levels of a log-structured
     tree: each is more than twice as large as the next, so that there are few of them to look through,
     and an entry is copied a logarithmic number of times over the life of the map. Iteration folds the layers into one,
-    once.
+    once. Our own, because `immutables.Map` takes 5 s to hold a million files and seven times as long to list them.
     """
 
     __slots__ = ("_layers", "_length")

@@ -49,6 +49,7 @@ from refimpl.client.proposing import (
     commit_info,
 )
 from refimpl.client.schema import check_columns, misfit, parse
+from refimpl.client.snapshot import Snapshot
 from refimpl.commits import AttemptId
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError, PathAccessError
@@ -62,7 +63,6 @@ from refimpl.table_feature import (
 
 if TYPE_CHECKING:
     from refimpl.client.predicate import Predicate
-    from refimpl.client.snapshot import Snapshot
 
 
 class Transaction:

@@ -32,18 +32,8 @@ from spec_tests.support.busy_table import (
     state,
 )
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import START, ScriptedHost
+from spec_tests.support.scripted_host import START
 from spec_tests.support.written_log import WrittenLog, add, remove
-
-
-@pytest.fixture
-def storage() -> FailingFiles:
-    return FailingFiles()
-
-
-@pytest.fixture
-def host(storage: FailingFiles) -> ScriptedHost:
-    return ScriptedHost(files=storage)
 
 
 @every_kind

@@ -30,17 +30,7 @@ from spec_tests.support.busy_table import (
 from spec_tests.support.checkpoint_files import classic_content, lines, parquet, row
 from spec_tests.support.failing_files import FailingFiles
 from spec_tests.support.log_names import uuid
-from spec_tests.support.scripted_host import START, ScriptedHost
-
-
-@pytest.fixture
-def storage() -> FailingFiles:
-    return FailingFiles()
-
-
-@pytest.fixture
-def host(storage: FailingFiles) -> ScriptedHost:
-    return ScriptedHost(files=storage)
+from spec_tests.support.scripted_host import START
 
 
 def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compaction: bool = True) -> dict[str, object]:

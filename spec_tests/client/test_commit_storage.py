@@ -16,7 +16,6 @@ from refimpl.log_path import LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED
 from spec_tests.client.conftest import Setting, adding
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import ScriptedHost
 
 
 def appending(table: Table, path: str, **options: int) -> Transaction:
@@ -27,16 +26,6 @@ def appending(table: Table, path: str, **options: int) -> Transaction:
 
 def paths(setting: Setting, table: Table) -> set[str]:
     return {path for path, _ in setting.again(table).snapshot().files}
-
-
-@pytest.fixture
-def storage() -> FailingFiles:
-    return FailingFiles()
-
-
-@pytest.fixture
-def host(storage: FailingFiles) -> ScriptedHost:
-    return ScriptedHost(files=storage)
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])

@@ -35,23 +35,13 @@ from refimpl.table_feature import (
 )
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import START, ScriptedHost
+from spec_tests.support.scripted_host import START
 from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
 NTZ = json.dumps(
     {"type": "struct", "fields": [{"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}}]}
 )
-
-
-@pytest.fixture
-def storage() -> FailingFiles:
-    return FailingFiles()
-
-
-@pytest.fixture
-def host(storage: FailingFiles) -> ScriptedHost:
-    return ScriptedHost(files=storage)
 
 
 def begun(setting: Setting, name: str = "orders", feature: TableFeature = CATALOG_MANAGED) -> Creation:

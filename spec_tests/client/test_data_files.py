@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -429,6 +430,14 @@ def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
     assert refused.value.column == "t"
     [add] = d.write(tmp_path, schema, (), pa.table({"t": pa.array([1_000], pa.timestamp("ns"))}))
     assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
+
+
+def test_a_timestamp_without_a_zone_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    schema = s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))]))
+    naive = pa.array([_naive(2024, 1, 1)], pa.timestamp("us"))
+    with pytest.raises(InvalidRequestError, match="assume_timezone"):
+        d.write(tmp_path, schema, (), pa.table({"t": naive}))
+    assert len(d.write(tmp_path, schema, (), pa.table({"t": pc.assume_timezone(naive, "UTC")}))) == 1
 
 
 REQUIRED = [

@@ -196,6 +196,17 @@ class TestTypes:
         assert table.to_pylist() == [{"id": 1, "new": None, "s": {"x": 1, "y": None}, "l": [{"x": 2, "y": None}]}]
         assert log.table().snapshot().to_arrow(where="new IS NULL").num_rows == 1
 
+    def test_a_required_column_that_a_file_lacks_is_an_error(self, tmp_path: Path) -> None:
+        """No reader may make up nulls where the schema forbids them."""
+        fields = [pa.field("id", pa.int64()), pa.field("new", pa.string(), nullable=False)]
+        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema(fields)))
+        write(log, "old.parquet", {"id": [1]})
+        log.publish(1, with_values(add("old.parquet"), {}))
+        assert log.table().snapshot().to_arrow(["id"]).to_pylist() == [{"id": 1}]
+        with pytest.raises(CorruptionError) as caught:
+            log.table().snapshot().to_arrow()
+        assert (caught.value.path, caught.value.column) == (str(log.location / "old.parquet"), "new")
+
     def test_names_are_found_in_any_case(self, tmp_path: Path) -> None:
         """Delta's protocol, "Schema Serialization Format": names differ in more than case."""
         member = pa.struct([("Key", pa.string()), ("N", pa.int64())])

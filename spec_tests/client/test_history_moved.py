@@ -18,17 +18,6 @@ from refimpl.table_feature import MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.busy_table import GENEROUS, backfill, every_kind, hide, names
 from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import ScriptedHost
-
-
-@pytest.fixture
-def storage() -> FailingFiles:
-    return FailingFiles()
-
-
-@pytest.fixture
-def host(storage: FailingFiles) -> ScriptedHost:
-    return ScriptedHost(files=storage)
 
 
 def late(setting: Setting, table: Table, path: str = "late") -> Transaction:

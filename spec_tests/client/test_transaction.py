@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -578,12 +579,13 @@ def test_timestamps_enabled_later_carry_their_version_and_time(setting: Setting)
     """in-commit timestamps, rule 3: greater than the modification time of the commit before."""
     table = setting.table(None)
     setting.append(table, "a")
-    modified = table.log.modified(log_path.commit(1))
-    assert modified is not None
+    modified = START + 20
+    for version, time in ((0, START + 10), (1, modified)):
+        os.utime(table.log.folder / log_path.commit(version), ns=(time * 1_000_000, time * 1_000_000))
     transaction = table.transaction(operation="SET TBLPROPERTIES")
     transaction.enable_in_commit_timestamps()
     committed = transaction.commit()
-    assert committed.in_commit_timestamp == modified + 1  # the clock of this host stands in the past
+    assert committed.in_commit_timestamp == modified + 1  # the host's clock says START
     snapshot = table.snapshot()
     assert snapshot.in_commit_timestamp == modified + 1
     assert snapshot.metadata.configuration == {
