@@ -1,9 +1,9 @@
-"""Text that a subject may have chosen: written as JSON, and shown without being obeyed."""
+"""Text that a subject may have chosen: as JSON, visible on a console, and as plain text in Markdown."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,13 +30,13 @@ def one_line(text: str) -> str:
     return " ".join(visible(text).split())
 
 
-def to_json(value: Any) -> bytes:
+def to_json(value: Any, *, order: Literal["deterministic"] | None = None) -> bytes:
     """JSON without line breaks, of `writable` texts: a subject in the kit's own process may answer with half a
-    character."""
+    character. `order`: of the fields of dictionaries."""
     try:
-        return msgspec.json.encode(value)
+        return msgspec.json.encode(value, order=order)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_writable(msgspec.to_builtins(value)))
+        return msgspec.json.encode(_writable(msgspec.to_builtins(value)), order=order)
 
 
 def _writable(value: Any) -> Any:
@@ -52,3 +52,51 @@ def _writable(value: Any) -> Any:
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+# Markdown: only what would be markup is escaped, with a backslash or as a code span, so that a terminal shows it well.
+
+_CODE: Final = r"(?<!`)`(?P<code>[^`]*[^`\s][^`]*)`(?!`)"
+_LIVE: Final = r"[\w.+-]*@[\w./-]+|(?<!\w)[#!]\d+|\w+://\S+|www\.\S+"
+"""What CI systems make mentions, references and links of even behind a backslash, but not in a code span."""
+_SPECIAL: Final = "|".join(
+    (
+        r"[\\`*<~]",
+        r"&(?=#?\w+;)",  # an entity
+        r"\](?=[(\[:])|\[(?=\[)",  # a link, a definition, a page of a wiki; `[1, 3]` is none
+        r"(?<=\S)_(?![A-Za-z0-9])",  # may end an emphasis, without which none begins
+        r"^(?:>|#|[-+=](?=[-+=\s]|$))",  # a quotation, a heading, a list, a line
+        r"(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d\d\d)|(?<=^\d\d\d\d))[.)](?=\s|$)",  # a list with numbers
+    )
+)
+_TOKENS: Final = re.compile(rf"{_CODE}|(?P<live>{_LIVE})|(?P<special>{_SPECIAL})")
+
+
+def escaped(text: str) -> str:
+    """On one line: no heading, no link, no mention, no HTML. Whatever follows it begins with no bracket or colon."""
+    return _TOKENS.sub(_inert, one_line(text))
+
+
+def _inert(found: re.Match[str]) -> str:
+    if found["special"] is not None:
+        return f"\\{found['special']}"
+    return code(found["code"] or found["live"])
+
+
+def code(text: str) -> str:
+    """A code span, on one line."""
+    text = one_line(text)
+    fence = "`" * (1 + _longest_fence(text))
+    space = " " if text[:1] == "`" or text[-1:] == "`" or not text else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def block(text: str) -> str:
+    """A block of shell commands."""
+    text = visible(text)
+    fence = "`" * max(3, 1 + _longest_fence(text))
+    return f"{fence}sh\n{text}\n{fence}"
+
+
+def _longest_fence(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

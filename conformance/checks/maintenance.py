@@ -499,7 +499,7 @@ def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tupl
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
-def checkpoints_compactions_and_checksums_are_always_allowed(s: Scenario) -> None:
+def basic_maintenance_is_always_allowed(s: Scenario) -> None:
     """The owner's policy allows checkpoints, log compactions and checksums: for a new table, with unbackfilled commits,
     and afterwards."""
     table = s.create()

@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, simulating, smoking
 from conformance.command.output import say
 from conformance.interface.subject import AdapterError, UsageError
-from conformance.reports.errors import ReportError
-from conformance.reports.replaying import COMMAND
+from conformance.reports.as_json import ReportError
+from conformance.reports.bundle import COMMAND
 from conformance.running.errors import ExitCode, UnusableError
 
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"

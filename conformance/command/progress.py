@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from conformance.command.output import counted, say
 from conformance.interface.messages import Identity
-from conformance.reports.ordering import direct_first
+from conformance.reports.summary import direct_first
 from conformance.results import CaseResult, Verdict
 from conformance.running.execution import Watcher
 from conformance.running.plan import Plan

@@ -12,7 +12,7 @@ import typer
 from conformance import reports
 from conformance.command.output import show
 from conformance.command.summary import show_result
-from conformance.reports.writing import write_file
+from conformance.reports.bundle import write_file
 from conformance.results import RunResult
 from conformance.running.errors import UnusableError
 

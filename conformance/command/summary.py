@@ -8,10 +8,8 @@ from typing import Final
 
 from conformance.command.output import counted, listed, show
 from conformance.mutants.registry import all_mutants
-from conformance.reports.bundle import bundle_name
-from conformance.reports.ordering import Evidence, evidence, twins_in_words
-from conformance.reports.replaying import finding_of, replay_command, run_command
-from conformance.reports.summary import Standing, reason_for, standing, summarise
+from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
+from conformance.reports.summary import Evidence, Standing, evidence, reason_for, standing, summarise, twins_in_words
 from conformance.requirements.catalogue import Profile, citation, load
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 from conformance.safe_text import one_line

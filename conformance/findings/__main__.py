@@ -9,7 +9,7 @@ from pathlib import Path
 
 import conformance.findings
 from conformance.findings import clients, markdown, stored
-from conformance.reports.errors import ReportError
+from conformance.reports.as_json import ReportError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from conformance.findings.stored import HOME
-from conformance.reports.errors import ReportError
-from conformance.reports.markdown_text import code, escaped
+from conformance.reports.as_json import ReportError
 from conformance.requirements.catalogue import citation, load
+from conformance.safe_text import code, escaped
 
 FILE: Final = HOME / "clients.toml"
 

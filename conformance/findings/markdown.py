@@ -12,12 +12,11 @@ from conformance.findings import clients
 from conformance.findings.clients import Deviation
 from conformance.findings.stored import Stored, Tested
 from conformance.history.events import FileLook
-from conformance.reports.bundle import HISTORY
-from conformance.reports.markdown_text import code, escaped
+from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, read_history
-from conformance.reports.replaying import replay_command
 from conformance.requirements.catalogue import citation, load
 from conformance.results import Violation
+from conformance.safe_text import code, escaped
 
 FOLDER: Final = Path("conformance/findings/found")
 """As seen from the top of the repository."""

@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from conformance.reports.as_json import encoded, from_json
+from conformance.reports.as_json import ReportError, encoded, from_json
 from conformance.reports.bundle import FINDING, HISTORY, Finding, read_finding
-from conformance.reports.errors import ReportError
 from conformance.results import RequirementVerdict
 
 HOME: Final = Path(__file__).parent

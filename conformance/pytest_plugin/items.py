@@ -17,9 +17,8 @@ import pytest
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
-from conformance.reports.explaining import tabulate
-from conformance.reports.recorded import read_history
-from conformance.reports.replaying import COMMAND
+from conformance.reports.bundle import COMMAND
+from conformance.reports.recorded import read_history, tabulate
 from conformance.results import CaseResult, KnownFailure, Verdict, Violation
 from conformance.running import known_failures, verdicts
 from conformance.running.errors import UnusableError

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conformance.reports.as_json import from_json, to_json
-from conformance.reports.badge import to_badge
+from conformance.reports.as_json import FolderInUseError, ReportError, from_json, to_json
 from conformance.reports.bundle import Finding, read_finding, write_bundle
-from conformance.reports.errors import FolderInUseError, ReportError
+from conformance.reports.ci import to_badge, to_junit
 from conformance.reports.folder import ReportFolder, write
-from conformance.reports.junit import to_junit
 from conformance.reports.markdown import to_markdown
 from conformance.reports.summary import Summary, comparable, summarise
 from conformance.results import RunResult

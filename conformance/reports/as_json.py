@@ -1,4 +1,4 @@
-"""A run as JSON: all that is known of it, for scripts, and to make the other reports of later."""
+"""A run as JSON: the complete result, for scripts, and to make the other reports from later."""
 
 from __future__ import annotations
 
@@ -8,11 +8,22 @@ from typing import Any, Final
 
 import msgspec
 
-from conformance.reports.errors import ReportError
+from conformance import safe_text
 from conformance.results import RESULT_SCHEMA_VERSION, RunResult
-from conformance.safe_text import writable
 
 SCHEMA_FILE: Final = Path(__file__).with_name("result.schema.json")
+
+
+class ReportError(Exception):
+    """A report cannot be written or read. `problem` says what, where, and what to do."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class FolderInUseError(ReportError):
+    """Another run writes its reports into the same folder."""
 
 
 def to_json(result: RunResult) -> str:
@@ -22,11 +33,7 @@ def to_json(result: RunResult) -> str:
 
 def encoded(value: msgspec.Struct) -> str:
     """Any value of the kit as JSON. What UTF-8 cannot write, and only the host can have brought in, is escaped."""
-    try:
-        compact = msgspec.json.encode(value, order="deterministic")
-    except UnicodeEncodeError:
-        compact = msgspec.json.encode(_writable(msgspec.to_builtins(value)), order="deterministic")
-    return msgspec.json.format(compact, indent=1).decode("utf-8") + "\n"
+    return msgspec.json.format(safe_text.to_json(value, order="deterministic"), indent=1).decode("utf-8") + "\n"
 
 
 def from_json(text: str | bytes) -> RunResult:
@@ -54,13 +61,3 @@ def schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The text of the file as released."""
     return json.dumps(schema(), indent=1) + "\n"
-
-
-def _writable(value: Any) -> Any:
-    if isinstance(value, str):
-        return writable(value)
-    if isinstance(value, dict):
-        return {_writable(key): _writable(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_writable(each) for each in value]
-    return value

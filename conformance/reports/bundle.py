@@ -1,27 +1,25 @@
-"""One finding on its own, to attach to an issue or to give to a colleague: the history, what makes it again, and both
-explained.
+"""One finding on its own, to attach to an issue: its history, its reproduction, and an explanation.
 
-    history.jsonl   what happened, as `delta-commit-conformance check` reads it
-    finding.json    what `delta-commit-conformance replay` reads
-    README.md       what is wrong
+history.jsonl   the history, for `delta-commit-conformance check`
+finding.json    for `delta-commit-conformance replay`
+README.md       the explanation
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
+import shlex
 from pathlib import Path, PurePath
 from typing import Final
 
 import msgspec
 
-from conformance.reports.as_json import encoded
-from conformance.reports.errors import ReportError
-from conformance.reports.markdown_text import block, code, escaped
-from conformance.reports.ordering import direct_first
-from conformance.reports.replaying import COMMAND, replay_command, run_command
-from conformance.reports.writing import write_file
+from conformance.reports.as_json import ReportError, encoded
+from conformance.reports.summary import direct_first
 from conformance.results import CaseResult, Layer, RunResult, SubjectFacts, Violation
+from conformance.safe_text import block, code, escaped
 
 FINDING_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"
@@ -163,3 +161,66 @@ def _violation(violation: Violation, number: int) -> str:
     if violation.operations:
         parts.append(f"Operations in the history: {', '.join(map(str, violation.operations))}.")
     return "\n\n".join(parts)
+
+
+# The shell command that reproduces a failure
+
+COMMAND: Final = "delta-commit-conformance"
+
+_SPECIAL_IN_DOUBLE: Final = re.compile(r"[\"$`\\!]")
+
+
+def replay_command(finding: PurePath) -> str:
+    """From a bundle's `finding.json`. Its path is quoted as it is given: relative ones hold in the folder where the
+    run was started."""
+    return joined(COMMAND, "replay", *_operand(str(finding)))
+
+
+def run_command(result: RunResult, case: CaseResult | None = None) -> str:
+    """From nothing but the names: the same run, or one case of it, whose seed does not depend on what else is run."""
+    options = ["--profile", result.profile, "--seed", str(result.seed)]
+    if case is not None:
+        options += ["--check", case.case]
+    if result.strict:
+        options.append("--strict")
+    return joined(COMMAND, "run", *options, *_operand(result.subject.named))
+
+
+def joined(*words: str) -> str:
+    """A command line for a POSIX shell, quoted no more than it must be."""
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """Commands that are subjects often hold single quotes, which double ones keep readable."""
+    if "'" in word and not _SPECIAL_IN_DOUBLE.search(word):
+        return f'"{word}"'
+    return shlex.quote(word)
+
+
+def _operand(text: str) -> list[str]:
+    """What looks like an option is none."""
+    return ["--", text] if text.startswith("-") else [text]
+
+
+def finding_of(folder: Path, name: str) -> Path:
+    """Where the bundle of that name has what `replay` reads, in a folder of reports."""
+    return folder / "findings" / name / "finding.json"
+
+
+# Atomic writes: a reader finds the old file or the new one
+
+UNFINISHED: Final = ".unfinished-report-"
+"""Prefix of the name of an incomplete file. One left behind by a killed run may be deleted."""
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file at once. Lone surrogates, which only a host's own names have, are escaped. Raises `OSError`."""
+    unfinished = path.with_name(f"{UNFINISHED}{secrets.token_hex(6)}")
+    try:
+        with unfinished.open("xb") as stream:
+            stream.write(text.encode("utf-8", "backslashreplace"))
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

@@ -16,14 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from conformance.reports.as_json import to_json
-from conformance.reports.badge import to_badge
-from conformance.reports.bundle import FILES, FINDING, bundle_name, write_bundle
-from conformance.reports.errors import FolderInUseError, ReportError
-from conformance.reports.junit import to_junit
+from conformance.reports.as_json import FolderInUseError, ReportError, to_json
+from conformance.reports.bundle import FILES, FINDING, UNFINISHED, bundle_name, write_bundle, write_file
+from conformance.reports.ci import to_badge, to_junit
 from conformance.reports.markdown import to_markdown
 from conformance.reports.summary import failing_cases
-from conformance.reports.writing import UNFINISHED, write_file
 from conformance.results import RunResult
 
 LOCK: Final = ".delta-commit-conformance.lock"

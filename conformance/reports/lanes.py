@@ -15,15 +15,22 @@ from typing import Final
 
 from conformance.history.events import Fault, FileLook, Other, Witness
 from conformance.history.times import Times
-from conformance.reports import labels
 from conformance.reports.recorded import (
+    LONGEST_ATTEMPT,
+    LONGEST_NAME,
     Recorded,
     Step,
+    answer_label,
     began,
+    columns,
     contradiction,
     contradicts_the_log,
+    cut,
     ended,
     is_unknown,
+    kind_of,
+    request_label,
+    short_attempt,
     sides,
     to_draw,
 )
@@ -76,7 +83,7 @@ class Box:
     @property
     def needed(self) -> float:
         """px for the longest line."""
-        widest = max((labels.columns(line) for line in self.lines), default=0)
+        widest = max((columns(line) for line in self.lines), default=0)
         return round(widest * CHARACTER) + 16 + (BADGE if self.mark else 0)
 
 
@@ -153,16 +160,16 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
     files = Lane(name=FILES_LANE, kind="files")
     for step in steps:
         start, end = began(step), ended(step)
-        request, outcome = labels.asked(step), labels.told(step)
+        request, outcome = request_label(step), answer_label(step)
         if several and not _is_about_no_table(step):
-            request += f" ({labels.cut(step.table, labels.LONGEST_ATTEMPT)})"
+            request += f" ({cut(step.table, LONGEST_ATTEMPT)})"
         box = Box(
             start=start,
             end=start if end is None else end,
             endless=is_unknown(step),
             lines=(f"#{step.id} {request}", f"→ {outcome}"),
             title=f"operation {step.id}: {request}, {_when(recorded.times, start, end)}: {outcome}",
-            kind=labels.kind(step),
+            kind=kind_of(step),
             number=step.id,
             mark=numbers.index(step.id) + 1 if step.id in numbers else 0,
             related=step.id in violation.operations and step.id not in numbers,
@@ -170,7 +177,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
         if isinstance(step, FileLook):
             files.boxes.append(box)
         else:
-            name = labels.cut(step.client, labels.LONGEST_NAME) or "somebody"
+            name = cut(step.client, LONGEST_NAME) or "somebody"
             clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
     return [*clients.values(), *([files] if files.boxes else [])]
 
@@ -207,9 +214,9 @@ def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
 
 
 def _fault(fault: Fault, times: Times) -> Box:
-    who = f" ({labels.cut(fault.client, labels.LONGEST_ATTEMPT)})" if fault.client else ""
-    text = labels.cut(f"{fault.kind}{who}", labels.LONGEST_NAME)
-    note = f": {labels.cut(fault.note, 200)}" if fault.note else ""
+    who = f" ({cut(fault.client, LONGEST_ATTEMPT)})" if fault.client else ""
+    text = cut(f"{fault.kind}{who}", LONGEST_NAME)
+    note = f": {cut(fault.note, 200)}" if fault.note else ""
     return Box(
         start=fault.at,
         end=fault.at,
@@ -250,7 +257,7 @@ def _chip(version: int, witness: Witness | None, violation: Violation, *, joined
         if witness.before
         else witness.commit_mode or "ratified"
     )
-    attempt = "" if witness is None or witness.attempt is None else labels.short_attempt(witness.attempt)
+    attempt = "" if witness is None or witness.attempt is None else short_attempt(witness.attempt)
     return Box(
         start=0,
         end=0,

@@ -9,22 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from conformance.reports.bundle import bundle_name
-from conformance.reports.markdown_text import block, code, escaped
-from conformance.reports.ordering import Evidence, direct_first, evidence, twins_in_words
-from conformance.reports.replaying import finding_of, replay_command, run_command
+from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import (
+    Evidence,
     Standing,
     Tone,
+    direct_first,
+    evidence,
     failing_cases,
     levels_of,
     plural,
     reason_for,
     standing,
     summarise,
+    twins_in_words,
 )
 from conformance.requirements.catalogue import Level, citation
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
+from conformance.safe_text import block, code, escaped
 
 MOST_CASES: Final = 3
 """Of one requirement. All of them are in the other reports."""

@@ -1,11 +1,14 @@
-"""The history of a case, read back: what a drawing and a table of it are made from."""
+"""The recorded history of a case: its steps, their labels, what contradicts what, and a table in words."""
 
 from __future__ import annotations
 
 import io
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from conformance.checkers.check import describe_answer, describe_request
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Fault, FileLook, Header, InvalidHistoryError, Witness
@@ -13,6 +16,7 @@ from conformance.history.files import read_events
 from conformance.history.operations import Operation, operations
 from conformance.history.times import Times, times_of
 from conformance.results import Violation
+from conformance.safe_text import one_line
 
 Step = Operation | FileLook
 
@@ -148,3 +152,187 @@ def _versions(step: Step) -> set[int]:
         return {file.version for file in step.published[-1:]} | set(step.absent)
     found = {getattr(step.request, "version", None), getattr(step.answer, "version", None)}
     return {version for version in found if version is not None}
+
+
+# Labels of a drawing: short, without client and time, which the position shows
+
+LONGEST_ATTEMPT: Final = 12
+LONGEST_LABEL: Final = 28
+LONGEST_NAME: Final = 40
+"""Of a client, a fault."""
+
+
+def request_label(step: Step) -> str:
+    """The request: `commit v3 as a1`."""
+    if isinstance(step, FileLook):
+        return "list files"
+    request = step.request
+    parts = [request.name if isinstance(request, events.Other) else _tag(request)]
+    if (version := getattr(request, "version", None)) is not None:
+        parts.append(f"v{version}")
+    if isinstance(request, events.GetCommits) and (request.start is not None or request.end is not None):
+        parts.append(_range(request.start, request.end))
+    if isinstance(request, events.Snapshot):
+        parts += ["at a time"] * (request.timestamp is not None) + ["by path"] * request.by_path
+    if (attempt := getattr(request, "attempt", None)) is not None:
+        parts.append(f"as {short_attempt(attempt)}")
+    return cut(" ".join(parts), LONGEST_LABEL)
+
+
+def answer_label(step: Step) -> str:
+    """The answer: `conflict, latest 4`."""
+    if isinstance(step, FileLook):
+        there = [f"sees {_in_words([file.version for file in step.published])}"] if step.published else []
+        missing = [f"no {_in_words(list(step.absent))}"] if step.absent else []
+        return cut(", ".join([*there, *missing]) or "sees none", LONGEST_LABEL)
+    return cut(_answer(step), LONGEST_LABEL)
+
+
+def _answer(step: Operation) -> str:
+    answer = step.answer
+    if answer is None:
+        return "no answer"
+    name = _tag(answer).replace("_", " ")
+    if isinstance(answer, events.Unknown):
+        return "unknown"
+    parts = []
+    if (version := getattr(answer, "version", None)) is not None:
+        name += f" v{version}"
+    if isinstance(answer, (events.Commits, events.Table)):
+        name = "latest none" if answer.latest is None else f"latest {answer.latest}"
+    elif (latest := getattr(answer, "latest", None)) is not None:
+        parts.append(f"latest {latest}")
+    if listed := getattr(answer, "commits", None):
+        parts.append(f"lists {_in_words([entry.version for entry in listed])}")
+    if isinstance(answer, events.Conflict) and answer.winners:
+        parts.append("won by " + " ".join(short_attempt(entry.attempt or "somebody") for entry in answer.winners[:3]))
+    if isinstance(answer, events.SnapshotRead) and answer.stale:
+        parts.append("may be stale")
+    if reason := getattr(answer, "reason", ""):
+        parts.append(reason)
+    return ", ".join([name, *parts])
+
+
+def kind_of(step: Step) -> str:
+    """Which of the five looks a step has: `done`, `refused`, `unknown`, `told` of a state, or a stranger's `look`."""
+    if isinstance(step, FileLook):
+        return "look"
+    match step.answer:
+        case None | events.Unknown():
+            return "unknown"
+        case events.Conflict() | events.Gap() | events.Rejected() | events.NotFound() | events.Unsupported():
+            return "refused"
+        case events.Commits() | events.Table() | events.SnapshotRead() | events.Landed() | events.NotLanded():
+            return "told"
+        case _:
+            return "done"
+
+
+def short_attempt(attempt: str) -> str:
+    """An attempt's id, without its middle if it is long: attempts of one client often begin alike."""
+    text = one_line(attempt)
+    return text if len(text) <= LONGEST_ATTEMPT else f"{text[:5]}…{text[-5:]}"
+
+
+def cut(text: str, length: int) -> str:
+    """On one line, and not longer than that."""
+    text = one_line(text)
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def columns(text: str) -> int:
+    """How many columns of a fixed-width font the text takes."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def _tag(value: object) -> str:
+    return str(type(value).__struct_config__.tag)  # type: ignore[attr-defined]
+
+
+def _range(start: int | None, end: int | None) -> str:
+    return f"v{'' if start is None else start}..{'' if end is None else end}"
+
+
+def _in_words(versions: list[int]) -> str:
+    """`v2`, `v2..5`, `v2 v4 v7`."""
+    ordered = sorted(set(versions))
+    if len(ordered) > 1 and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"v{ordered[0]}..{ordered[-1]}"
+    return " ".join(f"v{version}" for version in ordered)
+
+
+# A history in words
+
+MOST_ROWS: Final = 200
+"""Operations of one table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table that says what the drawing shows."""
+
+    number: str
+    client: str
+    request: str
+    time: str
+    answer: str
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A history in words."""
+
+    rows: tuple[Row, ...]
+    left_out: int
+    log: tuple[str, ...]
+    clock: str
+
+
+def tabulate(recorded: Recorded, violation: Violation) -> Table:
+    """The history in words, or its part around the contradiction if it is long."""
+    numbers = sides(recorded, violation)
+    rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
+    rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
+    rows.sort(key=lambda pair: pair[0])
+    places = [place for place, (_, row) in enumerate(rows) if row.mark] or [len(rows) - 1]
+    start = max(0, min((places[0] + places[-1] - MOST_ROWS) // 2, len(rows) - MOST_ROWS))
+    kept = tuple(row for _, row in rows[start : start + MOST_ROWS])
+    return Table(
+        rows=kept,
+        left_out=len(rows) - len(kept),
+        log=tuple(_version(witness) for witness in recorded.log[-MOST_ROWS:]),
+        clock="ms since the first event" if recorded.times.real else "events, counted",
+    )
+
+
+def _row(step: Step, numbers: Sequence[int], times: Times) -> Row:
+    end = ended(step)
+    return Row(
+        number=str(step.id),
+        client="external observer" if isinstance(step, FileLook) else step.client,
+        request="list files" if isinstance(step, FileLook) else describe_request(step.request),
+        time=f"{times.told(began(step))} to {'the end' if end is None else times.told(end)}",
+        answer=_told_of(step),
+        mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
+    )
+
+
+def _told_of(step: Step) -> str:
+    if isinstance(step, FileLook):
+        return answer_label(step)
+    return "no answer" if step.answer is None else describe_answer(step.answer)
+
+
+def _fault(fault: Fault, times: Times) -> Row:
+    return Row(
+        number="", client=fault.client, request=f"fault: {fault.kind}", time=times.told(fault.at), answer=fault.note
+    )
+
+
+def _version(witness: Witness) -> str:
+    attempt = witness.attempt or "of before"
+    how = "before the history" if witness.before else witness.commit_mode or "ratified"
+    return f"{witness.table}, version {witness.version}: {attempt}, {how}"

@@ -15,8 +15,8 @@ from conformance.findings import __main__ as command
 from conformance.findings import clients, markdown, stored
 from conformance.findings.stored import Stored
 from conformance.generated.running import run_case
+from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import read_finding, write_bundle
-from conformance.reports.errors import ReportError
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, Environment, Layer, RunResult, SubjectFacts, Verdict, Violation
 from conformance.running.plan import case_seed

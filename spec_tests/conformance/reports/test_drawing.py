@@ -18,9 +18,16 @@ from conformance.history.events import (
     Unknown,
 )
 from conformance.history.files import write_events
-from conformance.reports.labels import LONGEST_LABEL, columns, short_attempt
 from conformance.reports.lanes import BAR, CHARACTER, FILES_LANE, Drawing, draw
-from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
+from conformance.reports.recorded import (
+    LONGEST_LABEL,
+    MOST_DRAWN,
+    Recorded,
+    columns,
+    contradicts_the_log,
+    read_history,
+    short_attempt,
+)
 from conformance.results import Violation
 from spec_tests.conformance.drafts import Draft, Looked, Version
 from spec_tests.conformance.reports import runs

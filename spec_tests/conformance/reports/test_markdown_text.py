@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from conformance.reports.markdown_text import code, escaped
-from conformance.safe_text import one_line
+from conformance.safe_text import code, escaped, one_line
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 PIECES = (

@@ -10,7 +10,7 @@ import pytest
 
 from conformance import reports
 from conformance.command.summary import show_result
-from conformance.reports.ordering import direct_first, evidence, in_order, twins_in_words
+from conformance.reports.summary import direct_first, evidence, in_order, twins_in_words
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from spec_tests.conformance.reports import runs
 

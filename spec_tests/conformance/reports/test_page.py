@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from conformance import reports
-from conformance.reports.explaining import MOST_EXPLAINED
-from conformance.reports.page import HERE
+from conformance.reports.page import HERE, MOST_EXPLAINED
 from conformance.results import RequirementVerdict, Verdict
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES, hostile

@@ -1,17 +1,18 @@
-"""JUnit XML, which every CI system reads: a suite for each family, a test case for each case.
+"""Reports for CI systems: JUnit XML, with a suite for each family and a test case for each case, and a badge.
 
-What did not come to a verdict is an `error`, never a `skipped`: a run that tested nothing must not look green. Only
-what the subject does not promise, and what is known to fail, is skipped, with the reason.
+A case without a verdict is an `error`, never a `skipped`: a run that tested nothing must not look green. Only cases
+that the subject does not promise, and known failures, are skipped, with the reason.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Final
 from xml.etree import ElementTree
 
-from conformance.reports.ordering import direct_first
-from conformance.reports.replaying import COMMAND, run_command
-from conformance.reports.summary import Standing, Tone, reason_for, standing, summarise
+from conformance.reports.bundle import COMMAND, run_command
+from conformance.reports.summary import Standing, Tone, direct_first, reason_for, standing, summarise
 from conformance.results import CaseResult, RunResult, Violation
 from conformance.safe_text import one_line, visible
 
@@ -125,3 +126,22 @@ def _count(element: ElementTree.Element, suites: Sequence[ElementTree.Element]) 
     }
     for attribute, path in counts.items():
         element.set(attribute, str(sum(len(suite.findall(path)) for suite in suites)))
+
+
+# The badge: what a shields.io endpoint serves
+
+LABEL: Final = "delta conformance"
+COLOURS: Final = {Tone.GOOD: "brightgreen", Tone.WARNING: "yellow", Tone.BAD: "red", Tone.UNKNOWN: "lightgrey"}
+
+
+def to_badge(result: RunResult) -> str:
+    """JSON of the endpoint schema, version 1. `isError` keeps a page from colouring a bad result by itself."""
+    summary = summarise(result)
+    badge = {
+        "schemaVersion": 1,
+        "label": LABEL,
+        "message": summary.short,
+        "color": COLOURS[summary.tone],
+        "isError": summary.tone in (Tone.BAD, Tone.UNKNOWN),
+    }
+    return json.dumps(badge, indent=1) + "\n"
