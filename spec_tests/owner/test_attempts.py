@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
 import refimpl
@@ -21,35 +19,6 @@ from spec_tests.support.lock_watch import Others
 def refused(outcome: object, reason: RejectionReason) -> None:
     assert isinstance(outcome, Rejected), outcome
     assert outcome.reason is reason, outcome
-
-
-def test_a_replay_is_answered_as_the_first_time_for_ever(table: OwnedTable) -> None:
-    attempt, content = new_attempt(), append(START + 1)
-    proposal = table.propose(1, content, attempt=attempt)
-    first = table.owner.commit(table.table_id, 1, proposal)
-    assert isinstance(first, Ratified)
-    assert not first.replayed
-    stages: list[Callable[[], object]] = [
-        lambda: None,
-        lambda: table.land(5),
-        table.backfill,
-        lambda: table.land(30),
-        table.backfill,
-    ]
-    for act in stages:
-        act()
-        again = table.owner.commit(table.table_id, 1, proposal)
-        assert isinstance(again, Ratified)
-        assert again.replayed
-        assert without_place(again) == without_place(first)
-        assert table.owner.attempt_outcome(table.table_id, attempt) == Landed(commit=again.commit)
-    assert list(table.history()) == list(range(37))
-    assert table.history()[1] == content
-
-
-def without_place(outcome: Ratified) -> object:
-    """All that never changes: where the bytes are changes with the backfill."""
-    return msgspec.structs.replace(outcome.commit, file_name=None, content=None)
 
 
 def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
@@ -76,15 +45,6 @@ def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) ->
         assert again.replayed
 
 
-def test_a_replay_is_answered_by_another_start_of_the_owner(table: OwnedTable, warehouse: refimpl.Warehouse) -> None:
-    proposal = table.propose(1, append(START + 1))
-    table.owner.commit(table.table_id, 1, proposal)
-    with refimpl.open(warehouse.directory, create=True) as again:
-        outcome = again.owner.commit(table.table_id, 1, proposal)
-    assert isinstance(outcome, Ratified)
-    assert outcome.replayed
-
-
 def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable) -> None:
     attempt, content = new_attempt(), append(START + 1)
     table.commit(1, content, attempt=attempt)
@@ -104,28 +64,6 @@ def test_a_staged_file_is_no_replay_of_an_inline_commit_with_other_bytes(warehou
     refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
 
 
-def test_an_attempt_that_did_not_land_never_will(table: OwnedTable) -> None:
-    """A request that was delayed past its resolution is refused."""
-    attempt = new_attempt()
-    delayed = table.propose(1, append(START + 1), attempt=attempt)
-    assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
-    before = table.history()
-    for _ in range(2):
-        refused(table.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
-        assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
-    assert table.history() == before
-    assert isinstance(table.commit(1), Ratified), "the same version with another attempt"
-    refused(table.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
-
-
-def test_a_resolution_outlives_the_owner(table: OwnedTable, warehouse: refimpl.Warehouse) -> None:
-    attempt = new_attempt()
-    delayed = table.propose(1, append(START + 1), attempt=attempt)
-    table.owner.attempt_outcome(table.table_id, attempt)
-    with refimpl.open(warehouse.directory, create=True) as again:
-        refused(again.owner.commit(table.table_id, 1, delayed), RejectionReason.ATTEMPT_RESOLVED)
-
-
 def test_an_attempt_that_lands_while_the_lock_is_waited_for_landed(tmp_path: Path, table: OwnedTable) -> None:
     """It was unknown at the first look, and is looked up again under the lock."""
     attempt = new_attempt()
@@ -134,26 +72,6 @@ def test_an_attempt_that_lands_while_the_lock_is_waited_for_landed(tmp_path: Pat
         assert isinstance(asking.owner.attempt_outcome(table.table_id, attempt), Landed)
     assert late.acted
     assert table.latest == 1
-
-
-def test_an_attempt_that_lost_or_was_refused_is_no_landed_one(table: OwnedTable) -> None:
-    lost, gap, flawed = new_attempt(), new_attempt(), new_attempt()
-    table.land()
-    table.commit(1, append(START + 9), attempt=lost)
-    table.commit(5, append(START + 9), attempt=gap)
-    table.commit(2, append(START), attempt=flawed)
-    for attempt in (lost, gap, flawed):
-        assert table.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
-
-
-def test_a_refusal_is_no_resolution(table: OwnedTable) -> None:
-    """Conflicts and gaps are computed anew: the same attempt may land when its time has come."""
-    attempt = new_attempt()
-    proposal = table.propose(2, append(START + 2), attempt=attempt)
-    table.owner.commit(table.table_id, 2, proposal)
-    assert table.latest == 0
-    table.land()
-    assert isinstance(table.owner.commit(table.table_id, 2, proposal), Ratified)
 
 
 def test_the_same_attempt_id_in_two_tables_is_two_attempts(warehouse: refimpl.Warehouse) -> None:

@@ -16,7 +16,7 @@ from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailabl
 from refimpl.owner import backfill
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
-from spec_tests.support.faults import OPENING, Faults, SimulatedCrash, disk_is_broken
+from spec_tests.support.faults import OPENING, Faults, disk_is_broken
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
@@ -32,14 +32,6 @@ def test_a_backfill_publishes_up_to_the_version_with_the_ratified_bytes(delayed:
     assert delayed.published() == [0, 1, 2, 3, 4, 5]
     assert delayed.history() == truth
     assert {v: delayed.log.read(log_path.commit(v)) for v in range(6)} == truth
-
-
-def test_a_backfill_of_what_is_published_or_does_not_exist_is_no_error(table: OwnedTable) -> None:
-    table.land(2)
-    assert backfilled(table, 999).through == 2
-    assert backfilled(table, 999) == Backfilled(through=2, published=0)
-    assert backfilled(table, 0) == Backfilled(through=2, published=0)
-    assert table.published() == [0, 1, 2]
 
 
 def test_a_backfill_of_no_version_or_no_table_is_refused(table: OwnedTable) -> None:
@@ -94,17 +86,6 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
         "unlink temporary",
         "commit",
     ]
-
-
-def test_equal_bytes_that_are_there_already_are_success(delayed: OwnedTable) -> None:
-    """catalog-managed: it does not matter who publishes. managed-commits: clients may, to rescue a table."""
-    delayed.land(3)
-    truth = delayed.history()
-    assert delayed.log.put_if_absent(log_path.commit(1), truth[1])
-    assert delayed.log.put_if_absent(log_path.commit(2), truth[2])
-    assert delayed.history() == truth
-    assert backfilled(delayed).through == 3
-    assert delayed.history() == truth
 
 
 def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(warehouse: refimpl.Warehouse) -> None:
@@ -204,39 +185,6 @@ def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage
     first = table.owner.get_commits(table.table_id).commits[0]
     table.log.put_if_absent(log_path.commit(1), truth[1])
     table.log.delete(f"{MANAGED_COMMIT.staging_folder}/{first.file_name}")
-    assert backfilled(table).through == 2
-    assert table.history() == truth
-
-
-@pytest.mark.parametrize("after", range(13))
-def test_an_interrupted_backfill_is_continued_by_the_next(warehouse: refimpl.Warehouse, after: int) -> None:
-    """At every effect; FB11: the owner forgets nothing that is not published."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-    truth = table.history()
-    faults = Faults(crash_after=after)
-    with pytest.raises(SimulatedCrash):
-        dying = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-        dying.owner.backfill_to_version(table.table_id)
-    faults.abandon()
-    assert table.history() == truth
-    assert table.latest == 2
-    assert backfilled(table).through == 2
-    assert table.history() == truth
-
-
-@pytest.mark.parametrize("effect", range(1, 14))
-def test_a_failing_disk_loses_nothing_and_is_told(warehouse: refimpl.Warehouse, effect: int) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-    truth = table.history()
-    faults = Faults(fail_from=OPENING + effect, fail_count=1, error=disk_is_broken)
-    failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-    try:
-        failing.owner.backfill_to_version(table.table_id)
-    except OwnerUnavailableError:
-        pass
-    finally:
-        faults.abandon()
-    assert table.history() == truth
     assert backfilled(table).through == 2
     assert table.history() == truth
 

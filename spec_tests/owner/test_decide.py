@@ -27,7 +27,6 @@ from refimpl.commits import (
     Rejected,
     RejectionReason,
     StagedProposal,
-    VersionGap,
 )
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, TableNotFoundError
@@ -62,18 +61,6 @@ def refused(outcome: Outcome, reason: RejectionReason) -> None:
 
 
 # The version
-
-
-def test_the_next_version_is_ratified_and_no_other(table: OwnedTable) -> None:
-    table.land(2)
-    before = table.history()
-    for version, kind in ((0, Conflict), (1, Conflict), (2, Conflict), (4, VersionGap), (MAX_VERSION, VersionGap)):
-        outcome = table.commit(version, append(START + 50))
-        assert isinstance(outcome, kind)
-        assert outcome.latest_ratified_version == 2
-        assert table.history() == before
-    assert isinstance(table.commit(3), Ratified)
-    assert table.latest == 3
 
 
 @pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, True, 1.0, "1"])
@@ -155,11 +142,6 @@ def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attemp
         table.owner.attempt_outcome(table.table_id, attempt)
     assert table.latest == 0
     assert isinstance(table.commit(1, attempt="3a0d65cd-4056-49b8-937b-95f9e3ee90e5"), Ratified)
-
-
-def test_a_uuid_of_any_version_is_an_attempt_id(table: OwnedTable) -> None:
-    """The example in managed-commits, "Delta Log Entries", has one of version 8."""
-    assert isinstance(table.commit(1, attempt="3ae45b72-24e1-865a-a211-34987ae02f2a"), Ratified)
 
 
 def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
@@ -469,28 +451,6 @@ def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehou
 # The backlog and the table's state
 
 
-def test_a_full_backlog_refuses_until_somebody_backfills(delayed: OwnedTable) -> None:
-    """FB46: a refusal that says to backfill, and takes the same proposal afterwards."""
-    delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None, backlog_limit=3))
-    delayed.land(3)
-    proposal = delayed.propose(4, append(START + 4))
-    outcome = delayed.owner.commit(delayed.table_id, 4, proposal)
-    refused(outcome, RejectionReason.BACKLOG_FULL)
-    assert isinstance(outcome, Rejected)
-    assert outcome.retryable
-    assert delayed.latest == 3
-    delayed.backfill(1)
-    assert isinstance(delayed.owner.commit(delayed.table_id, 4, proposal), Ratified)
-    refused(delayed.commit(5), RejectionReason.BACKLOG_FULL)
-
-
-def test_a_full_backlog_is_no_reason_to_deny_a_conflict(delayed: OwnedTable) -> None:
-    delayed.owner.set_policy(delayed.table_id, MaintenancePolicy(backfill_every=None, backlog_limit=2))
-    delayed.land(2)
-    assert isinstance(delayed.commit(2, append(START + 9)), Conflict)
-    assert isinstance(delayed.commit(5, append(START + 9)), VersionGap)
-
-
 def test_no_other_refusal_is_retryable() -> None:
     assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
 
@@ -567,9 +527,3 @@ def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehou
             refused(outcome, RejectionReason.IN_COMMIT_TIMESTAMP)
         else:
             assert isinstance(outcome, Registered), outcome
-
-
-def test_what_a_commit_answers_is_what_is_told_of_it_later(delayed: OwnedTable) -> None:
-    outcome = delayed.commit(1)
-    assert isinstance(outcome, Ratified)
-    assert delayed.owner.get_commits(delayed.table_id).commits == (outcome.commit,)

@@ -31,27 +31,6 @@ def test_a_fresh_table_has_version_0(table: OwnedTable) -> None:
     assert versions(table) == []
 
 
-def test_the_answer_is_the_unpublished_suffix_in_ascending_order(delayed: OwnedTable) -> None:
-    delayed.land(6)
-    assert versions(delayed) == [1, 2, 3, 4, 5, 6]
-    delayed.backfill(2)
-    assert versions(delayed) == [3, 4, 5, 6]
-    delayed.backfill()
-    assert versions(delayed) == []
-
-
-def test_a_range_cuts_the_commits_and_never_the_latest_version(delayed: OwnedTable) -> None:
-    delayed.land(6)
-    delayed.backfill(2)
-    assert versions(delayed, 4) == [4, 5, 6]
-    assert versions(delayed, 1, 4) == [3, 4]
-    assert versions(delayed, 5, 5) == [5]
-    assert versions(delayed, None, 3) == [3]
-    assert versions(delayed, 0, 2) == []
-    assert versions(delayed, 7, 99) == []
-    assert versions(delayed, 5, log_path.MAX_VERSION) == [5, 6]
-
-
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
 def test_a_range_that_is_none_is_refused(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
