@@ -22,6 +22,7 @@ Callbacks arrive on any thread, several at once. Nothing here holds a lock while
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -154,8 +155,8 @@ class CoordinatorBuilder:
 TABLE_ID: Final = "tableId"
 """The entry of a table's own configuration that this coordinator gives at registration."""
 
-_LOOKS: Final = 5
-"""How often an unanswered question about an attempt is asked."""
+LOOKS: Final = 5
+"""How often the owner is asked about an attempt whose commit was not answered."""
 
 
 class AdoptingOwner(CommitOwner, Protocol):
@@ -308,7 +309,8 @@ class _Commit:
             staged = StagedProposal(attempt=self._attempt, file_name=name)
             outcome = self._resolved(lambda: self._committed(staged))
         if not isinstance(outcome, Ratified):
-            self._log.delete(f"{folder}/{name}")
+            with contextlib.suppress(OSError):  # a file that stays is no reason to leave the outcome open
+                self._log.delete(f"{folder}/{name}")
             self._refuse(outcome)
         return java.commit_answer(self._log, outcome.commit)
 
@@ -331,14 +333,14 @@ class _Commit:
             return Ratified(commit=resolved.commit, replayed=True) if isinstance(resolved, Landed) else None
 
     def _asked_again(self, cause: Exception) -> AttemptOutcome:
-        for _ in range(_LOOKS):
+        for _ in range(LOOKS):
             try:
                 return self._owner.attempt_outcome(self._table_id, self._attempt)
             except (OwnerUnavailableError, OutcomeUnknown, OSError):
                 continue
         raise OutcomeUnknown(
             f"version {self._version} of {self._log.location} may or may not be attempt {self._attempt}: neither the "
-            f"commit nor {_LOOKS} questions about it were answered; read the table before the work is done again",
+            f"commit nor {LOOKS} questions about it were answered; read the table before the work is done again",
             table_id=self._table_id,
             version=self._version,
             attempt=self._attempt,

@@ -15,25 +15,14 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from conformance.checkers.check import judge
 from conformance.checkers.columns import HistoryColumns
 from conformance.history import events
-from conformance.history.events import (
-    Answer,
-    Clock,
-    Counts,
-    Entry,
-    Event,
-    Footer,
-    Header,
-    Request,
-    Subject,
-    Witness,
-)
+from conformance.history.events import Answer, Event, Request
 from conformance.history.files import read, write_events
 from conformance.history.operations import operations
 from spec_tests.benchmarks import measure
@@ -41,10 +30,10 @@ from spec_tests.conformance.drafts import ended
 
 TABLE = "orders"
 CLIENTS = 16
-HEADER = Header(
+HEADER = events.Header(
     schema=events.SCHEMA_VERSION,
-    clock=Clock(unit="tick"),
-    subject=Subject(name="simulated"),
+    clock=events.Clock(unit="tick"),
+    subject=events.Subject(name="simulated"),
     feature="catalogManaged",
     profiles=("core", "idempotent-retry", "attempt-outcome"),
 )
@@ -59,7 +48,7 @@ class Busy:
         self.log: list[str] = []
         self.unsure: list[tuple[str, int]] = []
         self.published = 0
-        self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
+        self.counts = dict.fromkeys(events.Counts.__struct_fields__, 0)
 
     def events(self) -> Iterator[Event]:
         yield HEADER
@@ -80,8 +69,8 @@ class Busy:
             now += 1
             yield self._counted(ended(now, done, answer))
         for version, attempt in enumerate(self.log):
-            yield self._counted(Witness(table=TABLE, version=version, attempt=attempt))
-        yield Footer(counts=Counts(**self.counts), tables={TABLE: len(self.log)}, complete=True)
+            yield self._counted(events.Witness(table=TABLE, version=version, attempt=attempt))
+        yield events.Footer(counts=events.Counts(**self.counts), tables={TABLE: len(self.log)}, complete=True)
 
     def _counted(self, event: Event) -> Event:
         self.counts[str(type(event).__struct_config__.tag)] += 1
@@ -95,18 +84,17 @@ class Busy:
             return self._commit(f"{number:08x}-0000-4000-8000-{self.random.getrandbits(48):012x}", chance)
         if chance < 0.5 and self.unsure:
             attempt, version = self.unsure[number % len(self.unsure)]
+            landed = version <= latest and self.log[version] == attempt
             if chance < 0.475:
-                landed = version <= latest and self.log[version] == attempt
                 answer = events.Ratified(version=version) if landed else events.Conflict(latest=latest)
                 return events.Commit(version=version, attempt=attempt), answer
-            landed = version <= latest and self.log[version] == attempt
             outcome = events.Landed(version=version) if landed else events.NotLanded()
             return events.AttemptOutcome(attempt=attempt), outcome
         if chance < 0.55:
             self.published = len(self.log)
             return events.BackfillToVersion(version=max(latest, 0)), events.Done()
         stored = range(self.published, len(self.log))
-        entries = tuple(Entry(version=version, attempt=self.log[version]) for version in stored)
+        entries = tuple(events.Entry(version=version, attempt=self.log[version]) for version in stored)
         return events.GetCommits(), events.Commits(latest=latest, commits=entries)
 
     def _commit(self, attempt: str, chance: float) -> tuple[Request, Answer]:
@@ -138,12 +126,8 @@ def timed_reading(path: Path) -> float:
     """Operations per second, from bytes to pairs of request and answer, all of it checked for sense."""
     gc.collect()
     start = time.perf_counter()
-    count = consume(operations(read(path)))
+    count = sum(1 for _ in operations(read(path)))
     return count / (time.perf_counter() - start)
-
-
-def consume(items: Iterable[object]) -> int:
-    return sum(1 for _ in items)
 
 
 def timed_check(columns: HistoryColumns) -> float:

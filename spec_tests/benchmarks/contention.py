@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import refimpl
-from refimpl.actions import Add
 from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
@@ -35,16 +34,7 @@ def append_actions(directory: str) -> Callable[[], object]:
 
     def one() -> object:
         transaction = handle.transaction(operation="WRITE")
-        transaction.add(
-            Add(
-                path=f"part-00000-{table.new_id()}.snappy.parquet",
-                partition_values={},
-                size=1234,
-                modification_time=1_700_000_000_000,
-                data_change=True,
-                stats='{"numRecords":1}',
-            )
-        )
+        transaction.add(table.add())
         return transaction.commit()
 
     return one
@@ -105,10 +95,7 @@ def commits_per_second(found: list[Any], seconds: float) -> float:
 
 
 def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) -> None:
-    slowest: list[float] = []
-    tail: list[float] = []
-    even: list[float] = []
-    landed: list[float] = []
+    slowest, tail, even, landed = list[float](), list[float](), list[float](), list[float]()
     failed = 0
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as name:

@@ -26,9 +26,8 @@ import refimpl
 from conformance import jars
 from refimpl.spark import coordinator, local_session
 from spec_tests.benchmarks import measure
-from spec_tests.engines.delta_spark.catalog import compile_into, session_of
-from spec_tests.engines.delta_spark.session import delta_settings
-from spec_tests.engines.served import served
+from spec_tests.engines.delta_spark_session import catalog_session, compile_catalog, delta_settings
+from spec_tests.engines.prerequisites import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +83,8 @@ def main() -> int:
             "our coordinator": lambda: bench.in_place(spark, owned),
         }
         if shutil.which("javac") is not None:
-            compile_into(classes)
-            session = session_of(spark, stack.enter_context(served(place)))
+            compile_catalog(classes)
+            session = catalog_session(spark, stack.enter_context(served(place)))
             works["our server"] = lambda: bench.in_catalog(session, UNTRACKED)
             works["plain Delta" + TRACKING_ROWS] = lambda: bench.in_place(spark, TRACKED)
             works["our server" + TRACKING_ROWS] = lambda: bench.in_catalog(session, TRACKED)
@@ -96,11 +95,8 @@ def main() -> int:
     report = measure.Report(f"a one-row INSERT by Delta Spark, median of {options.inserts} per round")
     for label, figures in found.items():
         report.add(label, figures, "ms")
-    for label, beside, most in (
-        ("our coordinator", "", 1.1),
-        ("our server", "", 1.3),
-        ("our server", TRACKING_ROWS, 1.3),
-    ):
+    limits = (("our coordinator", "", 1.1), ("our server", "", 1.3), ("our server", TRACKING_ROWS, 1.3))
+    for label, beside, most in limits:
         if label + beside in found:
             pairs = zip(found[label + beside], found["plain Delta" + beside], strict=True)
             report.add(f"{label} / plain Delta{beside}", [ours / plain for ours, plain in pairs], "", at_most=most)

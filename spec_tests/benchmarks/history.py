@@ -37,41 +37,25 @@ print((time.process_time() - start) * 1000, latest)
 """
 
 
-def backfilled(commits: int) -> int:
-    """The newest published version of a history."""
-    return commits - UNBACKFILLED - 1
-
-
 def build(directory: Path, commits: int) -> str:
     """A warehouse with a table of so many ratified commits; the table's id."""
     warehouse = refimpl.open(directory, create=True)
     table_id = table.create(warehouse, "history", CommitMode.INLINE)
-    content = table.one_add(1)
+    content = table.one_add(2)
     digest = hashlib.sha256(content).digest()
-    log, newest_published = (
-        LogStore(warehouse.owner.resolve(table_id).location, warehouse.environment),
-        backfilled(commits),
-    )
+    log = LogStore(warehouse.owner.resolve(table_id).location, warehouse.environment)
+    newest_published = commits - UNBACKFILLED - 1
     if newest_published:
         log.put_if_absent(log_path.commit(newest_published), content)  # a log without it would be listed at every call
     warehouse.close()
     database = ledger.connect(directory / "_owner" / ledger.FILE_NAME)
-    rows = (
-        (
-            1,
-            v,
-            table.new_id(),
-            "inline",
-            digest,
-            len(content),
-            v + 1,
-            v,
-            *((v, None) if v <= newest_published else (None, content)),
-        )
-        for v in range(1, commits)
-    )
+
+    def row(v: int) -> tuple[object, ...]:
+        stored = (v, None) if v <= newest_published else (None, content)
+        return (1, v, table.new_id(), "inline", digest, len(content), v + 1, v, *stored)
+
     with database:
-        database.executemany("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        database.executemany("INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(row, range(1, commits)))
         database.execute("UPDATE tables SET backfilled = ?", (newest_published,))
     database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     database.close()

@@ -4,12 +4,12 @@
 
 Each try stages a file of one small commit and proposes it, and the owner publishes every tenth. In process the client
 makes the staged file durable, over HTTP the server does. `one client`: one process on one table. `8 tables`: eight
-processes, a table each. `one table`: eight clients race for every version, in process in the owner's queue; who loses
-asks for the latest and stages anew; `slowest / fastest` compares how many each landed. The figures are commits per
-second. `processor time` of a landed commit is told by who uses it: the clients, the server's event loop, which is HTTP
+processes, a table each. `one table`: eight clients race for every version, in process in the owner's queue; a loser
+asks for the latest and stages again; `slowest / fastest` compares how many each landed. The figures are commits per
+second. `processor time` of a landed commit is shown by its user: the clients, the server's event loop, which is HTTP
 and has the main thread to itself, and the server's other threads, where the owner works. Where other programs use the
 machine, rates fall, those over HTTP most, because a commit there waits for two processes; processor time stays. On one
-table everything happens one after the other, and a landed commit is three requests: told that it lost, load, propose.
+table everything happens one after the other, and a landed commit is three requests: a lost one, load, propose.
 With TMPDIR on a file system in memory the figures show what is left when syncing costs nothing.
 """
 
@@ -36,7 +36,7 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Conflict, Ratified, StagedProposal
 from refimpl.log_store import LogStore
-from spec_tests.benchmarks import measure
+from spec_tests.benchmarks import measure, table
 
 SPAWN = multiprocessing.get_context("spawn")
 DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
@@ -45,13 +45,6 @@ SHARED = "shared"
 EVERY = 10
 START = 4_000_000_000_000
 """ms; later than any clock, so that a version's time is a number of its own."""
-
-
-def content_of(version: int) -> bytes:
-    info = {"inCommitTimestamp": START + version, "operation": "WRITE", "txnId": str(uuid.uuid4())}
-    add = {"path": f"part-00000-{uuid.uuid4()}.snappy.parquet", "partitionValues": {}, "size": 1234,
-           "modificationTime": START, "dataChange": True, "stats": '{"numRecords":1}'}  # fmt: skip
-    return b"".join(json.dumps(line).encode() + b"\n" for line in ({"commitInfo": info}, {"add": add}))
 
 
 class InProcess:
@@ -70,7 +63,7 @@ class InProcess:
 
     def propose(self, version: int) -> bool:
         attempt = str(uuid.uuid4())
-        name = self._log.stage("_staged_commits", version, attempt, content_of(version))
+        name = self._log.stage("_staged_commits", version, attempt, table.one_add(START + version))
         proposal = StagedProposal(attempt=attempt, file_name=name)
         outcome = self._warehouse.owner.commit(self._table.table_id, version, proposal)
         assert isinstance(outcome, Ratified | Conflict), outcome
@@ -102,7 +95,7 @@ class OverHttp:
         return contextlib.nullcontext(False)
 
     def propose(self, version: int) -> bool:
-        content = content_of(version)
+        content = table.one_add(START + version)
         name = f"{version:020d}.{uuid.uuid4()}.json"
         (self._folder / name).write_bytes(content)
         commit = {"version": version, "timestamp": START + version, "file-name": name, "file-size": len(content),
@@ -172,10 +165,8 @@ def serving(directory: str) -> Iterator[tuple[str, int]]:
 def main() -> int:
     options = measure.arguments(__doc__ or "", rounds=3, seconds=4)
     report = measure.Report("durable add-commit over HTTP")
-    rate: dict[str, list[float]] = {}
-    starved: list[float] = []
-    used: dict[str, list[float]] = {}
-    in_all: list[float] = []
+    rate, used = dict[str, list[float]](), dict[str, list[float]]()
+    starved, in_all = list[float](), list[float]()
     for number in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
             names = [f"t{index}" for index in range(CLIENTS)]
@@ -184,11 +175,8 @@ def main() -> int:
                     policy = MaintenancePolicy(backfill_every=EVERY, backlog_limit=10_000)
                     warehouse.create_table(name, pa.schema([("id", pa.int64())]), policy=policy)
             with serving(directory) as (url, pid):
-                for label, tables in (
-                    ("one client", names[:1]),
-                    ("8 tables", names),
-                    ("one table", [SHARED] * CLIENTS),
-                ):
+                tables_of = {"one client": names[:1], "8 tables": names, "one table": [SHARED] * CLIENTS}
+                for label, tables in tables_of.items():
                     for kind, place in ((InProcess, directory), (OverHttp, url)):
                         before = processor_seconds(pid)
                         found, by_clients = run(kind, place, tables, options.seconds)

@@ -4,7 +4,7 @@
 
 Load: the same filesystem table of so many one-add commits without a checkpoint, by a new handle each
 time, down to the list of its files. Refresh: an owned table, its history published; one more commit
-by somebody else, then the time that a snapshot at hand needs to become the newest one.
+by another client, then the time that a snapshot at hand needs to become the newest one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import refimpl
 from refimpl import actions, log_path
-from refimpl.actions import Add, CommitInfo, Metadata, Protocol
+from refimpl.actions import CommitInfo, Metadata, Protocol
 from refimpl.client.table import Table
 from refimpl.commits import InlineProposal, Ratified
 from refimpl.table_feature import CommitMode
@@ -24,15 +24,8 @@ from spec_tests.benchmarks import measure, table
 
 
 def one_add(version: int) -> bytes:
-    add = Add(
-        path=f"part-00000-{table.new_id()}.c000.snappy.parquet",
-        partition_values={},
-        size=1234,
-        modification_time=1_700_000_000_000,
-        data_change=True,
-        stats='{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"nullCount":{"id":0}}',
-    )
-    return actions.encode([CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"}), add])
+    info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"})
+    return actions.encode([info, table.add()])
 
 
 def filesystem_table(location: Path, commits: int) -> None:
@@ -79,7 +72,7 @@ class Owned:
 
     def commit(self) -> None:
         self.version += 1
-        proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(self.version))
+        proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(self.version + 1))
         assert isinstance(self.owner.commit(self.table_id, self.version, proposal), Ratified)
 
     def refresh_ms(self) -> float:

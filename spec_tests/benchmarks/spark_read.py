@@ -41,14 +41,8 @@ def aggregate(frame: DataFrame) -> float:
 def many_small_files(warehouse: Warehouse) -> None:
     import pyarrow as pa
 
-    batch = pa.table(
-        {
-            "id": pa.array(range(1000)),
-            "value": [0.5] * 1000,
-            "name": ["n"] * 1000,
-            "day": pa.array([1] * 1000, pa.date32()),
-        }
-    )
+    days = pa.array([1] * 1000, pa.date32())
+    batch = pa.table({"id": pa.array(range(1000)), "value": [0.5] * 1000, "name": ["n"] * 1000, "day": days})
     table = warehouse.create_table("small", batch.schema)
     transaction = table.transaction()
     schema = transaction.snapshot.schema

@@ -24,24 +24,21 @@ def commit_info(timestamp: int) -> CommitInfo:
 
 
 def version_0() -> bytes:
-    features = (FEATURE.name, "inCommitTimestamp")
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=(FEATURE.name,),
+        writer_features=(FEATURE.name, "inCommitTimestamp"),
+    )
+    configuration = {"delta.enableInCommitTimestamps": "true"}
     return actions.encode(
-        [
-            commit_info(1),
-            Protocol(
-                min_reader_version=3,
-                min_writer_version=7,
-                reader_features=(FEATURE.name,),
-                writer_features=features,
-            ),
-            Metadata(id=new_id(), schema_string=SCHEMA, configuration={"delta.enableInCommitTimestamps": "true"}),
-        ]
+        [commit_info(1), protocol, Metadata(id=new_id(), schema_string=SCHEMA, configuration=configuration)]
     )
 
 
-def one_add(version: int) -> bytes:
-    """The bytes of a commit with one add action with statistics: about 500 bytes."""
-    add = Add(
+def add() -> Add:
+    """An add action with statistics."""
+    return Add(
         path=f"part-00000-{new_id()}.c000.snappy.parquet",
         partition_values={},
         size=1234,
@@ -49,7 +46,11 @@ def one_add(version: int) -> bytes:
         data_change=True,
         stats='{"numRecords":1,"minValues":{"id":1},"maxValues":{"id":1},"nullCount":{"id":0}}',
     )
-    return actions.encode([commit_info(version + 1), add])
+
+
+def one_add(timestamp: int) -> bytes:
+    """The bytes of a commit with one add action: about 500 bytes."""
+    return actions.encode([commit_info(timestamp), add()])
 
 
 def create(warehouse: Warehouse, name: str, commit_mode: CommitMode) -> str:

@@ -1,6 +1,6 @@
 """Tables in `fixtures/delta_spark`, written by Delta Spark 4.4 through our owner, read as Delta itself reads them.
 
-`python -m spec_tests.engines.delta_spark.make_fixtures` made them.
+`python -m spec_tests.engines.make_fixtures` made them.
 """
 
 from __future__ import annotations

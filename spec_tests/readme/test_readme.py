@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from conformance.findings import clients, markdown, stored
-from spec_tests.engines.jars import needed_classpath
+from spec_tests.engines.prerequisites import needed_classpath
 
 REPOSITORY = Path(__file__).parents[2]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)

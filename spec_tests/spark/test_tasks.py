@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from refimpl.actions import Add, encode
 from refimpl.client import data_files, file_statistics, partition_values, schema
@@ -38,8 +40,8 @@ def on_disk(location: Path) -> set[Path]:
 
 
 def test_every_file_of_every_task_is_gathered(tmp_path: Path) -> None:
-    told = messages(run(tmp_path, ROWS, "month", split=1), run(tmp_path, ROWS, "month", split=0))
-    files = gather(told)
+    sent = messages(run(tmp_path, ROWS, "month", split=1), run(tmp_path, ROWS, "month", split=0))
+    files = gather(sent)
     assert len(files.added) == 6
     assert {partition_values.local_path(tmp_path, add.path) for add in files.added} == on_disk(tmp_path)
     assert [add.path.rpartition("part-")[2][:5] for add in files.added] == ["00000"] * 3 + ["00001"] * 3
@@ -54,21 +56,28 @@ def test_changes_are_separated(tmp_path: Path) -> None:
 
 def test_two_attempts_of_one_task_are_never_committed_together(tmp_path: Path) -> None:
     for attempts in ((1, 2), (2, 1)):
-        told = messages(*(run(tmp_path, ROWS, split=4, attempt=attempt) for attempt in attempts))
+        sent = messages(*(run(tmp_path, ROWS, split=4, attempt=attempt) for attempt in attempts))
         with pytest.raises(CorruptionError) as caught:
-            gather(told)
+            gather(sent)
         assert caught.value.split == 4
-    assert len(gather(messages(run(tmp_path, ROWS, split=4, attempt=2))).added) == 1
+    (first,), (second,) = (gather(messages(run(tmp_path, ROWS, split=4, attempt=n))).added for n in (1, 2))
+    assert first.path != second.path
 
 
 @pytest.mark.parametrize("path", ["/data/x.parquet", "file:/x.parquet", "../x.parquet", "a/../../x.parquet", "a/.."])
 def test_a_file_outside_of_the_table_is_refused(tmp_path: Path, path: str) -> None:
     added = Add(path=path, partition_values={}, size=1, modification_time=0, data_change=True)
-    told = run(tmp_path, ROWS)
-    told = told.set_column(2, "action", pa.array([encode([added]).decode()]))
+    sent = run(tmp_path, ROWS)
+    sent = sent.set_column(2, "action", pa.array([encode([added]).decode()]))
     with pytest.raises(InvalidRequestError) as caught:
-        gather(messages(told))
+        gather(messages(sent))
     assert caught.value.path == path
+
+
+def test_a_folder_may_hold_any_characters(tmp_path: Path) -> None:
+    add = Add(path="a=..x/x%3Ay.parquet", partition_values={}, size=1, modification_time=1, data_change=True)
+    sent = run(tmp_path, ROWS).set_column(2, "action", pa.array([encode([add]).decode()]))
+    assert gather(messages(sent)).added == (add,)
 
 
 def test_a_task_that_refuses_its_rows_says_so_and_leaves_no_file(tmp_path: Path) -> None:
@@ -78,15 +87,25 @@ def test_a_task_that_refuses_its_rows_says_so_and_leaves_no_file(tmp_path: Path)
     assert on_disk(tmp_path) == set()
 
 
-def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = set()
+def test_rows_are_written_in_their_order(tmp_path: Path) -> None:
+    halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
+    (add,) = gather(messages(task(tmp_path, ROWS).run(halves, split=0, attempt=0))).added
+    assert parquet.read_table(tmp_path / add.path).equals(ROWS)
 
-    def fail(location: Path, folders: set[str]) -> None:
-        written.update(on_disk(location))
-        raise OSError("the disk failed")
 
-    monkeypatch.setattr(data_files, "sync_folders", fail)
+def failing(*_: object) -> None:
+    raise OSError("the disk failed")
+
+
+@pytest.mark.parametrize("step", ["write", "sync"])
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    if step == "write":
+        write, calls = data_files.DataFileWriter.write, count()
+        second = lambda self, batch: failing() if next(calls) else write(self, batch)  # noqa: E731
+        monkeypatch.setattr(data_files.DataFileWriter, "write", second)
+    else:
+        monkeypatch.setattr(data_files, "sync_folders", failing)
+    halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
     with pytest.raises(OSError, match="the disk failed"):
-        run(tmp_path, ROWS, "month")
-    assert len(written) == 3
+        task(tmp_path, ROWS, "month").run(halves, split=0, attempt=0)
     assert on_disk(tmp_path) == set()

@@ -69,7 +69,7 @@ def everything(spark: SparkSession) -> DataFrame:
 
 
 def _comparable(value: Any) -> Any:
-    """Equal for equal values: NaN is equal to itself here, and a map is the same whatever form it has."""
+    """Equal for equal values: NaN is equal to itself here."""
     match value:
         case float() if math.isnan(value):
             return "NaN"
@@ -128,9 +128,7 @@ def test_every_primitive_partitions_a_table_and_comes_back(
     assert _rows(delta.tables.by_name("t").snapshot().to_arrow()) == expected
 
 
-def test_special_characters_in_partition_values_come_back_through_every_reader(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_special_characters_in_partition_values_come_back(spark: SparkSession, tmp_path: Path) -> None:
     import deltalake
 
     values = [
@@ -201,7 +199,7 @@ def test_timestamps_mean_the_same_moment_in_every_time_zone(
 
 @pytest.fixture
 def rebase_modes(spark: SparkSession) -> Iterator[None]:
-    """Whatever modes a test sets, the next one finds Spark's own."""
+    """Resets the modes that a test sets."""
     yield
     for direction in ("Read", "Write"):
         spark.conf.unset(f"spark.sql.parquet.datetimeRebaseModeIn{direction}")

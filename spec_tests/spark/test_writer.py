@@ -14,7 +14,6 @@ from refimpl.client.transaction import Transaction
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteReadError,
-    ConcurrentModificationError,
     InvalidRequestError,
     LocationError,
     NameTakenError,
@@ -30,13 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-MONTHS = "id long, month int"
-
-
-@pytest.fixture
-def rows(spark: SparkSession) -> DataFrame:
-    """Ids 0 to 11, months 0 to 2, four rows each."""
-    return spark.range(0, 12, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")
+Write = Callable[[DeltaConnection, "DataFrame"], Any]
 
 
 @pytest.fixture
@@ -75,7 +68,7 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) ->
 
 
 @pytest.mark.parametrize("partition_columns", [[], ["month"]])
-def test_a_table_is_created_in_one_version_that_holds_the_rows(
+def test_a_table_is_created_with_its_rows_in_version_0(
     partition_columns: list[str], delta: DeltaConnection, rows: DataFrame
 ) -> None:
     written = delta.write(rows).partitionBy(*partition_columns).saveAsTable("t")
@@ -123,9 +116,7 @@ def test_both_features_and_all_their_commit_modes_take_writes(
     assert delta.read.table("t").count() == 24
 
 
-def test_a_type_that_delta_lacks_is_refused_by_name_and_no_table_is_made(
-    delta: DeltaConnection, spark: SparkSession
-) -> None:
+def test_a_type_that_delta_lacks_creates_no_table(delta: DeltaConnection, spark: SparkSession) -> None:
     for expression, kind in (
         ("interval 1 day x", "interval day"),
         ("null x", "void"),
@@ -141,9 +132,7 @@ def test_a_type_that_delta_lacks_is_refused_by_name_and_no_table_is_made(
 
 
 @pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["month", "month"]])
-def test_a_partitioning_that_no_table_can_have_is_refused_before_anything_is_written(
-    columns: list[str], delta: DeltaConnection, rows: DataFrame
-) -> None:
+def test_an_invalid_partitioning_writes_nothing(columns: list[str], delta: DeltaConnection, rows: DataFrame) -> None:
     with pytest.raises(InvalidRequestError):
         delta.write(rows).partitionBy(*columns).saveAsTable("t")
     assert [path.name for path in delta.tables.required_warehouse().directory.iterdir()] == ["_owner"]
@@ -162,7 +151,7 @@ def test_a_creation_that_fails_leaves_neither_name_nor_files(
     assert delta.write(rows).saveAsTable("t") is not None
 
 
-def test_the_loser_of_a_creation_race_learns_who_won_and_removes_its_files(
+def test_a_lost_creation_names_the_winner_and_leaves_no_file(
     delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
@@ -178,7 +167,7 @@ def test_the_loser_of_a_creation_race_learns_who_won_and_removes_its_files(
 
 
 @pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
-def test_the_loser_of_a_creation_race_goes_on_with_the_winners_table_as_its_mode_says(
+def test_after_a_lost_creation_the_mode_decides(
     mode: str,
     version: int,
     count: int,
@@ -195,9 +184,7 @@ def test_the_loser_of_a_creation_race_goes_on_with_the_winners_table_as_its_mode
 # Modes
 
 
-def test_a_table_that_exists_is_an_error_unless_a_mode_is_chosen(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
+def test_an_existing_table_is_an_error_by_default(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     for mode in ("error", "errorifexists", "ErrorIfExists"):
         with pytest.raises(NameTakenError):
             delta.write(rows).mode(mode).saveAsTable(flights)
@@ -224,9 +211,7 @@ def test_append_adds_the_rows_and_reads_nothing(delta: DeltaConnection, flights:
     assert info.fields["operationMetrics"]["numOutputRows"] == "12"
 
 
-def test_overwrite_replaces_all_rows_and_old_versions_stay_readable(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
+def test_overwrite_replaces_all_rows(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     written = delta.write(rows.where("id = 5")).mode("overwrite").saveAsTable(flights)
     assert written is not None
     assert written.removed == 6
@@ -270,9 +255,7 @@ def test_rows_that_are_on_the_driver_are_written_there(
 # replaceWhere
 
 
-def test_replace_where_replaces_the_partitions_of_its_condition_and_no_others(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
+def test_replace_where_replaces_matching_partitions(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     new = rows.where("month = 1").selectExpr("id + 100 id", "month")
     replace = delta.write(new).mode("overwrite").option("replaceWhere", "month = 1")
     written = replace.saveAsTable(flights)
@@ -289,7 +272,7 @@ def test_replace_where_with_no_rows_empties_the_partitions(
     assert _content(delta, flights) == _tuples(rows.where("month = 0"))
 
 
-def test_replace_where_refuses_rows_outside_its_condition_and_leaves_no_file_of_them(
+def test_replace_where_rejects_rows_outside_its_condition(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
     before = _data_files(delta.tables.by_name(flights).location)
@@ -312,9 +295,7 @@ def test_replace_where_is_about_partition_columns_only(delta: DeltaConnection, f
     assert _data_files(delta.tables.by_name(flights).location) == before
 
 
-def test_replace_where_creates_a_table_only_with_rows_inside_its_condition(
-    delta: DeltaConnection, rows: DataFrame
-) -> None:
+def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, rows: DataFrame) -> None:
     def write(frame: DataFrame) -> object:
         replace = delta.write(frame).mode("overwrite").option("replaceWhere", "month = 1")
         return replace.partitionBy("month").saveAsTable("t")
@@ -345,7 +326,7 @@ def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
 # Columns
 
 
-def test_columns_are_matched_by_name_without_regard_to_case_and_order(
+def test_columns_are_matched_by_name_in_any_case_and_order(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
     delta.write(rows.selectExpr("MONTH", "Id")).mode("append").saveAsTable(flights)
@@ -360,9 +341,7 @@ def test_a_missing_column_becomes_null_and_numbers_are_widened(delta: DeltaConne
     assert found == {1: (1.5, "2.50", "x"), 2: (0.5, "3.00", None)}
 
 
-def test_a_new_tables_columns_may_be_null_even_where_the_first_rows_cannot_be(
-    delta: DeltaConnection, spark: SparkSession
-) -> None:
+def test_columns_of_a_new_table_are_nullable(delta: DeltaConnection, spark: SparkSession) -> None:
     delta.write(spark.sql("select 1 a, array(1) b, named_struct('c', 1) d")).saveAsTable("t")
     delta.write(spark.sql("select int(null) a, array(int(null)) b, named_struct('c', int(null)) d")).insertInto("t")
     assert delta.read.table("t").where("a is null and b[0] is null and d.c is null").count() == 1
@@ -378,7 +357,7 @@ def test_a_new_tables_columns_may_be_null_even_where_the_first_rows_cannot_be(
         (["id", "named_struct('x', 1) month"], "struct<x:integer> in the rows"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_before_any_file_is_written(
+def test_rows_that_do_not_fit_write_no_file(
     expressions: list[str], fault: str, delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
     before = _data_files(delta.tables.by_name(flights).location)
@@ -404,7 +383,7 @@ def test_insert_into_goes_by_position(delta: DeltaConnection, flights: str, rows
         delta.write(rows).insertInto("nothing")
 
 
-def test_nulls_are_refused_where_the_schema_allows_none(delta: DeltaConnection, spark: SparkSession) -> None:
+def test_nulls_are_rejected_in_required_columns(delta: DeltaConnection, spark: SparkSession) -> None:
     required = s.Struct(
         fields=(
             s.Field(name="id", type=s.Primitive(name="long"), nullable=False),
@@ -426,9 +405,7 @@ def test_nulls_are_refused_where_the_schema_allows_none(delta: DeltaConnection, 
     assert delta.read.table("t").count() == 4
 
 
-def test_comments_of_columns_are_kept_and_sparks_private_notes_are_not(
-    delta: DeltaConnection, spark: SparkSession
-) -> None:
+def test_column_comments_are_kept_without_private_notes(delta: DeltaConnection, spark: SparkSession) -> None:
     from pyspark.sql import functions
 
     notes = {"comment": "the key", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)", "CURRENT_DEFAULT": "1"}
@@ -462,9 +439,7 @@ def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection
     assert delta.tables.required_warehouse().tables() == []
 
 
-def test_options_of_a_creation_are_refused_for_a_table_that_exists(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
+def test_options_of_a_creation_need_a_new_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     for key, value in (("feature", "catalogManaged"), ("commitMode", "inline"), ("delta.appendOnly", True)):
         with pytest.raises(InvalidRequestError, match="new table"):
             delta.write(rows).mode("append").option(key, value).saveAsTable(flights)
@@ -497,7 +472,7 @@ def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnect
 # Conflicts, as in DELTA.md#transactions
 
 
-def test_an_append_lands_after_whatever_landed_first(
+def test_an_append_lands_after_any_winner(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
@@ -507,9 +482,8 @@ def test_an_append_lands_after_whatever_landed_first(
     assert delta.read.table(flights).count() == 24
 
 
-def test_threads_may_share_a_connection_and_all_their_appends_land(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
+def test_appends_of_threads_all_land(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    """DELTA_SPARK.md#shared-temporary: the first of Spark's own jobs to finish would delete what all share."""
     from concurrent.futures import ThreadPoolExecutor
 
     def append(_: int) -> int:
@@ -522,31 +496,43 @@ def test_threads_may_share_a_connection_and_all_their_appends_land(
     assert delta.read.table(flights).count() == 7 * 12
 
 
-def test_an_overwrite_conflicts_with_an_append_that_landed_first_and_deletes_its_files(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("append").saveAsTable(flights))
-    with pytest.raises(ConcurrentAppendError):
-        delta.write(rows).mode("overwrite").saveAsTable(flights)
-    snapshot = delta.tables.by_name(flights).snapshot()
-    assert snapshot.version == 1
-    assert _data_files(delta.tables.by_name(flights).location) == {add.path for add in snapshot.files.values()}
-    assert delta.read.table(flights).count() == 24
-
-
-def test_two_overwrites_conflict(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """FB34: two overwrites that both land double the rows."""
-    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
-    with pytest.raises(ConcurrentModificationError):
-        delta.write(rows).mode("overwrite").saveAsTable(flights)
-    assert _content(delta, flights) == _tuples(rows)
-
-
 def _replace(delta: DeltaConnection, rows: DataFrame, month: int) -> Any:
     new = rows.where(f"month = {month}")
     return delta.write(new).mode("overwrite").option("replaceWhere", f"month = {month}").saveAsTable("flights")
+
+
+def _overwrite(delta: DeltaConnection, rows: DataFrame) -> Any:
+    return delta.write(rows).mode("overwrite").saveAsTable("flights")
+
+
+def _append(delta: DeltaConnection, rows: DataFrame) -> Any:
+    return delta.write(rows).mode("append").saveAsTable("flights")
+
+
+def _replace_first(delta: DeltaConnection, rows: DataFrame) -> Any:
+    return _replace(delta, rows, 1)
+
+
+@pytest.mark.parametrize(
+    ("write", "winner", "count"),
+    [(_overwrite, _append, 24), (_overwrite, _overwrite, 12), (_replace_first, _replace_first, 12)],
+)
+def test_a_write_conflicts_with_what_changed_its_reads(
+    write: Write,
+    winner: Write,
+    count: int,
+    delta: DeltaConnection,
+    flights: str,
+    rows: DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FB34: two overwrites that both land double the rows. The loser deletes its files."""
+    _meanwhile(monkeypatch, lambda: winner(delta, rows))
+    with pytest.raises((ConcurrentAppendError, ConcurrentDeleteReadError)):
+        write(delta, rows)
+    snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
+    assert _data_files(snapshots[0].location) == {add.path for each in snapshots for add in each.files.values()}
+    assert delta.read.table(flights).count() == count
 
 
 def test_replacements_of_different_partitions_both_land(
@@ -554,15 +540,6 @@ def test_replacements_of_different_partitions_both_land(
 ) -> None:
     _meanwhile(monkeypatch, lambda: _replace(delta, rows, 1))
     assert _replace(delta, rows, 2).version == 2
-    assert _content(delta, flights) == _tuples(rows)
-
-
-def test_replacements_of_one_partition_conflict(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _meanwhile(monkeypatch, lambda: _replace(delta, rows, 1))
-    with pytest.raises((ConcurrentAppendError, ConcurrentDeleteReadError)):
-        _replace(delta, rows, 1)
     assert _content(delta, flights) == _tuples(rows)
 
 
@@ -623,7 +600,7 @@ def test_a_plain_table_is_not_made_where_one_cannot_stand(
 
 
 @pytest.mark.parametrize("mode", ["error", "append"])
-def test_the_loser_of_a_race_for_a_path_goes_on_as_its_mode_says(
+def test_after_a_lost_path_the_mode_decides(
     mode: str, spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta, place = connect(spark), tmp_path / "plain"

@@ -24,7 +24,7 @@ from conformance.running.profiles import profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
-from spec_tests.engines.jars import needed_classpath
+from spec_tests.engines.prerequisites import needed_classpath
 
 ROOT = Path(__file__).parents[3]
 FINDINGS = stored.findings()

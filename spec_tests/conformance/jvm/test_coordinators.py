@@ -27,7 +27,7 @@ from conformance.models import proposals
 from conformance.running.errors import UnusableError
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, smoke
-from spec_tests.engines.jars import needed_classpath
+from spec_tests.engines.prerequisites import needed_classpath
 
 py4j_protocol = pytest.importorskip("py4j.protocol")
 pytestmark = [pytest.mark.engines, pytest.mark.usefixtures("plain_py4j"), pytest.mark.xdist_group("jvm")]

@@ -16,7 +16,7 @@ from conformance.results import Verdict
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
-from spec_tests.engines.served import served
+from spec_tests.engines.prerequisites import served
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 

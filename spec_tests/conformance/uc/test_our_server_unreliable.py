@@ -23,7 +23,7 @@ from conformance.results import Layer, Verdict
 from conformance.running.plan import plan
 from conformance.running.profiles import profile_named
 from conformance.subjects.names import open_subject
-from spec_tests.engines.served import served
+from spec_tests.engines.prerequisites import served
 
 pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("our-server")]
 

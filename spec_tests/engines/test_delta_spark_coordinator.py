@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Conflict, Ratified
+from refimpl.commits import Conflict, Outcome, Proposal, Ratified
 from refimpl.errors import OutcomeUnknown, TableNotFoundError
+from refimpl.log_path import Version
+from refimpl.owner.local import LocalOwner
 from refimpl.spark import coordinator
 from refimpl.spark.coordinator import CoordinatorClient
 from refimpl.table_feature import COORDINATED_COMMITS
-from spec_tests.engines.delta_spark.conftest import Engine, rows_of
-from spec_tests.engines.delta_spark.scripted_owner import ScriptedOwner, scripted
+from spec_tests.engines.delta_spark_session import Engine, rows_of
 
 REFUSED = (PySparkException, Py4JJavaError)
 """PySpark passes on what it has no class of its own for."""
@@ -30,12 +31,37 @@ REFUSED = (PySparkException, Py4JJavaError)
 pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
+class ScriptedOwner:
+    """A `LocalOwner` with two hooks, each for the next commit only."""
+
+    def __init__(self, owner: LocalOwner) -> None:
+        self._owner = owner
+        self.before: Callable[[], object] | None = None
+        self.after: Callable[[], object] | None = None
+        self.outcomes: list[Outcome] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        (before, after), self.before, self.after = (self.before, self.after), None, None
+        if before is not None:
+            before()
+        outcome = self._owner.commit(table_id, version, proposal)
+        self.outcomes.append(outcome)
+        if after is not None:
+            after()
+        return outcome
+
+
 @pytest.fixture
 def owner(engine: Engine) -> ScriptedOwner:
-    """The owner, scripted, behind Delta's back."""
-    warehouse, owner = scripted(engine.warehouse)
-    coordinator.register(engine.spark, warehouse)
-    return owner
+    owner: Any = ScriptedOwner(engine.warehouse.owner)
+    coordinator.register(
+        engine.spark, refimpl.Warehouse(engine.warehouse.directory, owner, engine.warehouse.environment)
+    )
+    scripted: ScriptedOwner = owner
+    return scripted
 
 
 def latest(engine: Engine, name: str) -> int | None:

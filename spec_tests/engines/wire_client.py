@@ -87,10 +87,10 @@ class WireClient:
 
     def commits(self, table: Table, start: int | None = None, end: int | None = None) -> tuple[list[int], int]:
         """Versions of the commits that the server stores, and the latest version."""
-        told = self._client.getCommits(
+        answer = self._client.getCommits(
             table.id, self._uri(table.location), self._identifier(table.name), self._long(start), self._long(end)
         )
-        return sorted(commit.getVersion() for commit in told.getCommits()), told.getLatestTableVersion()
+        return sorted(commit.getVersion() for commit in answer.getCommits()), answer.getLatestTableVersion()
 
     def _identifier(self, name: str) -> Any:
         namespace = self.machine.gateway.new_array(self.machine.jvm.java.lang.String, 2)

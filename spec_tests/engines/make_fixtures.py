@@ -1,6 +1,6 @@
 """The tables in `fixtures/delta_spark`: written by Delta Spark through our owner, for the readers of our client.
 
-    python -m spec_tests.engines.delta_spark.make_fixtures [NAME ...]
+    python -m spec_tests.engines.make_fixtures [NAME ...]
 
 Each folder holds a table as Delta left it, and `expected.json` what Delta itself read there: for each version its
 operation, its time and its rows. Needs Java and, once, Maven; the catalog-managed table needs `javac` too.
@@ -21,14 +21,13 @@ import refimpl
 from conformance import jars
 from refimpl.spark import coordinator, local_session
 from refimpl.table_feature import COORDINATED_COMMITS
-from spec_tests.engines.delta_spark.catalog import compile_into, session_of
-from spec_tests.engines.delta_spark.session import TINY, delta_settings
-from spec_tests.engines.served import served
+from spec_tests.engines.delta_spark_session import TINY, catalog_session, compile_catalog, delta_settings
+from spec_tests.engines.prerequisites import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDER: Final = Path(__file__).resolve().parents[3] / "fixtures" / "delta_spark"
+FOLDER: Final = Path(__file__).resolve().parents[2] / "fixtures" / "delta_spark"
 EXPECTED: Final = "expected.json"
 COLUMNS: Final = "id BIGINT, name STRING, day DATE"
 NO_VECTORS: Final = "'delta.enableDeletionVectors' = 'false'"
@@ -119,8 +118,8 @@ def main(*wanted: str) -> int:
         vectors = f"{create} ('delta.enableDeletionVectors' = 'true', {owned})"
         several = ", ".join(f"({number}, 'x', DATE'2026-01-01')" for number in range(1, 7))  # in one file
         maker.make("deletion_vectors", vectors, (f"INSERT INTO {{t}} VALUES {several}", "DELETE FROM {t} WHERE id = 1"))
-        compile_into(classes)
-        session = session_of(spark, stack.enter_context(served(place)))
+        compile_catalog(classes)
+        session = catalog_session(spark, stack.enter_context(served(place)))
         managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "
         managed += f"('delta.feature.catalogManaged' = 'supported', {NO_VECTORS}, {OFTEN})"
         Maker(session, warehouse, wanted).make("catalog_managed", managed, WORK, prefix="unity.default.")

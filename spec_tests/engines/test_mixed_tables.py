@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaProtocolError
@@ -16,9 +12,9 @@ from deltalake.exceptions import DeltaProtocolError
 import refimpl
 from refimpl.spark import connect
 from refimpl.table_feature import CATALOG_MANAGED
-from spec_tests.engines.delta_spark.catalog import compile_into, session_of
-from spec_tests.engines.delta_spark.conftest import Engine, rows_of
-from spec_tests.engines.served import served
+from spec_tests.engines import duckdb_client
+from spec_tests.engines.delta_spark_session import Engine, catalog_session, compile_catalog, rows_of
+from spec_tests.engines.prerequisites import served
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 if TYPE_CHECKING:
@@ -56,37 +52,16 @@ def test_a_coordinated_table_is_one_table_to_all(engine: Engine) -> None:
     assert engine.warehouse.owner.resolve("orders").commits.latest_ratified_version == 6
 
 
-@contextmanager
-def duckdb_on(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with the server's tables as `unity.default.NAME`."""
-    quiet = {
-        "allow_unsigned_extensions": "true",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
-    with duckdb.connect(config=quiet) as connection:
-        for name in ("httpfs", "delta", "unity_catalog"):
-            package = importlib.import_module(f"duckdb_extension_{name}")
-            assert package.__file__ is not None
-            (extension,) = Path(package.__file__).parent.rglob(f"{name}.duckdb_extension")
-            connection.execute(f"LOAD '{extension}'")
-        connection.execute(
-            f"CREATE SECRET (TYPE unity_catalog, TOKEN 'not-needed-on-loopback', ENDPOINT '{url}', AWS_REGION 'x')"
-        )
-        connection.execute("ATTACH 'unity' AS unity (TYPE unity_catalog, DEFAULT_SCHEMA 'default')")
-        yield connection
-
-
 def test_a_catalog_managed_table_is_one_table_to_all(
     delta_spark: SparkSession, java_classes: Path, warehouse: refimpl.Warehouse
 ) -> None:
     for name in ("duckdb_extension_httpfs", "duckdb_extension_unity_catalog"):
         pytest.importorskip(name, reason=f"{name} is not installed")
-    compile_into(java_classes)
+    compile_catalog(java_classes)
     table = warehouse.create_table("orders", SCHEMA, feature=CATALOG_MANAGED)
     pipeline = connect(delta_spark, warehouse)
-    with served(warehouse.directory) as url, duckdb_on(url) as other:
-        spark = session_of(delta_spark, url)
+    with served(warehouse.directory) as url, duckdb_client.attached(url) as other:
+        spark = catalog_session(delta_spark, url)
         expected = []
         for number in range(0, 8, 4):
             spark.sql(f"INSERT INTO unity.default.orders VALUES ({number}, 'delta')")
@@ -97,5 +72,5 @@ def test_a_catalog_managed_table_is_one_table_to_all(
         assert sorted_rows(spark.sql("SELECT * FROM unity.default.orders")) == expected
         assert sorted_rows(pipeline.read.table("orders")) == expected
         assert rows_of(table) == expected
-        assert sorted(other.execute("SELECT * FROM unity.default.orders").fetchall()) == expected
+        assert duckdb_client.rows_of(other, "orders") == expected
     assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 8

@@ -13,9 +13,8 @@ import pytest
 
 import refimpl
 from refimpl.table_feature import CATALOG_MANAGED
-from spec_tests.engines.delta_spark.catalog import compile_into, session_of
-from spec_tests.engines.delta_spark.conftest import rows_of
-from spec_tests.engines.served import served
+from spec_tests.engines.delta_spark_session import catalog_session, compile_catalog, rows_of
+from spec_tests.engines.prerequisites import served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +53,10 @@ _PROPERTIES = "TBLPROPERTIES ('delta.feature.catalogManaged' = 'supported', 'del
 def catalog(
     delta_spark: SparkSession, java_classes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Catalog]:
-    compile_into(java_classes)
+    compile_catalog(java_classes)
     place = tmp_path_factory.mktemp("catalog") / "warehouse"
     with refimpl.open(place, create=True) as warehouse, served(place) as url:
-        yield Catalog(session_of(delta_spark, url), warehouse)
+        yield Catalog(catalog_session(delta_spark, url), warehouse)
 
 
 def test_every_statement_commits_through_the_server(catalog: Catalog) -> None:
@@ -126,10 +125,3 @@ def test_inserts_that_race_all_land_once(catalog: Catalog) -> None:
     assert [row[0] for row in catalog.rows("races")] == expected
     assert [row[0] for row in rows_of(catalog.warehouse.table("races"))] == expected
     assert catalog.latest("races") == 12
-
-
-def test_a_table_of_our_client_is_one_of_deltas(catalog: Catalog) -> None:
-    table = catalog.warehouse.create_table("ours", SCHEMA, feature=CATALOG_MANAGED)
-    table.append(pa.table({"id": [1], "name": ["ours"]}))
-    catalog.insert("ours", (2, "theirs"))
-    assert catalog.rows("ours") == rows_of(table) == [(1, "ours"), (2, "theirs")]

@@ -20,8 +20,8 @@ from refimpl import Warehouse
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.table import Table
 from refimpl.table_feature import CATALOG_MANAGED
-from spec_tests.engines.duckdb.attached import attached, rows_of
-from spec_tests.engines.served import served
+from spec_tests.engines.duckdb_client import attached, rows_of
+from spec_tests.engines.prerequisites import served
 
 pytestmark = [pytest.mark.engines, pytest.mark.processes, pytest.mark.xdist_group("duckdb")]
 
@@ -122,6 +122,25 @@ def test_duckdb_removes_the_rows_of_a_commit_that_it_never_heard_of(warehouse: W
     assert not (lost.location / data.path).exists()
 
 
+def test_duckdb_proposes_the_version_that_it_lost_again_until_it_connects_anew(warehouse: Warehouse, url: str) -> None:
+    """It looks at a table once, and again only after a commit of its own: every INSERT after a lost race is refused."""
+    table = created(warehouse, "lost")
+    with FaultProxy(url) as proxy:
+        with attached(proxy.url) as loser:
+            assert rows_of(loser, "lost") == []
+            append(table, 1)
+            for _ in range(3):
+                with pytest.raises(duckdb.TransactionException):
+                    loser.execute("INSERT INTO unity.default.lost VALUES (2, 'duckdb')")
+            refused = [each for each in proxy.exchanges if each.method == "POST" and each.status == 409]
+            assert len(refused) >= 3, "version 1 once more, each time"
+            assert rows_of(loser, "lost") == [], "nor does it read what won"
+        with attached(proxy.url) as anew:
+            anew.execute("INSERT INTO unity.default.lost VALUES (2, 'duckdb')")
+            assert rows_of(anew, "lost") == [(1, "client"), (2, "duckdb")]
+    assert table.snapshot().version == 2
+
+
 def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lost(
     warehouse: Warehouse, url: str
 ) -> None:
@@ -140,7 +159,7 @@ def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lo
             ]
             for client in clients:
                 client.start()
-            told = [json.loads(duck.communicate("go\n", timeout=120)[0]) for duck in _told_to_go(ducks)]
+            outcomes = [json.loads(duck.communicate("go\n", timeout=120)[0]) for duck in _started(ducks)]
             for client in clients:
                 client.join()
         finally:
@@ -153,16 +172,16 @@ def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lo
     assert by_client(table) == sorted(expected)
     assert table.snapshot().version == len(expected), "one commit each, and no other"
     assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed has these among the first requests"
-    assert sum(each["refused"] for each in told) > 0, "they were in each other's way"
-    assert sum(each["landed"] for each in told) == 0, "the retry is answered in the end that it landed"
+    assert sum(each["refused"] for each in outcomes) > 0, "they were in each other's way"
+    assert sum(each["landed"] for each in outcomes) == 0, "the retry is answered in the end that it landed"
 
 
 def _duck(url: str, first: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "spec_tests.engines.duckdb.writer", url, "contended", str(first), str(ROWS)]
+    command = [sys.executable, "-m", "spec_tests.engines.duckdb_client", url, "contended", str(first), str(ROWS)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _told_to_go(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
+def _started(ducks: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
     for duck in ducks:
         assert duck.stdin is not None
         duck.stdin.write("go\n")

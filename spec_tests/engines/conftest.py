@@ -1,0 +1,41 @@
+"""Delta Spark on a warehouse of ours, one for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import refimpl
+from refimpl.spark import coordinator
+from spec_tests.engines.delta_spark_session import TINY, Engine, needed_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def delta_spark(request: pytest.FixtureRequest) -> SparkSession:
+    """A session of the Spark of all tests, where that has Delta."""
+    needed_jars()
+    session: SparkSession = request.getfixturevalue("spark").newSession()
+    for key, value in TINY.items():
+        session.conf.set(key, value)
+    return session
+
+
+@pytest.fixture
+def engine(delta_spark: SparkSession, warehouse: refimpl.Warehouse) -> Iterator[Engine]:
+    """Delta Spark with our owner as its commit coordinator."""
+    yield Engine(delta_spark, warehouse, coordinator.register(delta_spark, warehouse))
+    for row in delta_spark.sql("SHOW TABLES IN default").collect():
+        delta_spark.sql(f"DROP TABLE IF EXISTS default.{row.tableName}")
+    delta_spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -1,0 +1,115 @@
+"""Delta Spark in the session of all Spark tests: its settings, its tables in a warehouse, and its catalog class."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import refimpl
+from conformance.jars import JarsError, pyspark_jars
+from refimpl.client.table import Table
+from refimpl.spark import coordinator
+from spec_tests.engines.prerequisites import needed_classpath
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TINY: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.commitLock.enabled": "false",  # else the commits of one session never race
+}
+"""For statements on a few rows: compiling code for them would be most of the work."""
+
+
+def needed_jars() -> str:
+    """The class path of Delta Spark and of its client of catalogs. Skips the test where they are missing."""
+    return os.pathsep.join([needed_classpath("spark"), needed_classpath("unity")])
+
+
+def delta_settings(classes: Path | None = None) -> dict[str, str]:
+    """None where Delta is missing: its own tests say why."""
+    try:
+        path = needed_jars()
+    except (JarsError, pytest.skip.Exception):
+        return {}
+    return {
+        **coordinator.SETTINGS,
+        "spark.driver.extraClassPath": path if classes is None else os.pathsep.join([path, str(classes)]),
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",  # which our client does not read
+    }
+
+
+class Engine:
+    """Delta Spark, whose tables are those of a warehouse."""
+
+    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.warehouse = warehouse
+        self.properties = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of the answer."""
+        return [tuple(row) for row in self.spark.sql(statement).collect()]
+
+    def place(self, name: str) -> Path:
+        return self.warehouse.directory / name
+
+    def create(self, name: str, columns: str = "id BIGINT, name STRING", *, owned: bool = True) -> Table:
+        """A table by Delta Spark's CREATE; through its owner as our client sees it."""
+        properties = f" TBLPROPERTIES ({self.properties})" if owned else ""
+        self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.place(name)}'{properties}")
+        return self.table(name) if owned else Table.by_path(self.place(name))
+
+    def insert(self, name: str, *rows: tuple[Any, ...]) -> None:
+        self.sql(f"INSERT INTO {name} VALUES {', '.join(map(str, rows))}")
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """All rows, sorted, as a session reads them that never saw the table."""
+        self.forget()
+        return sorted(self.sql(f"SELECT * FROM {name}"))
+
+    def table(self, name: str) -> Table:
+        return self.warehouse.table(self.place(name))
+
+    def forget(self) -> None:
+        """Drop what Delta remembers of all logs."""
+        jvm: Any = self.spark.sparkContext._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def rows_of(table: Table) -> list[tuple[Any, ...]]:
+    """All rows, sorted, as our client reads them."""
+    return sorted(tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist())
+
+
+CATALOG_CLASS: Final = "io.unitycatalog.spark.UCSingleCatalog"
+"""A stand-in of Unity Catalog's connector, compiled when needed: Delta 4.4 looks for the name, not for an interface."""
+
+_CATALOG_SOURCE: Final = Path(__file__).with_name("UCSingleCatalog.java")
+
+
+def compile_catalog(classes: Path) -> None:
+    """Compile the stand-in. Skips the test where there is no `javac`."""
+    javac = shutil.which("javac")
+    if javac is None:
+        pytest.skip("no javac: the stand-in catalog class cannot be compiled")
+    path = f"{needed_jars()}:{pyspark_jars()}"
+    subprocess.run([javac, "-proc:none", "-d", str(classes), "-cp", path, str(_CATALOG_SOURCE)], check=True)
+
+
+def catalog_session(spark: SparkSession, url: str) -> SparkSession:
+    """A session of the same Spark that calls the server's tables `unity.default.NAME`."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.unity", CATALOG_CLASS)
+    session.conf.set("spark.sql.catalog.unity.uri", url)
+    session.conf.set("spark.sql.catalog.unity.token", "not-needed-on-loopback")
+    return session

@@ -1,0 +1,92 @@
+"""DuckDB with a server's tables as `unity.default.NAME`: its own client of the Delta API, from wheels.
+
+`python -m spec_tests.engines.duckdb_client URL TABLE FIRST COUNT` is a process that writes rows with one INSERT each.
+It starts when a line comes, and prints how often an INSERT failed and the row was missing (`refused`), and how often it
+was there (`landed`). A failed INSERT is looked for before it is tried again: thus a client without transactions of its
+own writes every row once.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+
+EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
+"""In the order in which they are loaded; `duckdb-extension-...` of PyPI."""
+TRIES: Final = 200
+QUIET: Final = {
+    "allow_unsigned_extensions": "true",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+
+
+@contextmanager
+def attached(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Nothing is fetched from anywhere but the server.
+
+    A connection looks at a table once, and again only after a commit of its own. After a commit that was rejected it
+    proposes the same version again and again, reads what was there before, and can neither DETACH nor ATTACH: after a
+    lost race a client needs another connection.
+    """
+    with duckdb.connect(config=QUIET) as connection:
+        for name in EXTENSIONS:
+            connection.execute(f"LOAD '{_extension(name)}'")
+        connection.execute(f"CREATE SECRET (TYPE unity_catalog, TOKEN 'unused', ENDPOINT '{url}', AWS_REGION 'unused')")
+        connection.execute("ATTACH 'unity' AS unity (TYPE unity_catalog, DEFAULT_SCHEMA 'default')")
+        yield connection
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, table: str) -> list[tuple[Any, ...]]:
+    """All rows, sorted."""
+    return sorted(connection.execute(f"SELECT * FROM unity.default.{table}").fetchall())
+
+
+def _extension(name: str) -> Path:
+    package = importlib.util.find_spec(f"duckdb_extension_{name}")
+    assert package is not None, f"pip install duckdb-extension-{name.replace('_', '-')}"
+    assert package.origin is not None
+    (extension,) = Path(package.origin).parent.rglob(f"{name}.duckdb_extension")
+    return extension
+
+
+def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
+    """How many INSERTs were refused, and how many landed although they failed."""
+    refused = landed = 0
+    while numbers:
+        with attached(url) as connection:
+            if refused + landed and _there(connection, table, numbers[0]):
+                refused, landed, numbers = refused - 1, landed + 1, numbers[1:]
+            try:
+                while numbers:
+                    connection.execute(f"INSERT INTO unity.default.{table} VALUES ({numbers[0]}, 'duckdb')")
+                    numbers = numbers[1:]
+            except duckdb.TransactionException:
+                refused += 1
+        if refused > TRIES:
+            raise TimeoutError(f"row {numbers[0]}: {refused} INSERTs were refused")
+    return refused, landed
+
+
+def _there(connection: duckdb.DuckDBPyConnection, table: str, number: int) -> bool:
+    found = connection.execute(f"SELECT count(*) FROM unity.default.{table} WHERE id = {number}")
+    return found.fetchall() != [(0,)]
+
+
+def main() -> None:
+    url, table, first, count = sys.argv[1:]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    refused, landed = write(url, table, [int(first) + number for number in range(int(count))])
+    print(json.dumps({"refused": refused, "landed": landed}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
