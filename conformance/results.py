@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -124,6 +125,16 @@ class RequirementResult(_Value, frozen=True, kw_only=True):
     """Why it is not applicable, or cannot be tested."""
 
 
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """`*` stands for any characters. Nothing else is special: names of cases hold brackets."""
+    return _expression(pattern).fullmatch(name) is not None
+
+
 class KnownFailure(_Value, frozen=True, kw_only=True):
     """A failure that somebody knows of. One that passes, or matches nothing, fails the run."""
 
@@ -134,10 +145,9 @@ class KnownFailure(_Value, frozen=True, kw_only=True):
     """Only violations of this requirement are known."""
 
     def covers(self, case: str, violation: Violation) -> bool:
-        """Whether it is about this violation. `*` stands for anything; brackets, which names of cases have, do not."""
-        pattern = ".*".join(re.escape(part) for part in self.case.split("*"))
+        """Whether it is about this violation."""
         named = self.requirement is None or self.requirement in violation.requirements
-        return named and re.fullmatch(pattern, case, re.DOTALL) is not None
+        return named and matches(self.case, case)
 
 
 class SubjectFacts(_Value, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from conformance.history import events
 from conformance.history.events import Entry, Event, FileLook, Header
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
+from conformance.interface.messages import name_of
 
 
 class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ def describe(operation: Operation | FileLook) -> str:
 
 def describe_request(request: events.Request) -> str:
     """What was asked, without who and when."""
-    name = str(type(request).__struct_config__.tag)
+    name = name_of(request)
     if isinstance(request, events.Other):
         return request.name
     details: list[str] = []
@@ -170,7 +171,7 @@ def describe_request(request: events.Request) -> str:
 
 def describe_answer(answer: events.Answer) -> str:
     """What was told."""
-    name = str(type(answer).__struct_config__.tag).replace("_", " ")
+    name = name_of(answer).replace("_", " ")
     details: list[str] = []
     version = getattr(answer, "version", None)
     if version is not None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from conformance.checks.registry import check
 from conformance.history import digests
+from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.interface.messages import (
     BackfillToVersion,
     Commit,
@@ -222,7 +223,7 @@ def published_content_is_ratified_content(s: Scenario) -> None:
     seen = complete(s, table, s.backfill(table, 2))
     for told in landed:
         assert isinstance(told.request, Commit)
-        name = storage_access.staged_name(told.request.version, told.request.attempt)
+        name = staged_file(told.request.version, told.request.attempt)
         same_content(s, table, told, seen[told.request.version], files.get(name))
 
 
@@ -292,14 +293,14 @@ def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
 def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
     """With a file of somebody else where an unpublished version has to be published. Its content."""
     foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
-    told = storage_access.plant(s, table, storage_access.published_name(version), foreign, if_absent=True)
+    told = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
     if isinstance(told.answer, Conflict):
         raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
     try:
         yield foreign
     finally:
-        if glance(s, table).get(storage_access.published_name(version)) == foreign:
-            storage_access.remove(s, table, storage_access.published_name(version))
+        if glance(s, table).get(commit_file(version)) == foreign:
+            storage_access.remove(s, table, commit_file(version))
 
 
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
@@ -311,13 +312,13 @@ def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     with blocked(s, table, 1) as foreign:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
-    stands = files.get(storage_access.published_name(1)) == foreign
+    stands = files.get(commit_file(1)) == foreign
     s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, evidence=(landed[0], told), table=table,
               version=1,
               expected="version 1 is ratified with other actions than the file has that stands in its place: it is not "
               "published, and the backfill is not done",
               observed="the backfill was answered as done, and the other file still stands there")  # fmt: skip
-    later = [version for version in (2, 3) if storage_access.published_name(version) in files]
+    later = [version for version in (2, 3) if commit_file(version) in files]
     s.require(not (stands and later), *ORDER, evidence=(told,), table=table, version=2,
               expected="version 1 could not be published: no later version is", observed=f"{later} are")  # fmt: skip
     s.backfill(table, 3)
@@ -337,8 +338,8 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
         listed = reads.ask(s, table)
-    if files.get(storage_access.published_name(2)) == foreign:
-        later = [version for version in (3, 4) if storage_access.published_name(version) in files]
+    if files.get(commit_file(2)) == foreign:
+        later = [version for version in (3, 4) if commit_file(version) in files]
         s.require(not later, *ORDER, evidence=(told, landed[1]), table=table, version=3,
                   expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
@@ -357,11 +358,9 @@ def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     first = landed[0].request
     assert isinstance(first, Commit)
-    staged = glance(s, table).get(f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(1, first.attempt)}")
+    staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(1, first.attempt)}")
     content = proposals.content(first.actions or ()) if staged is None else staged
-    storage_access.plant(
-        s, table, storage_access.published_name(1), content, if_absent=True, client="helpful publisher"
-    )
+    storage_access.plant(s, table, commit_file(1), content, if_absent=True, client="helpful publisher")
     tracked(s, table)
     seen = complete(s, table, s.backfill(table, 3))
     same_content(s, table, landed[0], seen.get(1, ""))
@@ -376,15 +375,13 @@ def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     landed = [s.land(table) for _ in range(3)]
     third = landed[2].request
     assert isinstance(third, Commit)
-    staged = glance(s, table).get(f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(3, third.attempt)}")
+    staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(3, third.attempt)}")
     content = proposals.content(third.actions or ()) if staged is None else staged
-    storage_access.plant(
-        s, table, storage_access.published_name(3), content, if_absent=True, client="careless publisher"
-    )
+    storage_access.plant(s, table, commit_file(3), content, if_absent=True, client="careless publisher")
     listed = reads.ask(s, table)
     files = glance(s, table)
     for version in (1, 2):
-        found = version in listed.commits or storage_access.published_name(version) in files
+        found = version in listed.commits or commit_file(version) in files
         s.require(found, *TRACKED, evidence=(listed.told, landed[version - 1]), table=table, version=version,
                   expected=f"version {version} is ratified and not published: it is listed, although version 3 is "
                   f"published", observed=f"listed are {list(listed.order)}")  # fmt: skip
@@ -400,10 +397,10 @@ def orphaned_staged_files_are_not_published(s: Scenario) -> None:
     publishes the one that it ratified."""
     table = s.create()
     orphan = proposals.content(proposals.append(FIRST_UUID, s.timestamp(1)))
-    folder = storage_access.STAGING[s.feature]
-    storage_access.plant(s, table, f"{folder}/{storage_access.staged_name(1, FIRST_UUID)}", orphan)
+    folder = STAGING[s.feature]
+    storage_access.plant(s, table, f"{folder}/{staged_file(1, FIRST_UUID)}", orphan)
     landed = s.land(table)
-    storage_access.plant(s, table, f"{folder}/{storage_access.staged_name(1, LAST_UUID)}", orphan[: len(orphan) // 2])
+    storage_access.plant(s, table, f"{folder}/{staged_file(1, LAST_UUID)}", orphan[: len(orphan) // 2])
     reads.ask(s, table)
     s.backfill(table, 1)
     same_content(s, table, landed, s.published(table).get(1, ""))
@@ -433,13 +430,13 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     table = s.create()
     landed = s.land(table)
     assert isinstance(landed.request, Commit)
-    name = f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(1, landed.request.attempt)}"
+    name = f"{STAGING[s.feature]}/{staged_file(1, landed.request.attempt)}"
     files = glance(s, table)
-    if name not in files or storage_access.published_name(1) in files:
+    if name not in files or commit_file(1) in files:
         raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
     storage_access.remove(s, table, name)
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=1))
-    published = glance(s, table).get(storage_access.published_name(1))
+    published = glance(s, table).get(commit_file(1))
     if published is not None:
         same_content(s, table, landed, published, files[name])
     s.require(published is not None or not isinstance(told.answer, Done), *DONE, evidence=(landed, told), table=table,

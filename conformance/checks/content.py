@@ -13,6 +13,7 @@ from typing import Final
 from conformance.checks.backfill import CONTENT, same_content
 from conformance.checks.registry import check
 from conformance.history import digests
+from conformance.interface.log_names import STAGING, commit_file
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
@@ -38,9 +39,9 @@ def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] |
     files = {file.name: file.content or "" for file in s.observe(table)}
     if listed is not None and listed.actions is not None:
         return list(listed.actions)
-    name = storage_access.published_name(version)
+    name = commit_file(version)
     if listed is not None and listed.file_name is not None and name not in files:
-        name = f"{storage_access.STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
+        name = f"{STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
     return files[name].splitlines() if name in files else None
 
 
@@ -123,12 +124,12 @@ def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
     landed = s.land(table)
     done = s.backfill(table, 1)
     assert isinstance(landed.request, Commit)
-    staging = tuple(f"{folder}/" for folder in storage_access.STAGING.values())
+    staging = tuple(f"{folder}/" for folder in STAGING.values())
     names = [file.name for file in s.observe(table)
              if landed.request.attempt in (file.content or "") and not file.name.startswith(staging)
              and COMMIT_NAME.fullmatch(file.name)]  # fmt: skip
-    s.require(names == [storage_access.published_name(1)], *NAMED, evidence=(landed, done), table=table, version=1,
-              expected=f"version 1 is published as {storage_access.published_name(1)}",
+    s.require(names == [commit_file(1)], *NAMED, evidence=(landed, done), table=table, version=1,
+              expected=f"version 1 is published as {commit_file(1)}",
               observed=f"its content is in {names or 'no file'}")  # fmt: skip
 
 
@@ -291,8 +292,8 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
     names = [file.name for file in s.observe(table)]
-    folder = storage_access.STAGING[s.feature]
-    others = [f"{each}/" for feature, each in storage_access.STAGING.items() if feature != s.feature]
+    folder = STAGING[s.feature]
+    others = [f"{each}/" for feature, each in STAGING.items() if feature != s.feature]
     wrong = [each for each in names if each.startswith(tuple(others))]
     s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
               expected=f"staged files of the feature `{s.feature}` stand in `_delta_log/{folder}`",

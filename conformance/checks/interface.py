@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from conformance.adapters.identity import contradictions
 from conformance.checks.registry import check
+from conformance.interface.log_names import STAGING, staged_file
 from conformance.interface.messages import (
     AttemptOutcome,
     BackfillToVersion,
@@ -160,7 +161,7 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
     a put-if-absent, and disappears when the kit removes it. The table is unchanged."""
     table = s.create()
     own = s.attempt()
-    file = f"{storage_access.STAGING[s.feature]}/{storage_access.staged_name(9, own)}"
+    file = f"{STAGING[s.feature]}/{staged_file(9, own)}"
     first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
     steps: list[tuple[Exchange, str | None]] = []
 
@@ -189,9 +190,7 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     table = s.create()
     proposal = storage_access.stage(s, table)
     told = s.ask("writer", proposal)
-    if isinstance(told.answer, Rejected) and storage_access.staged_name(
-        1, proposal.attempt
-    ) not in storage_access.staged(s, table):
+    if isinstance(told.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
         s.fail(TOUCHED, evidence=(told,), expected="the staged file is there", observed="it is not")
     if isinstance(told.answer, Rejected | Unsupported):
         raise Inconclusive(f"operation {told.number}: the subject does not take files that its writers staged")

@@ -12,6 +12,7 @@ from typing import Any
 from conformance.checks.log_tail import FRESH
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.scenario.answer_overrides import override_commits
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -40,7 +41,7 @@ def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
     log.checkpoint(2)
     log.hint(2)
     must_read(log, 4, "LOG-18", expected="a checkpoint of version 2 and the commits 3 and 4")
-    log.hide(log.commit_name(0), log.commit_name(1))
+    log.hide(commit_file(0), commit_file(1))
     must_read(
         log, 4, "LOG-18", "CM-READ-02",
         expected="the checkpoint of version 2 stands for the commits 0 to 2; 3 and 4 come on top of it",
@@ -72,7 +73,7 @@ def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
     log.checkpoint(1)
     log.checkpoint(3)
     must_read(log, 4, "MC-CHECKPOINT-02", "LOG-18", expected="either checkpoint, and the commits after it")
-    log.hide(*(log.commit_name(version) for version in range(3)))
+    log.hide(*(commit_file(version) for version in range(3)))
     must_read(
         log, 4, "MC-CHECKPOINT-02", "LOG-18",
         expected="the checkpoint of version 3 and commit 4; after the checkpoint of version 1 the commits are gone",
@@ -84,7 +85,7 @@ def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
     """A multi-part checkpoint counts only with all of its parts. With one missing, the commits are read."""
     log = history(s)
     parts = log.checkpoint(3, parts=3)
-    old = [log.commit_name(version) for version in range(3)]
+    old = [commit_file(version) for version in range(3)]
     log.hide(*old)
     must_read(log, 4, "LOG-18", expected="all three parts of the checkpoint of version 3, and commit 4")
     log.restore()
@@ -106,7 +107,7 @@ def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     three = log.checkpoint(3, parts=3)
     log.checkpoint(3, parts=2)
     must_read(log, 4, "LOG-20", expected="either checkpoint of version 3, and commit 4")
-    log.hide(three[2], *(log.commit_name(version) for version in range(3)))
+    log.hide(three[2], *(commit_file(version) for version in range(3)))
     must_read(
         log, 4, "LOG-20", "LOG-19",
         expected="the checkpoint of version 3 in two parts; the other one lost its third part, and its first two "
@@ -126,7 +127,7 @@ def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     log.hide(*checkpoint)
     must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; the commits 0 to 4 are there")
     log.checkpoint(2)
-    log.hide(log.commit_name(0), log.commit_name(1))
+    log.hide(commit_file(0), commit_file(1))
     must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; that of version 2 is there")
     log.plant("_last_checkpoint", b'{"version":')
     must_read(log, 4, "LOG-21", expected="the hint was cut off, and says nothing; the checkpoint of version 2 is there")
@@ -145,7 +146,7 @@ def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
     log.compaction(1, 3)
     must_read(log, 2, "LOG-22", "LOG-15", version=2,
               expected="version 2: a compaction of the versions 1 to 3 holds actions that are newer")  # fmt: skip
-    log.plant(log.commit_name(4), b"")
+    log.plant(commit_file(4), b"")
     log.plant(f"{4:020}.crc", b"{")
     must_read(log, 2, "LOG-15", version=2, expected="version 2: that commit 4 cannot be read says nothing of it")
 
@@ -164,7 +165,7 @@ def a_compaction_replaces_only_its_commits(s: ClientScenario) -> None:
         "checkpoint",
     )  # fmt: skip
     log.compaction(2, 4)
-    log.hide(*(log.commit_name(version) for version in range(3)))
+    log.hide(*(commit_file(version) for version in range(3)))
     must_read(log, 4, "LOG-22", expected="the checkpoint of version 3 and commit 4; a compaction of the versions 2 to "
               "4 begins before the checkpoint")  # fmt: skip
 
@@ -203,10 +204,10 @@ def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
 def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
     """Without the commit of one version, no later version can be read; an earlier one can."""
     log = history(s)
-    log.hide(log.commit_name(0))
+    log.hide(commit_file(0))
     must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint stands for it: an error")
     log.restore()
-    log.hide(log.commit_name(2))
+    log.hide(commit_file(2))
     must_refuse(log, "LOG-27", expected="commit 2 is missing, and no checkpoint stands for it: an error")
     must_refuse(log, "LOG-27", version=3, expected="commit 2 is missing, and version 3 needs it: an error")
     log.checkpoint(1)
@@ -221,7 +222,7 @@ def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
     """An empty or truncated commit, or one that is not JSON, is corrupt: neither a commit without actions nor a missing
     one."""
     log = history(s)
-    name = log.commit_name(4)
+    name = commit_file(4)
     whole = (log.folder / name).read_bytes()
     for content, what in ((b"", "is empty"), (whole[: len(whole) // 2], "is cut off"), (b"not JSON\n", "is no JSON")):
         log.plant(name, content)
@@ -242,7 +243,7 @@ def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
         log.plant(name, content)
         must_read(log, 4, "FIELD-03", expected=f"{name} {what}; the commits 0 to 4 are all there")
     log.checkpoint(1)
-    log.hide(log.commit_name(0))
+    log.hide(commit_file(0))
     must_read(
         log, 4, "FIELD-03", expected=f"{name} is no Parquet; the checkpoint of version 1 and what follows it tell"
     )
@@ -254,7 +255,7 @@ def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
     rejects such a table."""
     log = history(s, reader_features=("v2Checkpoint",))
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the table has the feature, and no checkpoint yet")
-    old = [log.commit_name(version) for version in range(3)]
+    old = [commit_file(version) for version in range(3)]
     for form in ("json", "parquet"):
         files = log.v2_checkpoint(3, form=form)
         log.hide(*old)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from conformance.checks.registry import check
 from conformance.interface import messages as m
-from conformance.models.storage import LOG
+from conformance.interface.log_names import LOG, commit_file
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.answer_overrides import QUESTIONS, after_commits_are_read, drop_requests
 from conformance.scenario.check import Family
-from conformance.scenario.client import ClientScenario, file_name
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
 from conformance.scenario.scenario import Inconclusive
 from conformance.scenario.snapshots import ask, does_without_its_owner, is_snapshot, must_read
@@ -170,7 +170,7 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     log = table_with(s, 3)
     log.backfill(3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
-    after_commits_are_read(s, lambda: log.hide(log.commit_name(3)))
+    after_commits_are_read(s, lambda: log.hide(commit_file(3)))
     told, _ = ask(log)
     log.restore()
     if not isinstance(told.answer, m.SnapshotRead):
@@ -220,7 +220,7 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
     table = s.create()
     s.land(table)
     s.land(table)
-    files = [Path(s.location(table)) / LOG / file_name(version) for version in (1, 2)]
+    files = [Path(s.location(table)) / LOG / commit_file(version) for version in (1, 2)]
 
     def publish() -> None:
         s.backfill(table, 2)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.log_files import actions_in
-from conformance.models.owner import STAGING
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.requirements.catalogue import Profile
@@ -65,7 +65,7 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
         bool(checkpoints(log, 2)), "LOG-02", evidence=(told,), observed=f"the log folder holds {names(log)}",
         expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
     )  # fmt: skip
-    log.hide(*(log.commit_name(version) for version in range(3)))
+    log.hide(*(commit_file(version) for version in range(3)))
     found = s.kit_reads(log.table, 2)
     s.require(
         found == set(log.at(2).files), "LOG-34", evidence=(told,),
@@ -134,7 +134,7 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
     if s.commit_mode != "direct":
         log.backfill(2)
     told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
-    log.hide(*(log.commit_name(version) for version in range(3)))
+    log.hide(*(commit_file(version) for version in range(3)))
     read = ModelReader(s.owner.subject.ask).snapshot("kit", m.Snapshot(table=s.name_of(log.table), version=2))
     wanted = log.at(2)
     found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
@@ -159,7 +159,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
         name in names(log), "LOG-02", evidence=(told,), expected=f"the compaction of 1 to 3 is called {name}",
         observed=f"the log folder holds {names(log)}",
     )  # fmt: skip
-    log.hide(*(log.commit_name(version) for version in (1, 2)))
+    log.hide(*(commit_file(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
     s.require(
         found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
@@ -172,7 +172,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept."""
     log = log_of(s)
     told = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
-    log.hide(*(log.commit_name(version) for version in (2,)))
+    log.hide(*(commit_file(version) for version in (2,)))
     found = s.kit_reads(log.table, 3)
     s.require(
         found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
@@ -326,7 +326,7 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
         why="it is the newest checkpoint that is not after version 5, and so the cut-off checkpoint",
     )  # fmt: skip
     for version in range(CUT_OFF, 9):
-        cleaned.keeps(log.commit_name(version), *KEEPS, why="it is not before the cut-off checkpoint")
+        cleaned.keeps(commit_file(version), *KEEPS, why="it is not before the cut-off checkpoint")
     for version in newer:
         cleaned.keeps(checkpoint(version), "MC-CLEANUP-04", "CM-CLEANUP-04", *KEEPS,
                       why="it is after the cut-off checkpoint, whether or not a newer one is there")  # fmt: skip
@@ -372,7 +372,7 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     first, _ = log.checkpoint(5, parts=2)
     log.hide(first)
     cleaned = clean(s, log)
-    for name in (checkpoint(3), *(log.commit_name(version) for version in (3, 4, 5))):
+    for name in (checkpoint(3), *(commit_file(version) for version in (3, 4, 5))):
         cleaned.keeps(
             name, "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,
             why="the checkpoint of version 5 lacks a part, so the one of version 3 is the cut-off checkpoint",
@@ -386,7 +386,7 @@ def the_newest_published_commit_stays(s: ClientScenario) -> None:
     log.checkpoint(4)
     cleaned = clean(s, log, 4)
     cleaned.keeps(
-        log.commit_name(4), "MC-CLEANUP-09", *KEEPS,
+        commit_file(4), "MC-CLEANUP-09", *KEEPS,
         why="it is the newest backfilled commit, and not before the cut-off checkpoint",
     )  # fmt: skip
 

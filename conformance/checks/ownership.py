@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import (
     crash,
-    file_of,
     filesystem_table,
     given_back,
     giving_back,
@@ -62,7 +62,7 @@ def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requi
         evidence=(told,),
         table=table,
         version=version,
-        expected=f"{file_of(version)} is attempt {attempt}, and is there",
+        expected=f"{commit_file(version)} is attempt {attempt}, and is there",
         observed="there is no such file" if content is None else f"it is attempt {found}",
     )
 
@@ -372,7 +372,7 @@ def a_hand_back_publishes_all_commits(s: Scenario) -> None:
     s.require(
         not missing, "MC-RELEASE-03", evidence=(told,), table=table, version=missing[0] if missing else None,
         expected="versions 0 to 3 are published before the table is given back with version 4",
-        observed=f"{', '.join(map(file_of, missing))} missing",
+        observed=f"{', '.join(map(commit_file, missing))} missing",
     )  # fmt: skip
 
 

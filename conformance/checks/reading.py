@@ -7,6 +7,7 @@ import json
 from conformance.checks.log_tail import FRESH, table_with
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.scenario.answer_overrides import CommitsAndLatest, Entries, after_commits_are_read, override_commits
 from conformance.scenario.check import Family
@@ -181,7 +182,7 @@ def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
     file is truncated, as some storages show a file during its write."""
     log = table_with(s, 2)
     must_read(log, 2, "CM-READ-05", expected="version 2 was ratified before the read began")
-    log.plant(log.commit_name(1), b'{"commitInfo":{"inCommitTimest')
+    log.plant(commit_file(1), b'{"commitInfo":{"inCommitTimest')
     must_read(
         log, 2, "CM-READ-03",
         expected="the catalog returned version 1: its copy is the one that is read, and a published file of the same "
@@ -309,7 +310,7 @@ def with_checkpoint(log: LogBuilder, version: int) -> None:
     log.readers = 1
     log.backfill(version)
     log.checkpoint(version)
-    log.hide(*(log.commit_name(each) for each in range(version)))
+    log.hide(*(commit_file(each) for each in range(version)))
 
 
 @check(Family.READING, "LOG-29", *APPLIED, side="client")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.checks.registry import check
-from conformance.history import translation
 from conformance.history.events import Promise
+from conformance.interface.log_names import attempt_of
 from conformance.interface.messages import Commit, Conflict, Gap, Rejected
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
@@ -145,7 +145,7 @@ def all_clients_get_the_same_commits(s: Scenario) -> None:
     for client in ("winner", "loser", "reader"):
         seen = reads.ask(s, table, client=client)
         name = seen.commits[1].file_name if 1 in seen.commits else None
-        s.require(name is None or translation.attempt_of(name) == won.request.attempt, *SAME,
+        s.require(name is None or attempt_of(name) == won.request.attempt, *SAME,
                   evidence=(won, lost, seen.told), table=table, version=1,
                   expected=f"everybody is told that version 1 is attempt {won.request.attempt}",
                   observed=f"the {client} is told of {name}")  # fmt: skip
@@ -176,7 +176,7 @@ def a_conflict_contains_no_false_information(s: Scenario) -> None:
         if winner.file_name is not None and winner.version > 0:
             won = landed[winner.version - 1]
             assert isinstance(won.request, Commit)
-            s.require(translation.attempt_of(winner.file_name) == won.request.attempt, "MC-FEATURE-02",
+            s.require(attempt_of(winner.file_name) == won.request.attempt, "MC-FEATURE-02",
                       "CM-FEATURE-01", evidence=(lost, won), table=table, version=winner.version,
                       expected=f"version {winner.version} is attempt {won.request.attempt}",
                       observed=f"the conflict names {winner.file_name} as its winner")  # fmt: skip

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from conformance.adapters.identity import COMMIT_MODES
 from conformance.checks.registry import check
 from conformance.history import digests
+from conformance.interface.log_names import commit_file
 from conformance.interface.messages import (
     Conflict,
     CreateTable,
@@ -369,7 +370,7 @@ def version_0_is_published_at_once(s: Scenario) -> None:
                         expected="nobody else wants the table: it is made")  # fmt: skip
     table = s.created("orders", told, ratified)
     s.require(0 in s.published(table), IN_PLACE, evidence=(told,), table=table, version=0,
-              expected=f"version 0 stands as {storage_access.published_name(0)} from the start",
+              expected=f"version 0 stands as {commit_file(0)} from the start",
               observed="there is no such file")  # fmt: skip
     staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
     s.require(not staged, IN_PLACE, evidence=(told,), table=table, version=0,
@@ -395,7 +396,7 @@ def create_at(s: Scenario, path: str, name: str) -> Exchange:
 def first_file(s: Scenario, path: str) -> str | None:
     answer = s.subject.ask("stranger", Observe(table=path))
     files = answer.files if isinstance(answer, Observation) else ()
-    return next((file.content for file in files if file.name == storage_access.published_name(0)), None)
+    return next((file.content for file in files if file.name == commit_file(0)), None)
 
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
@@ -430,6 +431,6 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
     table.path = path
     planted, won = write_file(s, table, 0, client="filesystem creator")
     s.require(not won, *ONE_FILE, evidence=(told, planted), table=table, version=0,
-              expected=f"{storage_access.published_name(0)} is there: nobody else can create the table",
+              expected=f"{commit_file(0)} is there: nobody else can create the table",
               observed="a filesystem creator could")  # fmt: skip
     s.land(table)

@@ -9,6 +9,7 @@ from typing import Any
 from conformance.checks.conflicts import prepare, removed, win
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
 from conformance.models.proposals import BASE_TIME
@@ -277,16 +278,16 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
         log.write(proposals.commit_info(s.attempt(), BASE_TIME + version), file(f"file-{version}"), modified=BASE_TIME)
     log.checkpoint(1)
     log.checkpoint(5)
-    log.hide(*(log.commit_name(version) for version in range(5)))
+    log.hide(*(commit_file(version) for version in range(5)))
     log.hint(5)
     late = Transact(table=log.location, marker=s.attempt(), read_version=1, adds=(DataFile(path="late"),))
     told = s.act("writer", late, log.table)
-    made = (log.folder / log.commit_name(2)).exists()
+    made = (log.folder / commit_file(2)).exists()
     s.require(
         not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(told,), version=2,
         expected="version 2 was committed before, and version 5 is built upon it: of all who try version 2 one "
         "succeeds. The writer is told that it must read the table again",
-        observed=f"{log.commit_name(2)} was made once more, and the answer is `{in_words(told.answer)}`",
+        observed=f"{commit_file(2)} was made once more, and the answer is `{in_words(told.answer)}`",
     )  # fmt: skip
     again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
     done = s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="on the newest version nothing stands in the way")

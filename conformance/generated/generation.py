@@ -13,7 +13,7 @@ from conformance.generated.drive import Drive
 from conformance.generated.steps import Program, Step
 from conformance.interface.subject import AdapterError, Subject
 from conformance.results import CaseResult, Verdict
-from conformance.scenario.check import Check, Variant, applies
+from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import finish
 from conformance.scenario.scenario import Scenario, Stopped
 
@@ -156,21 +156,8 @@ class Generation:
             verdict, reason = Verdict.INCONCLUSIVE, self.inconclusive[0]
         elif not self.ratified:
             verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
-        return CaseResult(
-            case=self.check.case(self.variant),
-            check=self.check.name,
-            title=self.check.title,
-            family=self.check.family,
-            layer=self.check.layer,
-            feature=self.variant.feature,
-            commit_mode=self.variant.commit_mode,
-            requirements=tuple(
-                each for each in self.check.requirements if applies(each, self.subject.identity, self.variant)
-            ),
-            verdict=verdict,
-            reason=reason,
-            operations=self.operations,
-        )
+        held = self.check.held(self.subject.identity, self.variant)
+        return self.check.result(self.variant, held, verdict, reason, operations=self.operations)
 
     def replayed(self, program: Program) -> CaseResult:
         """Of that program alone. Raises `AdapterError`."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from conformance.history.translation import attempt_of
 from conformance.interface import messages as m
+from conformance.interface.log_names import attempt_of
 from conformance.models import proposals
 
 NONE: Final = (None, -1)

@@ -28,7 +28,7 @@ from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals
 from conformance.results import CaseResult, Verdict
 from conformance.scenario import ownership
-from conformance.scenario.check import Check, Variant, applies
+from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import finish
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Stopped, TableHandle
 
@@ -267,7 +267,9 @@ class Rounds:
 
     def _round(self, seed: int, number: int, creators: int, writers: int, *, kills: bool) -> CaseResult:
         if self.subject is None:
-            return self._without_verdict("its clients cannot ask at the same time: it was made in this process")
+            held = self.check.held(self.own_identity, self.variant)
+            reason = "its clients cannot ask at the same time: it was made in this process"
+            return self.check.result(self.variant, held, Verdict.INCONCLUSIVE, reason)
         scenario = Scenario(
             self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
             salt=f"{self.salt}-{number}", clock=time.monotonic_ns,
@@ -284,17 +286,6 @@ class Rounds:
         shrunk = shrinking.shrunk(result) if self.shrink else result
         again = msgspec.json.encode(Reproduction(seed=seed)).decode()
         return msgspec.structs.replace(shrunk, reproduction=again)
-
-    def _without_verdict(self, reason: str) -> CaseResult:
-        return CaseResult(
-            case=self.check.case(self.variant), check=self.check.name, title=self.check.title,
-            family=self.check.family, layer=self.check.layer, feature=self.variant.feature,
-            commit_mode=self.variant.commit_mode,
-            requirements=tuple(
-                each for each in self.check.requirements if applies(each, self.own_identity, self.variant)
-            ),
-            verdict=Verdict.INCONCLUSIVE, reason=reason,
-        )  # fmt: skip
 
     def result(self) -> CaseResult:
         """The first that did not pass, else the last; with the operations of all."""

@@ -20,6 +20,7 @@ from conformance.history import events
 from conformance.history.events import Event, InvalidHistoryError
 from conformance.history.files import read_events, write_events
 from conformance.history.operations import operations
+from conformance.interface.messages import name_of
 from conformance.results import CaseResult, Violation
 
 TRIALS: Final = 600
@@ -179,7 +180,7 @@ def _counted(source: list[Event]) -> list[Event]:
         elif isinstance(event, events.Witness):
             tables[event.table] = tables.get(event.table, 0) + 1
     footer = events.Footer(
-        counts=events.Counts(**{str(kind.__struct_config__.tag): count for kind, count in counts.items()}),
+        counts=events.Counts(**{name_of(kind): count for kind, count in counts.items()}),
         tables=tables,
         complete=True,
     )

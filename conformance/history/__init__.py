@@ -12,5 +12,5 @@ Schema is `history.schema.json`.
 
 A file that ends anywhere else than after its footer is invalid, whatever its events say. `writing` writes a history
 as it happens, `reading` reads one in bounded memory, `operations` pairs requests with their answers and refuses
-what makes no sense, and `python -m conformance.history check FILE` gives the verdict.
+what makes no sense, and `delta-commit-conformance check FILE` gives the verdict.
 """

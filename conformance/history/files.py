@@ -85,9 +85,6 @@ def _cut_off(line: bytes, number: int) -> InvalidHistoryError:
     )
 
 
-_REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported)
-
-
 def write_events(stream: BinaryIO, source: Iterable[Event]) -> None:
     """Events as they are, one per line. For histories that are made rather than recorded: nothing is checked."""
     encode = msgspec.json.Encoder().encode
@@ -128,7 +125,7 @@ class HistoryWriter:
             at = self._clock()
             if isinstance(answer, Unknown):
                 self._count("info", Info(at=at, id=number, answer=answer))
-            elif isinstance(answer, _REFUSALS):
+            elif isinstance(answer, events.Refusal):
                 self._count("fail", Fail(at=at, id=number, answer=answer))
             else:
                 self._count("ok", Ok(at=at, id=number, answer=answer))

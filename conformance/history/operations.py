@@ -13,7 +13,7 @@ A gap in the final log is no such case: that is a finding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -34,6 +34,8 @@ from conformance.history.events import (
     Time,
     Witness,
 )
+from conformance.interface import messages
+from conformance.interface.messages import name_of
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,26 +52,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 Item = Header | Operation | Fault | FileLook | Witness
 
-_ANY_REFUSAL = (events.Conflict, events.Gap, events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
-_NO = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
-_PROPOSAL = frozenset({events.Ratified, *_ANY_REFUSAL})
-
+_REFUSALS = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
 ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
-    events.Commit: _PROPOSAL,
-    events.CreateTable: _PROPOSAL,
-    events.TakeOver: _PROPOSAL,
-    events.HandBack: _PROPOSAL,
-    events.Transact: frozenset({events.Committed, events.Conflict, *_NO}),
-    events.AttemptOutcome: frozenset({events.Landed, events.NotLanded, *_NO}),
-    events.GetCommits: frozenset({events.Commits, *_NO}),
-    events.LoadTable: frozenset({events.Table, *_NO}),
-    events.Snapshot: frozenset({events.SnapshotRead, *_NO}),
-    events.BackfillToVersion: frozenset({events.Done, *_NO}),
-    events.Checkpoint: frozenset({events.Done, *_NO}),
-    events.Cleanup: frozenset({events.Done, *_NO}),
-    events.Other: frozenset({events.Done, events.Conflict, *_NO}),
+    kind: frozenset({*_REFUSALS, *(getattr(events, answer.__name__) for answer in messages.ANSWERS[asked])})
+    for kind in get_args(events.Request)
+    if (asked := getattr(messages, kind.__name__, None)) is not None
 }
-"""Which answers a request can have at all."""
+ANSWERS[events.CreateTable] |= {events.Gap}
+ANSWERS[events.Other] = frozenset({events.Done, events.Conflict, *_REFUSALS})
+"""Which answers a request can have at all: as in the interface."""
 
 
 def operations(source: Iterable[Event]) -> Iterator[Item]:
@@ -81,10 +72,6 @@ def operations(source: Iterable[Event]) -> Iterator[Item]:
         if item is not None:
             yield item
     yield from pairing.finish()
-
-
-def _tag(kind: type[Any]) -> str:
-    return str(kind.__struct_config__.tag)
 
 
 class _Pairing:
@@ -128,7 +115,7 @@ class _Pairing:
         if self.header is not None:
             raise self._refuse("a second header; two histories in one file cannot be judged together")
         if not isinstance(event, Header):
-            raise self._refuse(f"a history begins with its header, not with `{_tag(type(event))}`")
+            raise self._refuse(f"a history begins with its header, not with `{name_of(event)}`")
         if event.schema != events.SCHEMA_VERSION:
             raise self._refuse(f"the history has schema {event.schema}; this version reads {events.SCHEMA_VERSION}")
         self.header = event
@@ -156,14 +143,14 @@ class _Pairing:
         self.in_flight[event.id] = event
 
     def _ended(self, event: Ended) -> Operation:
-        self._at(event.at, _tag(type(event)))
+        self._at(event.at, name_of(event))
         invoke = self.in_flight.pop(event.id, None)
         if invoke is None:
             why = "was never asked" if event.id > self.last_id else "was answered before, or is no request"
             raise self._refuse(f"an answer to operation {event.id}, which {why}")
         if type(event.answer) not in ANSWERS[type(invoke.request)]:
             raise self._refuse(
-                f"`{_tag(type(event.answer))}` is no answer to `{_tag(type(invoke.request))}` (operation {event.id}); "
+                f"`{name_of(event.answer)}` is no answer to `{name_of(invoke.request)}` (operation {event.id}); "
                 f"it belongs to another request"
             )
         return Operation(

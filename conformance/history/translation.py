@@ -15,9 +15,8 @@ from conformance.history import digests, events
 from conformance.history.events import Answer, Content, Entry, PublishedFile, Request
 from conformance.history.operations import ANSWERS
 from conformance.interface import messages
+from conformance.interface.log_names import attempt_of, version_of
 
-_DIGITS: Final = 20
-"""Of a version in a file name."""
 _HIGHEST: Final = 2**53
 """The highest version that a history can name."""
 
@@ -60,7 +59,7 @@ def request(message: messages.Request) -> Request | None:
         case messages.Observe():
             return None
         case _:
-            return events.Other(name=str(type(message).__struct_config__.tag))
+            return events.Other(name=messages.name_of(message))
 
 
 def answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
@@ -115,18 +114,11 @@ def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:
     """The published commits in an observation of a log."""
     found: list[PublishedFile] = []
     for file in files:
-        stem, _, ending = file.name.partition(".")
-        is_version = len(stem) == _DIGITS and stem.isdecimal() and stem.isascii() and int(stem) <= _HIGHEST
-        if ending == "json" and is_version:
+        version = version_of(file.name)
+        if version is not None and version <= _HIGHEST:
             content = None if file.content is None else digests.of_file(file.content.encode("utf-8", "surrogatepass"))
-            found.append(PublishedFile(version=int(stem), content=content))
+            found.append(PublishedFile(version=version, content=content))
     return found
-
-
-def attempt_of(file_name: str) -> str | None:
-    """The attempt of a staged file: the uuid in its name."""
-    parts = file_name.rpartition("/")[2].split(".")
-    return parts[1] if len(parts) == 3 and parts[2] == "json" else None
 
 
 def _proposed(actions: Iterable[str]) -> Content | None:

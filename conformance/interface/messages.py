@@ -499,8 +499,8 @@ ANSWERS: Final[Mapping[type[Request], tuple[type[Answer], ...]]] = {
 """Beside the refusals."""
 
 
-def name_of(message: Request | Answer | type[Request] | type[Answer]) -> str:
-    """Of a request its `op`, of an answer its `outcome`, as on the wire."""
+def name_of(message: msgspec.Struct | type[msgspec.Struct]) -> str:
+    """Of a request its `op`, of an answer its `outcome`, of an event its `event`."""
     return str(message.__struct_config__.tag)
 
 

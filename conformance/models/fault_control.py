@@ -8,8 +8,9 @@ from typing import Final
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.interface.subject import ProcessDied
-from conformance.models.storage import LOG, STAGING, MemoryStorage, OwnedTable, Storage
+from conformance.models.storage import MemoryStorage, OwnedTable, Storage
 
 CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promise", "after-publish")
 
@@ -60,7 +61,7 @@ class FaultControl:
         return self.tables[table].location if table in self.tables else table
 
     def _path(self, table: OwnedTable, version: int) -> str:
-        return f"{table.location}/{LOG}/{version:020}.json"
+        return f"{table.location}/{LOG}/{commit_file(version)}"
 
     def _staged_path(self, table: OwnedTable, name: str) -> str:
         return f"{table.location}/{LOG}/{STAGING[table.feature]}/{name}"

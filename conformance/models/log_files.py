@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from conformance.interface.log_names import version_in
+
 SIDECARS: Final = "_sidecars"
 HINT: Final = "_last_checkpoint"
-DIGITS: Final = 20
-"""Of a version in a file name."""
 
 
 class Unreadable(Exception):  # noqa: N818  # it says what a file is
@@ -62,26 +62,22 @@ def listing_of(paths: Iterable[Path]) -> Listing:
     found, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
     for path in paths:
         match path.name.split("."):
-            case [stem, "json"] if _is_version(stem):
+            case [stem, "json"] if version_in(stem) is not None:
                 found.commits[int(stem)] = path
-            case [stem, "crc"] if _is_version(stem):
+            case [stem, "crc"] if version_in(stem) is not None:
                 found.checksums[int(stem)] = path
-            case [start, end, "compacted", "json"] if _is_version(start) and _is_version(end):
+            case [start, end, "compacted", "json"] if version_in(start) is not None and version_in(end) is not None:
                 found.compactions[int(start), int(end)] = path
-            case [stem, "checkpoint", "parquet"] if _is_version(stem):
+            case [stem, "checkpoint", "parquet"] if version_in(stem) is not None:
                 found.checkpoints.append(Checkpoint(version=int(stem), files=(path,)))
-            case [stem, "checkpoint", part, of, "parquet"] if _is_version(stem) and part.isdecimal():
+            case [stem, "checkpoint", part, of, "parquet"] if version_in(stem) is not None and part.isdecimal():
                 parts.setdefault((int(stem), int(of)), {})[int(part)] = path
-            case [stem, "checkpoint", _, "parquet" | "json"] if _is_version(stem):
+            case [stem, "checkpoint", _, "parquet" | "json"] if version_in(stem) is not None:
                 found.checkpoints.append(Checkpoint(version=int(stem), files=(path,), rank=2))
     for (version, count), files in parts.items():
         ordered = tuple(files[part] for part in sorted(files))
         found.checkpoints.append(Checkpoint(version=version, files=ordered, parts=count, rank=0))
     return found
-
-
-def _is_version(stem: str) -> bool:
-    return len(stem) == DIGITS and stem.isascii() and stem.isdecimal()
 
 
 def actions_in(path: Path) -> list[dict[str, Any]]:

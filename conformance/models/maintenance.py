@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING
 from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet
-from conformance.models.owner import STAGING
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
 
 METADATA_CLEANUP: Final = "metadata-cleanup"

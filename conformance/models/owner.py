@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import Final
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG
 from conformance.models.fault_control import CRASH_POINTS, FaultControl
-from conformance.models.storage import LOG, STAGING, Commit, OwnedTable
+from conformance.models.storage import Commit, OwnedTable
 
-__all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "STAGING", "Commit", "ModelOwner", "OwnedTable"]
+__all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "Commit", "ModelOwner", "OwnedTable"]
 
 COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": ("staged", "inline", "direct")}
 OWNER_PROPERTY: Final = "delta.managedCommit.commitOwner"

@@ -16,9 +16,8 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models.log_files import Checkpoint, Listing, Unreadable, actions_in, checkpoint_actions, listing_of
-from conformance.models.owner import STAGING
-from conformance.models.storage import LOG
 
 Owner = Callable[[str, m.Request], m.Answer]
 Actions = list[dict[str, Any]]
@@ -248,7 +247,7 @@ class ModelReader:
             staged = table.log / STAGING[table.feature or ""] / commit.file_name
             if staged.exists():
                 return self._opened(staged)
-        published = listed.commits.get(version, table.log / f"{version:020}.json")
+        published = listed.commits.get(version, table.log / commit_file(version))
         if version not in listed.commits and not (commit is not None and published.exists()):
             raise Refused(f"version {version} is missing")
         return self._opened(published)

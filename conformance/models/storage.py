@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
-
-LOG: Final = "_delta_log"
 
 
 class StoredFile(NamedTuple):
@@ -108,10 +106,6 @@ class FolderStorage:
         temporary.write_bytes(content.encode("utf-8", "surrogateescape"))
         os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
         return temporary
-
-
-STAGING: Final = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
-"""The staging folder of each table feature."""
 
 
 class Commit(msgspec.Struct, kw_only=True):

@@ -14,8 +14,9 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING, commit_file
 from conformance.models import proposals
-from conformance.models.owner import OWNER_PROPERTY, STAGING
+from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure, file_of
 from conformance.models.storage import FolderStorage
 
@@ -230,7 +231,7 @@ class ModelWriter(ModelReader):
     def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
         """A table without an owner: whoever creates the file first has the version."""
         storage = FolderStorage(table.log.parent)
-        return storage.put_if_absent(str(table.log / f"{version:020}.json"), proposals.content(actions), self.now)
+        return storage.put_if_absent(str(table.log / commit_file(version)), proposals.content(actions), self.now)
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
         """In the way that the owner prescribes; what is staged is written to a file of its own first."""

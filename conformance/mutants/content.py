@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.models.owner import STAGING, Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.models.storage import LOG
+from conformance.interface.log_names import LOG, STAGING
+from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.mutants.registry import mutant
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})

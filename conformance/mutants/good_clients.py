@@ -12,10 +12,10 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, listing_of
-from conformance.models.owner import STAGING
 from conformance.models.reader import Actions, Owner, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable, content_of, time_of
-from conformance.models.storage import LOG, Commit, Storage
+from conformance.models.storage import Commit, Storage
 from conformance.mutants.content import schema_of
 from conformance.mutants.registry import good
 

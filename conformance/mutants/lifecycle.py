@@ -7,8 +7,8 @@ import json
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.models.storage import LOG
 from conformance.mutants.registry import mutant
 
 

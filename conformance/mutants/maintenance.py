@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing
-from conformance.models.owner import STAGING, ModelOwner
+from conformance.models.owner import ModelOwner
 from conformance.models.reader import Resolved, State
 from conformance.mutants.registry import mutant
 

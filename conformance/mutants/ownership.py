@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG
 from conformance.models import proposals
 from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Resolved, State
-from conformance.models.storage import LOG
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from conformance.interface import messages as m
-from conformance.models.owner import STAGING, Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
-from conformance.models.storage import LOG
+from conformance.interface.log_names import LOG, STAGING
+from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.mutants.registry import mutant
 
 # What, and in which order

@@ -10,11 +10,10 @@ from urllib.parse import unquote
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
-from conformance.models.owner import STAGING
 from conformance.models.reader import Actions, Owner, Refused, Resolved, State, Unsure
-from conformance.models.storage import LOG
 from conformance.mutants.registry import mutant
 
 

@@ -10,11 +10,12 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING
 from conformance.models import proposals
 from conformance.models.client import ModelClient
-from conformance.models.owner import OWNER_PROPERTY, STAGING
+from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Refused, Resolved, State
-from conformance.models.storage import LOG, FolderStorage
+from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants.good_clients import PublishesBeforeAHandBack
 from conformance.mutants.registry import mutant

@@ -29,14 +29,13 @@ from conformance.running.worker import (
     Opened,
     Ran,
     Report,
-    RunCase,
     Smoke,
     Smoked,
     Unusable,
     demand_same,
     is_remote,
 )
-from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess
+from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of
 from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
@@ -228,16 +227,7 @@ class _Run:
     def _give(self, worker: WorkerProcess, state: _State) -> None:
         case = state.pending.popleft()
         state.doing[worker.number] = case
-        worker.give(
-            RunCase(
-                check=case.check.name,
-                feature=case.variant.feature,
-                commit_mode=case.variant.commit_mode,
-                seed=case.seed,
-                count=case.count,
-                reproduction=self._options.reproduction,
-            )
-        )
+        worker.give(run_case_of(case, self._options.reproduction))
 
     def _hear(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):

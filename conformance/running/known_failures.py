@@ -17,9 +17,8 @@ from typing import Final
 import msgspec
 
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, KnownFailure, Verdict, Violation
+from conformance.results import CaseResult, KnownFailure, Verdict, Violation, matches
 from conformance.running.errors import UnusableError
-from conformance.running.plan import matches
 from conformance.running.verdicts import JUDGED, fails
 from conformance.safe_text import visible
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Final, TypeVar
 
 from conformance.checks.registry import all_checks
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, Layer, Verdict
+from conformance.results import CaseResult, Layer, Verdict, matches
 from conformance.running.errors import UnusableError
 from conformance.running.profiles import RunProfile
-from conformance.scenario.check import Check, Family, Variant, applies
+from conformance.scenario.check import Check, Family, Variant
 
 _Member = TypeVar("_Member", Family, Layer)
 
@@ -59,11 +57,6 @@ def named(pattern: str, check: Check, case: str) -> bool:
 
     names = (check.name, f"{check.family}/{check.name}", case, case.removeprefix(f"{check.family}/"))
     return any(matches(pattern, name) for name in names)
-
-
-def matches(pattern: str, name: str) -> bool:
-    """`*` stands for any characters. Nothing else is special: names of cases hold brackets."""
-    return _expression(pattern).fullmatch(name) is not None
 
 
 def select(
@@ -116,11 +109,6 @@ def _unknown(what: str, value: str, known: list[str]) -> str:
     return f"no {what} is called {value!r}; {hint} (all: delta-commit-conformance list {plural})"
 
 
-@cache
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
-
-
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
 """Cheapest first."""
 
@@ -139,7 +127,7 @@ class PlannedCase:
     """Those of the check that the subject is held to on this variant."""
 
     def without_verdict(self, verdict: Verdict, reason: str) -> CaseResult:
-        return result_of(self.check, self.variant, self.requirements, verdict, reason)
+        return self.check.result(self.variant, self.requirements, verdict, reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +163,7 @@ def plan(identity: Identity, profile: RunProfile, seed: int, selection: Selectio
             continue
         variants = check.variants(identity)
         if not variants and selection.takes(check, f"{check.family}/{check.name}", check.requirements):
-            skipped.append(result_of(check, None, (), Verdict.SKIPPED, why_not(check, identity)))
+            skipped.append(check.result(None, (), Verdict.SKIPPED, why_not(check, identity)))
         for variant in variants:
             case = planned(check, variant, identity, profile, seed)
             if not selection.takes(check, case.name, case.requirements):
@@ -197,7 +185,7 @@ def planned(check: Check, variant: Variant, identity: Identity, profile: RunProf
         variant=variant,
         seed=case_seed(seed, name),
         count=profile.counts[check.layer],
-        requirements=tuple(each for each in check.requirements if applies(each, identity, variant)),
+        requirements=check.held(identity, variant),
     )
 
 
@@ -213,24 +201,6 @@ def why_not(check: Check, identity: Identity) -> str:
         return f"needs {' and '.join(missing)}, which the subject does not declare"
     wanted = ", ".join(f"{feature}/{commit_mode}" for feature in check.features for commit_mode in check.commit_modes)
     return f"the subject offers none of {wanted}"
-
-
-def result_of(
-    check: Check, variant: Variant | None, requirements: tuple[str, ...], verdict: Verdict, reason: str
-) -> CaseResult:
-    """Of a case that came to no verdict."""
-    return CaseResult(
-        case=f"{check.family}/{check.name}" if variant is None else check.case(variant),
-        check=check.name,
-        title=check.title,
-        family=check.family.value,
-        layer=check.layer,
-        feature="" if variant is None else variant.feature,
-        commit_mode="" if variant is None else variant.commit_mode,
-        requirements=requirements,
-        verdict=verdict,
-        reason=reason,
-    )
 
 
 def _in_order(checks: Iterable[Check]) -> list[Check]:

@@ -168,6 +168,15 @@ class WorkerPool:
                 return worker, report
 
 
+def run_case_of(case: PlannedCase, reproduction: str | None = None) -> RunCase:
+    """What a worker is told to do."""
+    variant = case.variant
+    return RunCase(
+        check=case.check.name, feature=variant.feature, commit_mode=variant.commit_mode, seed=case.seed,
+        count=case.count, reproduction=reproduction,
+    )  # fmt: skip
+
+
 class Session:
     """An open subject, in a process of its own. Raises `UnusableError` if it cannot be opened."""
 
@@ -194,15 +203,7 @@ class Session:
     def run(self, case: PlannedCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface. A subject that takes the process with it,
         or never ends, leaves the case inconclusive."""
-        report = self._ask(
-            RunCase(
-                check=case.check.name,
-                feature=case.variant.feature,
-                commit_mode=case.variant.commit_mode,
-                seed=case.seed,
-                count=case.count,
-            )
-        )
+        report = self._ask(run_case_of(case))
         if isinstance(report, Ran):
             return report.result
         if isinstance(report, Unusable):

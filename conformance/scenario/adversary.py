@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from conformance.adapters.in_process import InProcess, operation
+from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 from conformance.models.owner import ModelOwner
 
 MOST_REQUESTS: Final = 500
@@ -101,7 +102,7 @@ class Adversary:
         """What the client under test calls."""
         self._left -= 1
         if self.endless:
-            return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {operation(request)}")
+            return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {name_of(request)}")
         rule = self._rule(request)
         answer = self.subject.ask(client, request) if rule is None else self._under(rule, client, request)
         heard = OwnerExchange(client=client, request=request, answer=answer)

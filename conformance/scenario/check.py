@@ -10,7 +10,7 @@ from typing import Any, Final
 from conformance.adapters.identity import COMMIT_MODE_OF
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Profile, load
-from conformance.results import Layer
+from conformance.results import CaseResult, Layer, Verdict
 
 OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
 """Requirements with this prefix say nothing of the table feature."""
@@ -80,6 +80,28 @@ class Check:
     def case(self, variant: Variant) -> str:
         """The stable name of the check on that variant."""
         return f"{self.family}/{self.name}[{variant}]"
+
+    def held(self, identity: Identity, variant: Variant) -> tuple[str, ...]:
+        """Its requirements that the subject is held to on that variant."""
+        return tuple(each for each in self.requirements if applies(each, identity, variant))
+
+    def result(
+        self, variant: Variant | None, requirements: tuple[str, ...], verdict: Verdict, reason: str = "", **more: Any
+    ) -> CaseResult:
+        """Of the check on that variant; None: of a check that has none for the subject. `more`: other fields."""
+        return CaseResult(
+            case=f"{self.family}/{self.name}" if variant is None else self.case(variant),
+            check=self.name,
+            title=self.title,
+            family=self.family,
+            layer=self.layer,
+            feature="" if variant is None else variant.feature,
+            commit_mode="" if variant is None else variant.commit_mode,
+            requirements=requirements,
+            verdict=verdict,
+            reason=reason,
+            **more,
+        )
 
 
 def applies(requirement: str, identity: Identity, variant: Variant) -> bool:

@@ -21,19 +21,20 @@ from urllib.parse import unquote
 
 import msgspec
 
-from conformance.adapters.in_process import operation
 from conformance.history import events
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING, commit_file
+from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models import proposals
-from conformance.models.owner import STAGING, ModelOwner
+from conformance.models.owner import ModelOwner
 from conformance.models.reader import ModelReader
-from conformance.models.storage import LOG, FolderStorage
+from conformance.models.storage import FolderStorage
 from conformance.results import Violation
 from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.check import Variant, applies
-from conformance.scenario.formatting import NO_SUCH_JOB, operation_of
+from conformance.scenario.formatting import NO_SUCH_JOB
 from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -121,7 +122,7 @@ class ClientScenario(Scenario):
         table = TableHandle(name=name, reference=path, versions=1, before=1, path=path)
         self.tables.append(table)
         actions = proposals.version_0(None, self.attempt(), self.attempt())
-        self.subject.ask("kit", m.Plant(table=path, file=file_name(0), content=proposals.content(actions)))
+        self.subject.ask("kit", m.Plant(table=path, file=commit_file(0), content=proposals.content(actions)))
         return table
 
     def write_file(self, table: TableHandle, client: str = "filesystem writer") -> str:
@@ -129,7 +130,7 @@ class ClientScenario(Scenario):
         content = proposals.content(proposals.append(self.attempt(), self.timestamp(table.versions)))
         request = m.Transact(table=table.reference, marker=proposals.attempt_of(content) or "")
         number = self.recording.invoke(client, table.name, request)
-        plant = m.Plant(table=table.reference, file=file_name(table.versions), content=content, if_absent=True)
+        plant = m.Plant(table=table.reference, file=commit_file(table.versions), content=content, if_absent=True)
         self.subject.ask("kit", plant)
         self.recording.ended(number, request, m.Committed(version=table.versions))
         table.versions += 1
@@ -250,8 +251,8 @@ class ClientScenario(Scenario):
             lines = self._lines(heard.request)
             self.proposed.append(Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused))
         version = getattr(heard.request, "version", None)
-        what = operation(heard.request) + ("" if version is None else f" {version}")
-        note = f"{what} -> {operation_of(heard.answer)}"
+        what = name_of(heard.request) + ("" if version is None else f" {version}")
+        note = f"{what} -> {name_of(heard.answer)}"
         self.recording.fault("asks the owner", client=heard.client, note=note)
 
     def _lines(self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack) -> tuple[str, ...] | None:
@@ -271,8 +272,3 @@ class ClientScenario(Scenario):
             if named is not None and named == self.name_of(table):
                 return table.name
         return super()._name(request)
-
-
-def file_name(version: int) -> str:
-    """Of a published commit."""
-    return f"{version:020}.json"

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 
 LONGEST: Final = 300
 """Characters of an answer that has no words of its own."""
@@ -16,14 +17,9 @@ NO_SUCH_JOB: Final = "the client does not do that"
 """How the reason of a case begins that needs an operation which a client under test does not have."""
 
 
-def operation_of(answer: m.Answer) -> str:
-    """The name of an outcome, as on the wire."""
-    return str(type(answer).__struct_config__.tag)
-
-
 def in_words(answer: m.Answer) -> str:
     """An answer as its author would tell it: the outcome's name on the wire first."""
-    name = f"`{operation_of(answer)}`"
+    name = f"`{name_of(answer)}`"
     match answer:
         case m.Ratified() | m.Committed() | m.Landed():
             where = "nothing to commit" if answer.version is None else f"as version {answer.version}"

@@ -5,7 +5,7 @@
     log.land(gone("a"))
     log.backfill(2)
     log.checkpoint(1)
-    log.hide(log.commit_name(1))                     # as cleanup would
+    log.hide(commit_file(1))                     # as cleanup would
     log.at(2).files                                  # {"b": None}
 
 What a snapshot must be is told by a replay of its own: from the newest version to the oldest, and what is met first
@@ -23,9 +23,9 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, commit_file, version_of
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
-from conformance.models.storage import LOG
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import Exchange, TableHandle
@@ -78,7 +78,7 @@ class LogBuilder:
         told = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
         table = s.created(shown, told, s.expect(told, m.Ratified, "PROFILE-VERSION0-01", expected="a new table"))
         log = cls(s=s, name=name, location=s.location(table), table=table)
-        published = log.folder / log.commit_name(0)
+        published = log.folder / commit_file(0)
         log.actions[0] = [json.loads(line) for line in published.read_text("utf-8").splitlines()]
         s.undo.append(log.restore)
         return log
@@ -109,7 +109,7 @@ class LogBuilder:
         """The next version of a filesystem table, with its file's modification time. Its number."""
         version = len(self.actions)
         self.actions[version] = [json.loads(line) for line in lines]
-        self._put(self.folder / self.commit_name(version), proposals.content(lines).encode(), modified)
+        self._put(self.folder / commit_file(version), proposals.content(lines).encode(), modified)
         self.table.versions = self.table.before = version + 1
         return version
 
@@ -162,17 +162,14 @@ class LogBuilder:
     @property
     def published(self) -> int:
         """The highest version that a listing shows."""
-        stems = [path.name.removesuffix(".json") for path in self.folder.glob("*.json")]
-        return max((int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal()), default=-1)
+        versions = [version_of(path.name) for path in self.folder.glob("*.json")]
+        return max((version for version in versions if version is not None), default=-1)
 
     # Other files of the log
 
     @property
     def folder(self) -> Path:
         return Path(self.location) / LOG
-
-    def commit_name(self, version: int) -> str:
-        return f"{version:020}.json"
 
     def plant(self, name: str, content: bytes, *, modified: int | None = None) -> None:
         """Write a file, or write it anew, whole. Its path is below the log folder."""
@@ -181,7 +178,7 @@ class LogBuilder:
 
     def touch(self, version: int, modified: int) -> None:
         """Give a published commit another modification time, as copying a table does."""
-        path = self.folder / self.commit_name(version)
+        path = self.folder / commit_file(version)
         self._remember(path)
         os.utime(path, ns=(modified * 1_000_000, modified * 1_000_000))
 

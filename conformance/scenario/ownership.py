@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
@@ -27,7 +28,9 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
     table = TableHandle(name=name, reference=path, versions=versions, before=versions, path=path)
     s.tables.append(table)
     for version in range(versions):
-        request = m.Plant(table=path, file=file_of(version), content=_content(s, version, s.attempt()), if_absent=True)
+        request = m.Plant(
+            table=path, file=commit_file(version), content=_content(s, version, s.attempt()), if_absent=True
+        )
         told = s.ask("filesystem writer", request, table)
         s.expect(
             told, m.Done, "PROFILE-STORAGE-01", expected=f"{path} is below `storage`: the kit may make a table there"
@@ -46,7 +49,9 @@ def write_file(
         table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
     )
     operation = s.recording.invoke(client, table.name, commit)
-    answer = s.subject.ask(client, m.Plant(table=commit.table, file=file_of(number), content=content, if_absent=True))
+    answer = s.subject.ask(
+        client, m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
+    )
     meaning: m.Answer = answer
     if isinstance(answer, m.Done):
         meaning = m.Ratified(version=number)
@@ -165,7 +170,7 @@ def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: i
     return s.fail(
         "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(told, asked), table=table, version=version,
         expected=f"version {version} ends the ownership, and its owner sees to it that it is published",
-        observed=f"{file_of(version)} is not there, even after requests for it",
+        observed=f"{commit_file(version)} is not there, even after requests for it",
     )  # fmt: skip
 
 
@@ -210,11 +215,6 @@ def restart(s: Scenario) -> None:
         s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(told,), expected="the subject starts again",
                observed=f"it does not answer: {told.answer.reason}")  # fmt: skip
     s.expect(told, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
-
-
-def file_of(version: int) -> str:
-    """The name of a published commit."""
-    return f"{version:020}.json"
 
 
 def _content(s: Scenario, version: int, attempt: str) -> str:

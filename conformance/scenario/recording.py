@@ -12,7 +12,9 @@ from itertools import count
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
 from conformance.history.files import HistoryWriter, read_events
+from conformance.interface import log_names
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models.proposals import attempt_of
 
 NOWHERE = "-"
@@ -124,7 +126,7 @@ def final_contents(
     for commit in listed:
         found[commit.version] = _listed(commit, by_name)
     for file in translation.published(files):
-        content = by_name[f"{file.version:020}.json"]
+        content = by_name[commit_file(file.version)]
         found[file.version] = (None if content is None else attempt_of(content), content)
     return found
 
@@ -138,4 +140,4 @@ def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | 
         return None, None
     staged = next((content for name, content in files.items() if name.endswith(f"/{commit.file_name}")), None)
     # A client under test names its staged files itself; its commit is known by the marker that the kit gave it.
-    return (attempt_of(staged) if staged else None) or translation.attempt_of(commit.file_name), staged
+    return (attempt_of(staged) if staged else None) or log_names.attempt_of(commit.file_name), staged

@@ -8,7 +8,6 @@ from conformance.checkers.check import HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.subject import Subject
-from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, Verdict, Violation
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant, applies
@@ -108,20 +107,15 @@ def finish(
     elif found:
         verdict, reason = Verdict.FAILED, ""
         scenario.violations += found
-    return CaseResult(
-        case=check.case(variant),
-        check=check.name,
-        title=check.title,
-        family=check.family,
-        layer=check.layer,
-        feature=variant.feature,
-        commit_mode=variant.commit_mode,
-        requirements=tuple(each for each in check.requirements if applies(each, subject.identity, variant)),
-        verdict=verdict,
-        reason=reason,
+    failed = verdict is Verdict.FAILED
+    return check.result(
+        variant,
+        check.held(subject.identity, variant),
+        verdict,
+        reason,
         violations=tuple(scenario.violations),
         operations=operations,
-        history=scenario.recording.text if verdict is Verdict.FAILED else None,
+        history=scenario.recording.text if failed else None,
     )
 
 
@@ -164,8 +158,3 @@ def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
 def _informed(found: HistoryViolation, scenario: ClientScenario) -> bool:
     """Whether a client that was given a path asked the owner of the table there, and so knew of what is unpublished."""
     return any(operation.id in scenario.informed for operation in found.operations)
-
-
-def is_warning(violation: Violation) -> bool:
-    """Whether nothing but advice is violated."""
-    return all(load().requirement(each).level is Level.SHOULD for each in violation.requirements)

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
 
-from conformance.adapters.in_process import RAISED, operation
+from conformance.adapters.in_process import RAISED
 from conformance.history import events
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file, version_of
+from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.results import Violation
@@ -188,7 +190,7 @@ class Scenario:
                 message=answer.reason,
             )
         if not belongs:
-            message = f"`{operation(request)}` was answered by {in_words(answer)}, which is no answer to it."
+            message = f"`{name_of(request)}` was answered by {in_words(answer)}, which is no answer to it."
             self.fail(
                 "PROFILE-CORE-03", evidence=(told,), expected="one of the outcomes of the request", message=message
             )
@@ -327,7 +329,7 @@ class Scenario:
         answer = self.subject.ask(client, request)
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
-            absent = [v for v in range(table.before, table.versions) if f"{v:020}.json" not in names]
+            absent = [v for v in range(table.before, table.versions) if commit_file(v) not in names]
             self.looked = self.recording.look(table.name, since, answer.files, absent)
             return list(answer.files)
         number = self.recording.invoke(client, table.name, request)
@@ -337,12 +339,8 @@ class Scenario:
 
     def published(self, table: TableHandle) -> dict[int, str]:
         """Content by version, of the published commits that a stranger sees."""
-        found = {}
-        for file in self.observe(table):
-            stem, _, ending = file.name.partition(".")
-            if ending == "json" and len(stem) == 20 and stem.isdecimal():
-                found[int(stem)] = file.content or ""
-        return found
+        versions = [(version_of(file.name), file.content or "") for file in self.observe(table)]
+        return {version: content for version, content in versions if version is not None}
 
     # Demands
 
@@ -361,7 +359,7 @@ class Scenario:
             raise Inconclusive(f"operation {exchange.number} was refused, which its owner may do: {answer.reason}")
         if isinstance(answer, m.Unsupported):
             self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
-                      message=f"`{operation(exchange.request)}` is unsupported, but a declared profile needs it: "
+                      message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
         return self.fail(*requirements, evidence=(exchange, *because), expected=expected, observed=in_words(answer))
 

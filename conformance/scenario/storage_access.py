@@ -7,19 +7,9 @@ nobody heard, and whatever no owner could have written has to be removed again b
 from __future__ import annotations
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.models import proposals
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
-
-STAGING = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
-"""The staging folder of each table feature."""
-
-
-def published_name(version: int) -> str:
-    return f"{version:020}.json"
-
-
-def staged_name(version: int, attempt: str) -> str:
-    return f"{version:020}.{attempt}.json"
 
 
 def plant(
@@ -46,7 +36,7 @@ def stage(
     number = table.versions if version is None else version
     own = attempt or s.attempt()
     text = proposals.content(proposals.append(own, s.timestamp(number))) if content is None else content
-    name = staged_name(number, own)
+    name = staged_file(number, own)
     plant(s, table, f"{STAGING[s.feature]}/{name}", text, client=client)
     return m.Commit(table=table.reference, version=number, attempt=own, staged_file=name)
 
@@ -56,7 +46,7 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
     s.recording.fault("the owner is not told of a commit by put-if-absent", client)
-    file = published_name(proposal.version)
+    file = commit_file(proposal.version)
     planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
     answer = s.subject.ask(client, planted)
     s.recording.lost(number, "the owner never heard of it")

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, Self
 
-from conformance.adapters.in_process import InProcess, operation
+from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.operations import CHECKPOINTING, Operation
@@ -121,7 +122,7 @@ class _PythonHost:
             return False
         start = Start(table="t", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
         requests = [*scope.prepared(start), *(each for todo in scope.requests(start).values() for each in todo)]
-        return all(self._has(operation(each)) for each in requests)
+        return all(self._has(name_of(each)) for each in requests)
 
     def can_do(self, operation: Operation) -> bool:
         commit_modes = self.identity.commit_modes.get(operation.feature, ())

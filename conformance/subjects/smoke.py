@@ -26,8 +26,8 @@ import msgspec
 from conformance.adapters import wire
 from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import RAISED
-from conformance.history.translation import attempt_of
 from conformance.interface import messages as m
+from conformance.interface.log_names import attempt_of
 from conformance.interface.messages import name_of
 from conformance.interface.subject import AdapterError, Subject
 from conformance.models import proposals

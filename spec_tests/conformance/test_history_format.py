@@ -371,7 +371,7 @@ def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_the_one_that_is_released() -> None:
-    """Write it again with `python -m conformance.history schema > conformance/history/history.schema.json`."""
+    """Write it again with `delta-commit-conformance schema history > conformance/history/history.schema.json`."""
     assert events.SCHEMA_FILE.read_text(encoding="utf-8") == events.schema_text()
     names = json.loads(events.schema_text())["$defs"].keys()
     assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names

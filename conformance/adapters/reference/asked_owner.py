@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, TypeVar
 
-from conformance.adapters.in_process import operation
 from conformance.adapters.reference import translation
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 from refimpl import actions
 from refimpl.actions import CommitInfo
 from refimpl.commit_owner import (
@@ -235,7 +235,7 @@ class AskedOwner:
         told = self._ask(self._client, request)
         if isinstance(told, m.Unknown):
             raise OutcomeUnknown(
-                f"no answer to {operation(request)}: {told.reason}; ask attempt_outcome about {attempt}",
+                f"no answer to {name_of(request)}: {told.reason}; ask attempt_outcome about {attempt}",
                 table_id=getattr(request, "table", None),
                 version=version,
                 attempt=attempt,
@@ -246,7 +246,7 @@ class AskedOwner:
         """The answer to a request that commits no version and may be sent again by whoever sent it."""
         told = self._ask(self._client, request)
         if isinstance(told, m.Unknown):
-            raise OwnerUnavailableError(f"no answer to {operation(request)}: {told.reason}; ask again")
+            raise OwnerUnavailableError(f"no answer to {name_of(request)}: {told.reason}; ask again")
         if not isinstance(told, kind):
             raise _refusal(request, told)
         return told
@@ -254,9 +254,7 @@ class AskedOwner:
     def _question(self, request: m.Request, kind: type[Expected]) -> Expected:
         told = self._answer(request)
         if isinstance(told, m.Unknown):
-            raise OwnerUnavailableError(
-                f"no answer to {operation(request)}, {QUESTIONS} times: {told.reason}; try again"
-            )
+            raise OwnerUnavailableError(f"no answer to {name_of(request)}, {QUESTIONS} times: {told.reason}; try again")
         if not isinstance(told, kind):
             raise _refusal(request, told)
         return told
@@ -273,13 +271,13 @@ def _refusal(request: m.Request, told: m.Answer) -> DeltaError:
     """What an answer means that is none of those that were hoped for."""
     match told:
         case m.NotFound():
-            return TableNotFoundError(f"the owner knows no such table: {operation(request)} found none")
+            return TableNotFoundError(f"the owner knows no such table: {name_of(request)} found none")
         case m.Rejected(retryable=True, reason=reason):
-            return OwnerUnavailableError(f"the owner refuses {operation(request)} for now: {reason}")
+            return OwnerUnavailableError(f"the owner refuses {name_of(request)} for now: {reason}")
         case m.Rejected() | m.Unsupported():
-            return InvalidRequestError(f"the owner refuses {operation(request)}: {told.reason}")
+            return InvalidRequestError(f"the owner refuses {name_of(request)}: {told.reason}")
         case _:
-            return CorruptionError(f"{operation(request)} was answered by {_words(told)}, which is no answer to it")
+            return CorruptionError(f"{name_of(request)} was answered by {_words(told)}, which is no answer to it")
 
 
 def _words(told: m.Answer) -> str:

@@ -38,7 +38,7 @@ WRONG_ANSWERS = {
     "missing field": (
         "Object missing required field `commits`",
         "Write it even if its value is 0, false or empty",
-        "python -m conformance.interface",
+        "delta-commit-conformance schema interface",
     ),
     "misspelt field": (
         "unknown field `lastest`",

@@ -10,6 +10,7 @@ import pytest
 
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models.client import ModelClient
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
@@ -67,7 +68,7 @@ def test_another_implementation_reads_a_planted_checkpoint(parts: int) -> None:
     s = scenario(ModelClient, "managedCommit")
     log = with_history(s)
     log.checkpoint(1, parts=parts)
-    log.hide(log.commit_name(0))
+    log.hide(commit_file(0))
     found = deltalake.DeltaTable(log.location)
     assert found.version() == 2
     assert sorted(path.rpartition("/")[2] for path in found.file_uris()) == ["b", "x y"]
@@ -90,9 +91,9 @@ def test_files_are_as_before_when_a_scenario_ends(s: ClientScenario) -> None:
     log.v2_checkpoint(1)
     log.hint(2)
     log.checksum(2)
-    log.plant(log.commit_name(1), b"")
+    log.plant(commit_file(1), b"")
     log.touch(2, 5)
-    log.hide(log.commit_name(0), *log.staged())
+    log.hide(commit_file(0), *log.staged())
     s.conclude()
     after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.folder.rglob("*") if path.is_file()}
     assert after == before

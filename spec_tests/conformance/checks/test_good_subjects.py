@@ -17,6 +17,7 @@ from conformance.checks import maintenance as cleanup
 from conformance.checks.conflicts import added, prepare, win
 from conformance.checks.maintenance import log_of, names
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
@@ -27,7 +28,7 @@ from conformance.results import Layer, Verdict
 from conformance.scenario import ownership
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
-from conformance.scenario.client import ClientScenario, file_name
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.scenario import Scenario, Stopped, TableHandle
 from spec_tests.conformance import kills
 
@@ -252,7 +253,7 @@ def test_a_cleanup_keeps_as_many_commits_as_it_likes(client: type[ModelClient], 
         log.checkpoint(2)
         log.checkpoint(cleanup.CUT_OFF)
         after = cleanup.clean(s, log).after
-        assert {version for version in range(9) if file_name(version) in after} == left
+        assert {version for version in range(9) if commit_file(version) in after} == left
         assert (cleanup.checkpoint(2) in after) is (client is good.NeverCleansUp)
 
 
@@ -263,7 +264,7 @@ def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
             log = cleanup.prepare(s, published=4, latest=5)
             log.checkpoint(4)
             after = cleanup.clean(s, log, 4).after
-            assert {version for version in range(6) if file_name(version) in after} == left
+            assert {version for version in range(6) if commit_file(version) in after} == left
 
 
 def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
@@ -276,7 +277,7 @@ def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
             request = m.Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(m.DataFile(path="mine"),))
             assert s.act("writer", request, log.table).answer == m.Committed(version=6)
             assert name in names(log)
-            assert file_name(6) not in names(log)
+            assert commit_file(6) not in names(log)
             assert not s.asked(m.MaintenancePolicy)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import filelock
 import msgspec
 
-from conformance.adapters.in_process import operation
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.storage import FolderStorage
 
@@ -35,7 +35,7 @@ class LockedOwner:
         with self._locked():
             if self._state.exists():
                 self._owner._tables = msgspec.json.decode(self._state.read_bytes(), type=dict[str, OwnedTable])
-            answer: m.Answer = getattr(self._owner, operation(request))(client, request)
+            answer: m.Answer = getattr(self._owner, name_of(request))(client, request)
             temporary = self._folder / f"state.{os.getpid()}"
             temporary.write_bytes(msgspec.json.encode(self._owner._tables))
             temporary.replace(self._state)

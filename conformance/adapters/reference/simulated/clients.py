@@ -21,13 +21,14 @@ from typing import Any, Final, Self
 import msgspec
 
 import refimpl
-from conformance.adapters.in_process import InProcess, operation
+from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.dying import Killed, Life
 from conformance.adapters.reference.host_effects import LedgerConnection
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.adapters.reference.simulated.processes import Change, Patch, unchanged
 from conformance.interface import messages as m
+from conformance.interface.messages import name_of
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
 from refimpl.commit_owner import Maintenance
@@ -177,7 +178,7 @@ class _Simulated(ReferenceOwner):
     def _as_client(self) -> ReferenceClient:
         if self._client is None:
             assert self._process is not None
-            self._client = ReferenceClient(lambda client, request: getattr(self, operation(request))(client, request))
+            self._client = ReferenceClient(lambda client, request: getattr(self, name_of(request))(client, request))
             self._client._environment = self._process.warehouse.environment
         return self._client
 
