@@ -58,7 +58,7 @@ class JarsError(Exception):
 
 def classpath(group: str, *, hadoop: bool = False) -> str:
     """The group's libraries as the JVM's `-classpath` wants them; `hadoop` adds all that PySpark ships, for a JVM that
-    is not Spark's own. Raises `JarsError` where one of them is not there, `KeyError` for a group that is none."""
+    is not Spark's own. Raises `JarsError` where one is missing, `KeyError` for an unknown group."""
     return os.pathsep.join([*map(str, jars(group)), *([pyspark_jars()] if hadoop else [])])
 
 
@@ -97,8 +97,7 @@ def folder() -> Path:
 
 
 def fetch() -> Path:
-    """All of them, unless they are there already. Whoever fetches at the same time gets the same folder: files are
-    moved into it whole. Raises `JarsError`."""
+    """All that are missing. Files are moved in whole, for concurrent calls. Raises `JarsError`."""
     target = folder()
     try:
         jars("all")

@@ -136,7 +136,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class KnownFailure(_Value, frozen=True, kw_only=True):
-    """A failure that somebody knows of. One that passes, or matches nothing, fails the run."""
+    """An accepted failure. One that passes, or matches nothing, fails the run."""
 
     case: str
     """A case's name, or a pattern with `*`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from conformance.checkers.columns import NOT_TOLD, Rows
+from conformance.checkers.columns import NO_LATEST, Rows
 from conformance.checkers.rules import Rule
 
 INFINITY: Final = 2**63 - 1
@@ -25,9 +25,9 @@ class Early(Enum):
     SENT = "sent"
     """It is an attempt that nobody had sent before."""
     GAP = "gap"
-    """Somebody was told that it is missing."""
+    """An answer says that it is missing."""
     READ = "read"
-    """Somebody who asked was told of an older latest version."""
+    """A read returned an older latest version."""
     REFUSAL = "refusal"
     """The same, in a refusal that promises to be fresh."""
     ABSENT = "absent"
@@ -43,7 +43,7 @@ class Late(Enum):
     CONFLICT = "conflict"
     TOMBSTONE = "tombstone"
     """A conflict or a gap spoke of it before its attempt was resolved."""
-    TOLD = "told"
+    LISTED = "listed"
     """An answer named it, or a later one, as existing."""
     VISIBLE = "visible"
     OMITTED = "omitted"
@@ -102,7 +102,7 @@ def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
         if index >= length:
             continue
         if index < 0:
-            before = before or version != NOT_TOLD
+            before = before or version != NO_LATEST
             continue
         if lagging is not None:
             index = lagging[index]
@@ -149,13 +149,13 @@ def latest(groups: Iterable[Observations[Late]], window: Window, index: int) -> 
 
 
 def outside(seen: Observations[Kind], window: Window) -> Iterator[Bound[Kind]]:
-    """Observations of versions before the log that were told to be missing, or after it that were told to exist."""
+    """Answers that a version of the log is missing, or that one after its end exists."""
     kind, rows, versions, shift = seen
     late = isinstance(kind, Late)
     times = rows.answered if late else rows.invoked
     for row, version in enumerate(versions):
         index = version + shift - window.base
-        if (index >= window.length) if late else (index < 0 and version != NOT_TOLD):
+        if (index >= window.length) if late else (index < 0 and version != NO_LATEST):
             yield Bound(kind, version + shift, times[row], rows.id[row])
 
 
@@ -171,7 +171,7 @@ _SENT_AND: Final = {
     Late.RATIFIED: Rule.RATIFIED_OUT_OF_ORDER,
     Late.CONFLICT: Rule.FALSE_CONFLICT,
     Late.TOMBSTONE: Rule.TOMBSTONE_IGNORED,
-    Late.TOLD: Rule.TOLD_TOO_EARLY,
+    Late.LISTED: Rule.REPORTED_TOO_EARLY,
 }
 
 _ALWAYS: Final = {Early.GAP: Rule.FALSE_GAP, Early.READ: Rule.STALE_READ, Early.REFUSAL: Rule.STALE_REFUSAL}

@@ -76,23 +76,23 @@ class Breaches:
 _EARLY: Final = {
     Early.SENT: "The attempt that is version {v} was first sent, in a request not refused, by {first}, so it was not "
     "ratified before {at}.",
-    Early.GAP: "{first} was told that version {v} is missing, so it was not ratified before {at}.",
-    Early.READ: "{first} was told of {older}, so version {v} was not ratified before {at}.",
-    Early.REFUSAL: "{first} was told of {older}, so version {v} was not ratified before {at}.",
+    Early.GAP: "{first} was answered that version {v} is missing, so it was not ratified before {at}.",
+    Early.READ: "{first} returned {older}, so version {v} was not ratified before {at}.",
+    Early.REFUSAL: "{first} returned {older}, so version {v} was not ratified before {at}.",
     Early.ABSENT: "{first} looked for the published file of version {v} and it was not there, so it was not "
     "published before {at}.",
 }
 
 _LATE: Final = {
     Late.BEFORE: "But version {v} was there before the history began",
-    Late.RATIFIED: "But {second} was told by {at} that version {v} is ratified",
-    Late.CONFLICT: "But {second} was told by {at} that version {v} is taken",
+    Late.RATIFIED: "But {second} was answered by {at} that version {v} is ratified",
+    Late.CONFLICT: "But {second} was answered by {at} that version {v} is taken",
     Late.TOMBSTONE: "But {second} spoke of version {v} on behalf of an attempt that was resolved by {at}, and would "
     "have been refused as resolved after that",
-    Late.TOLD: "But {second} was told by {at} that version {v} exists",
+    Late.LISTED: "But {second} was answered by {at} that version {v} exists",
     Late.VISIBLE: "But {second} saw the published file of version {v} by {at}",
     Late.OMITTED: "But {second} was given a list without version {v} by {at}, as if it had been published",
-    Late.BACKFILLED: "But {second} was told by {at} that its backfill is done, and version {v} was ratified before "
+    Late.BACKFILLED: "But {second} was answered by {at} that its backfill is done, and version {v} was ratified before "
     "it asked",
     Late.PATH_READ: "But {second} read version {v} from published files by {at}",
     Late.HANDED_BACK: "But {second} gave the table back to the filesystem by {at}, with version {v} published",

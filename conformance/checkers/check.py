@@ -145,7 +145,7 @@ def describe(operation: Operation | FileLook) -> str:
         return f"a look at the files (operation {operation.id}, {operation.since}..{operation.at}: {', '.join(seen)})"
     end = "" if operation.answered is None else operation.answered
     answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
-    who = operation.client or "somebody"
+    who = operation.client or "a client"
     asked = describe_request(operation.request)
     return f"{who}'s {asked} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
 
@@ -170,7 +170,7 @@ def describe_request(request: events.Request) -> str:
 
 
 def describe_answer(answer: events.Answer) -> str:
-    """What was told."""
+    """An answer in words."""
     name = name_of(answer).replace("_", " ")
     details: list[str] = []
     version = getattr(answer, "version", None)

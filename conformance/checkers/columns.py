@@ -16,7 +16,7 @@ from conformance.history import events
 from conformance.history.events import Content, Entry, FileLook, Header, InvalidHistoryError, Promise, Witness
 from conformance.history.operations import Item, Operation
 
-NOT_TOLD: Final = -2
+NO_LATEST: Final = -2
 """Instead of a latest version: the answer makes no claim."""
 ANY_VERSION: Final = -1
 """Instead of a proposed version: a client's transaction takes what it gets."""
@@ -27,7 +27,7 @@ MOST_CLASHES: Final = 100
 
 
 class Rows:
-    """One kind of observation. What a kind does not use says so: `NO_ATTEMPT`, `NOT_TOLD`."""
+    """One kind of observation. What a kind does not use says so: `NO_ATTEMPT`, `NO_LATEST`."""
 
     __slots__ = ("answered", "attempt", "id", "invoked", "latest", "version")
 
@@ -40,7 +40,7 @@ class Rows:
         self.latest = array("q")
 
     def add(
-        self, number: int, version: int, invoked: int, answered: int, attempt: int = NO_ATTEMPT, latest: int = NOT_TOLD
+        self, number: int, version: int, invoked: int, answered: int, attempt: int = NO_ATTEMPT, latest: int = NO_LATEST
     ) -> None:
         self.id.append(number)
         self.version.append(version)
@@ -54,7 +54,7 @@ class Rows:
 
 
 class Clash(NamedTuple):
-    """Two operations told different things of one version. `field`: `attempt`, `bytes` or `actions`."""
+    """Two operations name different contents of one version. `field`: `attempt`, `bytes` or `actions`."""
 
     version: int
     field: str
@@ -69,7 +69,7 @@ class Misplaced(NamedTuple):
 
     id: int
     version: int
-    told: int
+    returned: int
 
 
 class Sighting(NamedTuple):
@@ -94,11 +94,11 @@ class TableColumns:
         self.elsewhere: list[Misplaced] = []
         self.landed = Rows()
         self.not_landed = Rows()
-        # Reads: `version` is the latest one told.
+        # Reads: `version` is the latest one returned.
         self.fresh = Rows()
         self.stale = Rows()
-        self.told = Rows()
-        """The highest version that an answer listed, where it is not bounded by the latest one told."""
+        self.listed = Rows()
+        """The highest version that an answer listed, where it is not bounded by the latest one returned."""
         self.beyond_latest: list[Misplaced] = []
         # Publication.
         self.visible = Rows()
@@ -177,12 +177,12 @@ class HistoryColumns:
         """What a read claims by `latest`. managed-commits, sample API: -1 says that the owner never accepted an
         unbackfilled commit, and nothing else."""
         if latest is None or latest == -1:
-            return -1 if self.minus_one_claims else NOT_TOLD
+            return -1 if self.minus_one_claims else NO_LATEST
         return latest
 
     def latest_refused(self, latest: int | None) -> int:
         """What a refusal claims by `latest`; to leave it out is no claim."""
-        return NOT_TOLD if latest is None else self.latest_read(latest)
+        return NO_LATEST if latest is None else self.latest_read(latest)
 
 
 def _place_proposal(history: HistoryColumns, table: TableColumns, op: Operation) -> None:
@@ -203,16 +203,16 @@ def _place_proposal(history: HistoryColumns, table: TableColumns, op: Operation)
             table.handed_back.add(op.id, answer.version - 1, op.invoked, answered)
     elif isinstance(answer, events.Conflict):
         latest = history.latest_refused(answer.latest)
-        if version == ANY_VERSION:  # lost to somebody at a version that nobody told
+        if version == ANY_VERSION:  # lost to a writer at an unknown version
             table.refused.add(op.id, version, op.invoked, answered, attempt)
             if latest > -1:
-                table.told.add(op.id, latest, op.invoked, answered, attempt)
+                table.listed.add(op.id, latest, op.invoked, answered, attempt)
         else:
             table.conflicts.add(op.id, version, op.invoked, answered, attempt, latest)
         if answer.winners:
             highest = _place_entries(table, answer.winners, op.id)
-            table.told.add(op.id, highest, op.invoked, answered, attempt)
-            if history.fresh_refusals and version != ANY_VERSION and NOT_TOLD < latest < highest:
+            table.listed.add(op.id, highest, op.invoked, answered, attempt)
+            if history.fresh_refusals and version != ANY_VERSION and NO_LATEST < latest < highest:
                 table.beyond_latest.append(Misplaced(op.id, highest, latest))
     elif isinstance(answer, events.Gap):
         table.gaps.add(op.id, version, op.invoked, answered, attempt, history.latest_refused(answer.latest))
@@ -234,14 +234,14 @@ def _place_read(history: HistoryColumns, table: TableColumns, op: Operation) -> 
     if answered is None or not isinstance(answer, (events.Commits, events.Table)):
         return
     latest = history.latest_read(answer.latest)
-    if latest != NOT_TOLD:
+    if latest != NO_LATEST:
         table.fresh.add(op.id, latest, op.invoked, answered)
     if answer.commits is None:
         return
     highest = _place_entries(table, answer.commits, op.id)
     if highest > latest:
-        table.told.add(op.id, highest, op.invoked, answered)
-        if latest != NOT_TOLD:
+        table.listed.add(op.id, highest, op.invoked, answered)
+        if latest != NO_LATEST:
             table.beyond_latest.append(Misplaced(op.id, highest, latest))
     start = end = None
     if isinstance(op.request, events.GetCommits):

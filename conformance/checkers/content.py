@@ -16,16 +16,16 @@ _FIELDS = ("bytes", "actions")
 
 def check(table: TableColumns, breaches: Breaches) -> None:
     """Every two observations of one version agree, and agree with the proposal of its attempt. Where bytes and actions
-    differ between the same two, the bytes are told."""
-    told_before: set[tuple[int, int, int]] = set()
+    differ between the same two, the bytes are reported."""
+    reported: set[tuple[int, int, int]] = set()
     for clash in table.clashes:
         pair = (clash.version, clash.first, clash.second)
-        if pair in told_before:
+        if pair in reported:
             continue
-        told_before.add(pair)
+        reported.add(pair)
         rule = Rule.VERSION_CHANGED if clash.field == "attempt" else Rule.CONTENT_CHANGED
         problem = (
-            f"Version {clash.version} was two things: {{first}} was told of {clash.field} {_short(clash.first_value)}, "
+            f"Version {clash.version} was two things: {{first}} returned {clash.field} {_short(clash.first_value)}, "
             f"{{second}} of {_short(clash.second_value)}."
         )
         breaches.add(rule, clash.version, problem, clash.first, clash.second)
@@ -64,7 +64,7 @@ def _of(content: Content | None, field: str) -> str | None:
 def _differs(
     breaches: Breaches, version: int, field: str, told: Sighting, other: str | None, second: int | None
 ) -> bool:
-    """Report it if it does. `second`: the operation that told of the other value; None: the final log."""
+    """Report it if it does. `second`: the operation that returned the other value; None: the final log."""
     if other is None or other == told.value:
         return False
     where = "the final log" if second is None else "{second}"

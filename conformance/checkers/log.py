@@ -12,7 +12,7 @@ between its invoke and its answer. So:
   a read with latest k          t_k <= its end, and t_{k+1} >= its invoke unless it may be stale
   an attempt resolved as landed t_v <= its end
 
-First the content, whatever happened when (attempts are unique, everybody is told the same, what was ratified is there,
+First the content, whatever happened when (attempts are unique, all answers agree, what was ratified is there,
 what is there was proposed). Then one sweep: a version is no earlier than any lower bound of it or of one before it;
 where that exceeds its own upper bound, two observations contradict each other. Nothing else can be wrong: if all
 bounds hold, the earliest times that they allow are a history in which every answer is right. That is why the checker is
@@ -21,8 +21,8 @@ complete. It is linear in the number of operations and versions.
 Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim, and a reader of such a table may
 do without its owner (columns); owners may not know yet of a commit by put-if-absent, so a read need not tell of it; a
 conflict may tell nothing, or something old; without the profile `idempotent-retry` a replay may be answered as a
-conflict; a rejection can have any reason; an attempt that was resolved as not landed may be told of a conflict or a gap
-that is true, unless `tombstone-first` promises that it gets none after its tombstone.
+conflict; a rejection can have any reason; an attempt that was resolved as not landed may be answered with a true
+conflict or gap, unless `tombstone-first` promises that it gets none after its tombstone.
 """
 
 from __future__ import annotations
@@ -103,9 +103,7 @@ class LogChecker:
             )
             return
         known = self.table.identities.get(missing)
-        told = (
-            (f" {{first}} was told of it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
-        )
+        told = (f" {{first}} returned it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
         problem = f"The final log has versions after {missing}, but no version {missing}."
         self.breaches.add(Rule.LOG_HAS_GAP, missing, problem + (told[0] if told else ""), told[1] if told else None)
 
@@ -147,14 +145,16 @@ class LogChecker:
             return
         name = table.attempt_names[attempt]
         instead = self._name_at(version)
-        problem = f"{{first}} was told that attempt {name} is version {version}; in the final log that is {instead}."
+        problem = (
+            f"{{first}} was answered that attempt {name} is version {version}; in the final log that is {instead}."
+        )
         other = self._ratified_at(version) if instead != "nothing" else None
         if other is not None:
-            problem += " {second} was told so of the other."
+            problem += " {second} was answered so for the other."
         self.breaches.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
 
     def _ratified_at(self, version: int) -> int | None:
-        """An operation that was told that what the log has at a version is there."""
+        """An operation whose answer shows that what the log has at a version is there."""
         rows = self.table.ratified
         wanted = self._attempt_at(version)
         pairs = zip(rows.attempt, rows.version, rows.id, strict=True)
@@ -200,15 +200,15 @@ class LogChecker:
             self.breaches.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
         elif proposed is not None:
             problem = f"{stands}, but it was proposed for version {', '.join(map(str, sorted(proposed)))} only."
-            self.breaches.add(Rule.NOBODY_PROPOSED, version, problem, attempt=name)
+            self.breaches.add(Rule.NOT_PROPOSED, version, problem, attempt=name)
         elif not self.header.open_world:
-            self.breaches.add(Rule.NOBODY_PROPOSED, version, f"{stands}, and nobody sent it.")
+            self.breaches.add(Rule.NOT_PROPOSED, version, f"{stands}, and no request proposed it.")
 
     def _check_answers(self) -> None:
         """What answers say of the log, whatever happened when."""
         table, add = self.table, self.breaches.add
         for number, proposed, told in table.elsewhere[:MOST_OF_ONE_RULE]:
-            problem = f"{{first}} proposed version {proposed} and was told that it is version {told}."
+            problem = f"{{first}} proposed version {proposed} and was answered that it is version {told}."
             add(Rule.RATIFIED_ELSEWHERE, told, problem, number)
         for number, listed, told in table.beyond_latest[:MOST_OF_ONE_RULE]:
             problem = f"{{first}} was given version {listed} in a list, and {told} as the latest version."
@@ -219,7 +219,7 @@ class LogChecker:
             if known not in (attempt, NO_ATTEMPT) and self.breaches.has_room(Rule.VERSION_CHANGED):
                 name = table.attempt_names[attempt]
                 problem = (
-                    f"{{first}} was told that version {version} is attempt {name}; it is {self._name_at(version)}."
+                    f"{{first}} was answered that version {version} is attempt {name}; it is {self._name_at(version)}."
                 )
                 add(Rule.VERSION_CHANGED, version, problem, number, self._ratified_at(version))
         if table.landed or table.not_landed:
@@ -241,13 +241,13 @@ class LogChecker:
                 told = f" with {latest} as the latest" if latest > -2 else ""
                 self._self_contradiction(gaps, row, f"a gap before version {version}{told}")
 
-    def _self_contradiction(self, rows: Rows, row: int, told: str) -> None:
-        problem = f"{{first}} was told of {told}."
+    def _self_contradiction(self, rows: Rows, row: int, answered: str) -> None:
+        problem = f"{{first}} was answered with {answered}."
         self.breaches.add(Rule.REFUSAL_CONTRADICTS_ITSELF, rows.version[row], problem, rows.id[row])
 
     def _replay_refused(self, number: int, version: int) -> None:
         name = self.table.attempt_names[self._attempt_at(version)]
-        problem = f"{{first}} was told of a conflict for attempt {name}, which is version {version} itself."
+        problem = f"{{first}} was answered with a conflict for attempt {name}, which is version {version} itself."
         self.breaches.add(Rule.REPLAY_REFUSED, version, problem, number, self._ratified_at(version), name)
 
     def _check_outcomes(self) -> None:
@@ -262,15 +262,15 @@ class LogChecker:
             ):
                 continue
             name = table.attempt_names[attempt]
-            problem = f"{{first}} was told that attempt {name} is version {version}; it is {self._name_at(version)}."
+            problem = (
+                f"{{first}} was answered that attempt {name} is version {version}; it is {self._name_at(version)}."
+            )
             self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
         in_log = {attempt: table.base + index for index, attempt in enumerate(self.log)} if resolved else {}
         for number, attempt in zip(resolved.id, resolved.attempt, strict=True):
             if attempt in in_log and self.breaches.has_room(Rule.OUTCOME_WRONG):
                 version, name = in_log[attempt], table.attempt_names[attempt]
-                problem = (
-                    f"{{first}} was told that attempt {name} has not landed and never will; it is version {version}."
-                )
+                problem = f"{{first}} was answered that attempt {name} never lands; it is version {version}."
                 self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, self._ratified_at(version), name)
 
     def _gather(self) -> None:
@@ -287,12 +287,12 @@ class LogChecker:
             ]
         self.late_groups += [
             Observations(Late.CONFLICT, conflicts, conflicts.version),
-            Observations(Late.TOLD, conflicts, conflicts.latest),
-            Observations(Late.TOLD, gaps, gaps.latest),
-            Observations(Late.TOLD, table.fresh, table.fresh.version),
-            Observations(Late.TOLD, table.stale, table.stale.version),
-            Observations(Late.TOLD, table.told, table.told.version),
-            Observations(Late.TOLD, table.landed, table.landed.version),
+            Observations(Late.LISTED, conflicts, conflicts.latest),
+            Observations(Late.LISTED, gaps, gaps.latest),
+            Observations(Late.LISTED, table.fresh, table.fresh.version),
+            Observations(Late.LISTED, table.stale, table.stale.version),
+            Observations(Late.LISTED, table.listed, table.listed.version),
+            Observations(Late.LISTED, table.landed, table.landed.version),
         ]
         if Promise.TOMBSTONE_FIRST in self.header.promises and table.not_landed:
             self._bury()
@@ -319,13 +319,13 @@ class LogChecker:
         for rows, columns in (
             (table.conflicts, ("version", "latest")),
             (table.gaps, ("latest",)),
-            (table.told, ("version",)),
+            (table.listed, ("version",)),
         ):
             buried = Rows()
             for row, attempt in enumerate(rows.attempt):
                 if attempt not in deadline:
                     continue
-                late = rows is not table.told and rows.invoked[row] - self.skew > deadline[attempt]
+                late = rows is not table.listed and rows.invoked[row] - self.skew > deadline[attempt]
                 if late and self.breaches.has_room(Rule.TOMBSTONE_IGNORED):
                     self._after_its_tombstone(rows, row)
                 end = min(deadline[attempt], rows.answered[row])
@@ -338,7 +338,9 @@ class LogChecker:
         answers = zip(resolved.attempt, resolved.answered, resolved.id, strict=True)
         end, number = min((answered, number) for found, answered, number in answers if found == attempt)
         name = self.table.attempt_names[attempt]
-        problem = f"{{first}} was answered anew although {{second}} was told by {end} that attempt {name} never lands."
+        problem = (
+            f"{{first}} was answered anew although {{second}} was answered by {end} that attempt {name} never lands."
+        )
         self.breaches.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
 
     def _from_before(self, group: Observations[Early]) -> None:
@@ -352,7 +354,7 @@ class LogChecker:
             ends = f"the final log ends with version {last}" if last >= 0 else "the final log is empty"
             rule = Rule.FALSE_CONFLICT if bound.kind is Late.CONFLICT else Rule.NEVER_RATIFIED
             what = "is taken" if bound.kind is Late.CONFLICT else "exists"
-            problem = f"{{first}} was told that version {bound.version} {what}; {ends}."
+            problem = f"{{first}} was answered that version {bound.version} {what}; {ends}."
             self.breaches.add(rule, bound.version, problem, bound.id)
 
     def _sweep(self) -> None:

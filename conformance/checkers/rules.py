@@ -20,19 +20,19 @@ class Rule(Enum):
 
     LOG_HAS_GAP = "log-has-gap", "The versions of a log are contiguous: v is ratified only after v-1."
     LANDED_TWICE = "landed-twice", "An attempt is applied at most once, however often it is sent."
-    NOBODY_PROPOSED = "nobody-proposed", "A version is an attempt that somebody proposed for that version."
+    NOT_PROPOSED = "not-proposed", "A version is an attempt that a client proposed for that version."
     REFUSED_BUT_LANDED = (
         "refused-but-landed",
         "An attempt all of whose requests were refused is not in the log: a refusal says that nothing changed.",
     )
-    RATIFIED_BUT_LOST = "ratified-but-lost", "An attempt that was answered as ratified stands at its version for ever."
+    RATIFIED_BUT_LOST = "ratified-but-lost", "An attempt that was answered as ratified stays at its version."
     RATIFIED_ELSEWHERE = (
         "ratified-elsewhere",
         "A proposal is ratified as the version it was proposed for, or not at all.",
     )
     VERSION_CHANGED = (
         "version-changed",
-        "A version is ratified at most once: everybody is told the same attempt for it.",
+        "A version is ratified at most once: all answers name the same attempt for it.",
     )
     CONTENT_CHANGED = (
         "content-changed",
@@ -67,13 +67,13 @@ class Rule(Enum):
     FALSE_GAP = "false-gap", "A gap is answered only when the version before the proposed one is not ratified yet."
     STALE_READ = (
         "stale-read",
-        "Who asks for the latest version is told of every commit that was ratified before the request.",
+        "A request for the latest version returns every commit that was ratified before it.",
     )
     STALE_REFUSAL = (
         "stale-refusal",
         "With the promise `fresh-refusals`, a refusal tells of every commit that was ratified before the request.",
     )
-    TOLD_TOO_EARLY = "told-too-early", "Nobody is told of a version before it is ratified."
+    REPORTED_TOO_EARLY = "reported-too-early", "No answer names a version before it is ratified."
 
     # What is published when
 

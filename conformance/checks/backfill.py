@@ -70,7 +70,7 @@ def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed
     listed = reads.ask(s, table)
     seen = s.published(table)
     lost = [version for version in range(table.versions) if version not in listed.commits and version not in seen]
-    s.require(not lost, *TRACKED, evidence=(listed.told, *because), table=table, version=lost[0] if lost else None,
+    s.require(not lost, *TRACKED, evidence=(listed.exchange, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
               observed=f"{lost} are neither: listed are {list(listed.order)}, published {sorted(seen)}")  # fmt: skip
     return listed
@@ -343,7 +343,7 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
         s.require(not later, *ORDER, evidence=(told, landed[1]), table=table, version=3,
                   expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
-        s.require(not lost, *TRACKED, evidence=(listed.told, told), table=table, version=lost[0] if lost else None,
+        s.require(not lost, *TRACKED, evidence=(listed.exchange, told), table=table, version=lost[0] if lost else None,
                   expected="versions 2 to 4 are ratified and not published: they are listed",
                   observed=f"listed are {list(listed.order)}")  # fmt: skip
     done = s.backfill(table, 4)
@@ -382,7 +382,7 @@ def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     files = glance(s, table)
     for version in (1, 2):
         found = version in listed.commits or commit_file(version) in files
-        s.require(found, *TRACKED, evidence=(listed.told, landed[version - 1]), table=table, version=version,
+        s.require(found, *TRACKED, evidence=(listed.exchange, landed[version - 1]), table=table, version=version,
                   expected=f"version {version} is ratified and not published: it is listed, although version 3 is "
                   f"published", observed=f"listed are {list(listed.order)}")  # fmt: skip
     done = s.backfill(table, 3)
@@ -466,7 +466,8 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
         seen = reads.ask(s, table)
     latest = table.versions - 1
     s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
-              evidence=[told for told in (refused, seen.told) if told is not None], table=table, version=table.versions,
+              evidence=[told for told in (refused, seen.exchange) if told is not None], table=table,
+              version=table.versions,
               expected=f"version {table.versions} was refused: version {latest} is the latest",
               observed=f"version {seen.latest} is the latest: the commit landed")  # fmt: skip
     s.backfill(table, latest)

@@ -223,7 +223,7 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
               table=table, expected="the attempt is version 1, and no other version",
               observed=f"it was told to be {again.answer}")  # fmt: skip
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.told), table=table,
+    s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.exchange), table=table,
               version=3, expected="nothing was applied twice: version 2 is the latest",
               observed=f"version {seen.latest} is the latest")  # fmt: skip
     s.land(table, client="other")
@@ -403,7 +403,8 @@ def an_early_proposal_does_not_land_later(s: Scenario) -> None:
     early = too_early(s, table, 3)
     s.land(table, client="other")
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.told), table=table, version=3,
+    s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.exchange), table=table,
+              version=3,
               expected="version 3 was refused: version 2 is the latest",
               observed=f"the latest version is {seen.latest}")  # fmt: skip
     s.land(table, client="other")
@@ -436,7 +437,8 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
     refused = {lost.request.attempt, early.request.attempt}  # type: ignore[union-attr]
     seen = reads.ask(s, table)
     for version, commit in seen.commits.items():
-        s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED, evidence=(lost, seen.told),
+        s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED,
+                  evidence=(lost, seen.exchange),
                   table=table, version=version, expected="an attempt that was refused is not in the log",
                   observed=f"version {version} is listed as {commit.file_name}")  # fmt: skip
     s.backfill(table, 3)

@@ -215,7 +215,7 @@ def inline_content_is_returned_until_published(s: Scenario) -> None:
         if version not in published:
             served = listed.commits[version].actions if version in listed.commits else None
             same = served is not None and digests.of_actions(served) == digests.of_actions(told.request.actions or ())
-            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.told), table=table,
+            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.exchange), table=table,
                       version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
                       observed=f"it serves {served}"[:400])  # fmt: skip
@@ -269,7 +269,7 @@ def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Li
     if commit is None or (commit.file_name is None and commit.actions is None):
         raise Inconclusive(f"version {version} is published already: nobody says which staged file it was")
     if commit.file_name is None:
-        s.fail(*WHERE, evidence=(listed.told,), table=table, version=version,
+        s.fail(*WHERE, evidence=(listed.exchange,), table=table, version=version,
                expected=f"version {version} is a staged commit: its owner says which file it is",
                observed="it says what is in it, and no file")  # fmt: skip
     return listed, commit.file_name.rpartition("/")[2]
@@ -358,10 +358,10 @@ def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
     table = s.create()
     landed = s.land(table)
     listed, name = listed_file(s, table, 1)
-    s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.told), table=table, version=1,
+    s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.exchange), table=table, version=1,
               expected=f"version 1 is `{name}`: its content is what that file says",
               observed="its owner tells a content of its own beside it")  # fmt: skip
-    s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.told), table=table,
+    s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.exchange), table=table,
               version=1,
               expected=f"the file `{name}` that its owner names is there", observed="there is none")  # fmt: skip
 

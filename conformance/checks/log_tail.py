@@ -154,7 +154,7 @@ def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None
     if isinstance(read, m.SnapshotRead) and read.version < 2:
         honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
         s.require(
-            honest, "CM-READ-09", *FRESH, evidence=(told, log.told[2]), table=log.table, version=2,
+            honest, "CM-READ-09", *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
             expected="the owner did not answer: an error, for nobody but the owner knows the newest version",
             observed=f"a snapshot of version {read.version}, told as if it were the newest",
         )  # fmt: skip
@@ -178,7 +178,7 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     if does_without_its_owner(s) or (told.answer.stale and s.feature == "managedCommit"):
         raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
     s.require(
-        told.answer.version == 3, "LOG-27", *FRESH, evidence=(told, log.told[3]), table=log.table, version=3,
+        told.answer.version == 3, "LOG-27", *FRESH, evidence=(told, log.committed[3]), table=log.table, version=3,
         expected="the owner told that version 3 is the latest, and the listing lacked it: version 3, found in another "
         "way, or an error",
         observed=f"a snapshot of version {told.answer.version}",
@@ -196,7 +196,7 @@ def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
     read = s.expect(told, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
     if not does_without_its_owner(s) and not read.stale:
         s.require(
-            read.version >= 2, *FRESH, evidence=(told, log.told[2]), table=log.table, version=2,
+            read.version >= 2, *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
             expected="version 2 was ratified before the read began", observed=f"a snapshot of version {read.version}",
         )  # fmt: skip
     is_snapshot(log, told, read, *FRESH)

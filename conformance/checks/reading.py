@@ -15,7 +15,7 @@ from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
 from conformance.scenario.ownership import drop
 from conformance.scenario.scenario import Inconclusive
-from conformance.scenario.snapshots import ask, is_snapshot, must_read, must_refuse, newest_told
+from conformance.scenario.snapshots import ask, is_snapshot, must_read, must_refuse, newest_returned
 
 APPLIED = ("MC-LOG-06", "CM-LOG-03")
 
@@ -79,9 +79,10 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     after_commits_are_read(s, two_more)
     told, since = ask(log)
     read = s.expect(told, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
-    latest = newest_told(s, since)
+    latest = newest_returned(s, since)
     s.require(
-        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(told, log.told[latest]), table=log.table,
+        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(told, log.committed[latest]),
+        table=log.table,
         version=read.version, observed=f"a snapshot of version {read.version}",
         expected=f"the catalog said that version {latest} is the latest: the snapshot of version {latest}, whatever "
         f"newer files the listing shows",
@@ -105,7 +106,7 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
     told, since = ask(log, version=3)
     if isinstance(told.answer, m.SnapshotRead):
         s.require(
-            newest_told(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(told, log.told[3]), table=log.table,
+            newest_returned(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(told, log.committed[3]), table=log.table,
             version=3,
             expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
             observed="a snapshot of version 3, of which the catalog has not told",
@@ -237,7 +238,7 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     if isinstance(told.answer, m.Rejected):
         raise Inconclusive(f"operation {told.number}: the reader reads no table by its path: {told.answer.reason}")
     read = s.expect(told, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
-    beyond = max(version, newest_told(s, since))
+    beyond = max(version, newest_returned(s, since))
     s.require(
         read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(told,), table=log.table, version=read.version,
         expected=f"version {version} is the last one that is published: without its owner nobody knows of a later one",

@@ -29,7 +29,7 @@ def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchang
     """The latest version that was told is the newest that was ratified. Of commits by put-if-absent the owner need not
     know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
     newest = table.versions - 1
-    told = (seen.told, *because)
+    told = (seen.exchange, *because)
     s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=told, table=table, version=seen.latest,
               expected=f"version {newest} is the latest that was ratified: nobody is told of a later one",
               observed=f"version {seen.latest} was told")  # fmt: skip
@@ -66,7 +66,7 @@ def unpublished_commits_are_returned(s: Scenario) -> None:
     seen = reads.ask(s, table)
     published = s.published(table)
     found = [version for version in (1, 2, 3) if version in seen.commits or version in published]
-    s.require(len(found) == 3, *SERVED, evidence=(seen.told, landed[-1]), table=table,
+    s.require(len(found) == 3, *SERVED, evidence=(seen.exchange, landed[-1]), table=table,
               expected="versions 1 to 3 are listed, as far as they are not published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, landed[-1])
@@ -125,7 +125,8 @@ def only_ratified_commits_are_returned(s: Scenario) -> None:
     coming = s.delay("slow", s.proposal(table, 2))
     seen = reads.ask(s, table)
     beyond = [version for version in seen.order if version > 1]
-    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", evidence=(seen.told, early), table=table, version=2,
+    s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", evidence=(seen.exchange, early), table=table,
+              version=2,
               expected="version 1 is the latest that was ratified: no later one is listed",
               observed=f"listed are {list(seen.order)}")  # fmt: skip
     fresh(s, table, seen, landed)
@@ -146,7 +147,7 @@ def all_clients_get_the_same_commits(s: Scenario) -> None:
         seen = reads.ask(s, table, client=client)
         name = seen.commits[1].file_name if 1 in seen.commits else None
         s.require(name is None or attempt_of(name) == won.request.attempt, *SAME,
-                  evidence=(won, lost, seen.told), table=table, version=1,
+                  evidence=(won, lost, seen.exchange), table=table, version=1,
                   expected=f"everybody is told that version 1 is attempt {won.request.attempt}",
                   observed=f"the {client} is told of {name}")  # fmt: skip
     s.backfill(table, 1)
@@ -191,7 +192,7 @@ def a_loser_finds_the_winning_commit(s: Scenario) -> None:
     lost = s.contend(table, 1, client="loser")
     seen = reads.ask(s, table, client="loser")
     published = s.published(table)
-    s.require(1 in seen.commits or 1 in published, *FRESH, evidence=(lost, seen.told), table=table, version=1,
+    s.require(1 in seen.commits or 1 in published, *FRESH, evidence=(lost, seen.exchange), table=table, version=1,
               expected="the conflict says that version 1 is taken: it is listed, or published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, won)
@@ -213,7 +214,7 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
     """Ascending, each once, none left out in between; and it reaches the end of the range, or what follows is
     published."""
     listed = list(seen.order)
-    told = (seen.told, *because)
+    told = (seen.exchange, *because)
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
     s.require(listed == contiguous, "LOG-05", evidence=told, table=table,
               expected="commits are listed by ascending version, each once, none left out in between",
@@ -237,7 +238,8 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
     if missing:  # the owner may have published them just now
         now = s.published(table)
         missing = [version for version in missing if version not in now]
-    s.require(not missing, *RANGE, evidence=(seen.told, *because), table=table, version=missing[0] if missing else None,
+    s.require(not missing, *RANGE, evidence=(seen.exchange, *because), table=table,
+              version=missing[0] if missing else None,
               expected=f"asked for {range_in_words(start, end)}: those of {wanted} that are not published are listed",
               observed=f"listed are {list(seen.order)}; {missing} are nowhere")  # fmt: skip
     well_formed(s, table, seen, asked, *because)

@@ -168,7 +168,7 @@ def a_repeated_creation_makes_no_second_table(s: Scenario) -> None:
                    observed="a conflict")  # fmt: skip
         is_the_winners(s, table, won, again)
     seen = reads.ask(s, table)
-    s.require(seen.latest is None or seen.latest <= 1, "PROFILE-CORE-06", evidence=(seen.told,), table=table,
+    s.require(seen.latest is None or seen.latest <= 1, "PROFILE-CORE-06", evidence=(seen.exchange,), table=table,
               expected="version 1 is the latest: nothing was applied twice",
               observed=f"version {seen.latest} is")  # fmt: skip
 
@@ -289,9 +289,9 @@ def a_new_table_has_version_0(s: Scenario) -> None:
     table = s.create()
     for reader in ("first", "second"):
         seen = reads.ask(s, table, client=reader)
-        s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.told,), table=table, version=0,
+        s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
                   expected="the table has version 0, and its owner made it: 0 is the latest version",
-                  observed=f"the latest version is told as {seen.told.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
+                  observed=f"the latest version is told as {seen.exchange.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
         s.land(s.create(f"other-{reader}"))
     s.land(table)
 

@@ -1,2 +1,2 @@
-"""Layers whose operations nobody wrote down: generated sequences against a pure model, and real clients at the same
-time. What they find is shrunk, and can be replayed."""
+"""Generated sequences of requests against a pure model, and rounds of concurrent clients. What they find is shrunk, and
+can be replayed."""

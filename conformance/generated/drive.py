@@ -38,7 +38,7 @@ class DrivenTable:
 
     @property
     def known(self) -> bool:
-        """Whether anybody was told how the subject calls it."""
+        """Whether the subject's name of it is known."""
         return bool(self.handle.reference)
 
     @property
@@ -88,14 +88,14 @@ class Drive:
             self.watch(step.table)
 
     def watch(self, place: int) -> None:
-        """A reader that asks, and a stranger that looks."""
+        """A reader asks, and an external observer lists the files."""
         table = self.tables.get(place)
         if table is not None and table.known and not table.dropped:
             self._do(steps.Read(table=place, client=-1))
             self._look(table)
 
     def end(self) -> None:
-        """Look at everything once more; find the tables whose creation nobody was told of."""
+        """Look at everything once more; find the tables whose creation got no answer."""
         for place, table in sorted(self.tables.items()):
             if not table.known and table.newest >= 0 and not table.dropped:
                 self._find(place, table)
@@ -108,7 +108,7 @@ class Drive:
             for request in list(table.sent):
                 self._send(table, "kit", request, Fate.ANSWERED)
         if not table.known and table.newest >= 0:
-            raise Inconclusive(f"nobody was told how the subject calls the table {table.handle.name}")
+            raise Inconclusive(f"the subject never named the table {table.handle.name}")
 
     # Steps
 
@@ -128,7 +128,7 @@ class Drive:
             again = name if before is None else f"{before.handle.name} again"
             table = DrivenTable(handle=TableHandle(name=again, reference="", versions=0), place=step.table)
             self.tables[step.table] = table
-        elif before.dropped:  # nobody knows whether the name is free
+        elif before.dropped:  # it is unknown whether the name is free
             return
         assert table is not None
         options: dict[str, object] = {"backfill": "subject" if step.by_subject else "on-request"}
@@ -229,12 +229,12 @@ class Drive:
         table = self._table(step.table)
         if table is None or table.dropped:
             return
-        self.watch(step.table)  # nobody need keep anything of a dropped table
+        self.watch(step.table)  # its owner may forget a dropped table
         table.handle.final = self.s.log_of(table.handle)
         self.in_flight = [each for each in self.in_flight if each[0] is not table]
         told = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
         if isinstance(told.answer, m.Unknown):
-            raise Inconclusive(f"nobody knows whether {table.handle.name} was dropped, and what its last log is")
+            raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
         self._hear(table, told)
         if not table.dropped:
             table.handle.final = None
@@ -291,7 +291,7 @@ class Drive:
     # Invariants
 
     def _look(self, table: DrivenTable) -> dict[m.Version, str]:
-        """What a stranger sees is a prefix of what was ratified, and what was seen before is still there."""
+        """What an external observer sees is a prefix of what was ratified, and what was seen before is still there."""
         seen = self.s.published(table.handle)
         if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
             seen = {**self.s.published(table.handle), **seen}  # one listing is not one moment
@@ -299,7 +299,7 @@ class Drive:
         for version in sorted(set(table.seen) - set(seen)):
             self.s.fail(
                 "MC-FILES-08", "CM-FILES-07", table=table.handle, version=version, observed="it is not there",
-                expected=f"version {version}, which was published, is there for as long as nobody cleans up",
+                expected=f"version {version}, which was published, stays until a cleanup",
             )  # fmt: skip
         if missing:
             self.s.fail(

@@ -43,8 +43,8 @@ class World(NamedTuple):
     """Resolved as not landed."""
     pending: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
     """Proposals whose outcome the subject left open: they may land at any time."""
-    told: m.Version = -1
-    """The newest version that a reader was told of."""
+    returned: m.Version = -1
+    """The newest version that a read returned."""
     dropped: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Wrong(NamedTuple):
 
 Worlds = frozenset[World]
 UNKNOWN_TABLE: Final[Worlds] = frozenset({World()})
-"""Before anybody created it."""
+"""Before it is created."""
 
 
 # The rules: may the world's table give this answer, and how does it stand then?
@@ -136,7 +136,7 @@ def create(world: World, contract: Contract, request: m.CreateTable, answer: m.A
         case _ if mine and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), "the attempt is version 0: `ratified`, again", 0)
         case m.Conflict() if not world.log:
-            return Wrong(("PROFILE-CORE-05",), "nobody has created a table of this name")
+            return Wrong(("PROFILE-CORE-05",), "no table of this name was created")
         case _:
             return world
 
@@ -184,7 +184,7 @@ def _read(
     if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
         return Wrong(("LOG-07",), f"a list up to version {min(last, last if end is None else end)}", versions[-1])
     wrong = _identities(world, commits or ())
-    return wrong or world._replace(told=max(world.told, last if latest not in NONE else -1))
+    return wrong or world._replace(returned=max(world.returned, last if latest not in NONE else -1))
 
 
 def _latest_of_read(world: World, contract: Contract, told: int | None) -> Wrong | None:
@@ -201,8 +201,11 @@ def _latest_of_read(world: World, contract: Contract, told: int | None) -> Wrong
     assert told is not None
     if told > newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
-    if told < world.told:
-        return Wrong(("MC-READ-06", "CM-GET-04"), f"the latest version was told as {world.told}: it never goes back")
+    if told < world.returned:
+        return Wrong(
+            ("MC-READ-06", "CM-GET-04"),
+            f"an earlier read returned the latest version {world.returned}: it never goes back",
+        )
     if told < newest and not contract.direct_commits_may_lag:
         return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
     return None
@@ -292,7 +295,7 @@ def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answ
 
 
 def lost(worlds: Worlds, request: m.Request) -> Worlds:
-    """The request was dealt with, and nobody heard how."""
+    """The request was processed, and its answer was lost."""
     found = set(settled(worlds))
     for world in settled(worlds):
         match request:

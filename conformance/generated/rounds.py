@@ -208,22 +208,22 @@ class Operator(Client):
 
 
 class Creator(Client):
-    """Wants to have created the table. `told` is what it heard."""
+    """Wants to have created the table. `exchange` is its last request with the answer."""
 
     def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable) -> None:
         super().__init__(shared, name, seed)
         self.request = request
-        self.told: Exchange | None = None
+        self.exchange: Exchange | None = None
 
     def run(self) -> None:
-        self.told = self.s.ask(self.name, self.request, self.shared.table)
-        if isinstance(self.told.answer, m.Unknown):
-            self.told = self.s.ask(self.name, self.request, self.shared.table)
+        self.exchange = self.s.ask(self.name, self.request, self.shared.table)
+        if isinstance(self.exchange.answer, m.Unknown):
+            self.exchange = self.s.ask(self.name, self.request, self.shared.table)
 
     @property
     def reference(self) -> m.TableRef | None:
-        """How the subject calls the table, if this one was told."""
-        match self.told:
+        """The subject's name of the table, if an answer names it."""
+        match self.exchange:
             case Exchange(answer=m.Ratified(table=found)) | Exchange(answer=m.Conflict(winner_table=found)):
                 return found
         return None
@@ -381,14 +381,16 @@ class Round:
             for number in range(creators)
         ]
         _AtOnce(clients, self.shared.stop).run()
-        winners = [each for each in clients if each.told is not None and isinstance(each.told.answer, m.Ratified)]
+        winners = [
+            each for each in clients if each.exchange is not None and isinstance(each.exchange.answer, m.Ratified)
+        ]
         reference = next((each.reference for each in [*winners, *clients] if each.reference is not None), None)
         if reference is None and "discovery" in self.s.identity.profiles:
             name = self.s.physical(self.shared.table.name)
             found = self.s.ask("reader", m.LoadTable(name=name), self.shared.table).answer
             reference = found.table if isinstance(found, m.Table) else None
         if reference is None:
-            answers = ", ".join(str(each.told.answer) for each in clients if each.told is not None)
+            answers = ", ".join(str(each.exchange.answer) for each in clients if each.exchange is not None)
             raise Inconclusive(f"no table was created: {answers}")
         self.shared.table.reference, self.shared.table.versions = reference, 1
         self.s.tables.append(self.shared.table)

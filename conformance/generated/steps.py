@@ -121,5 +121,5 @@ def encode(program: Program) -> str:
 
 
 def decode(text: str) -> Program:
-    """Raises `msgspec.DecodeError` for what is none."""
+    """Raises `msgspec.DecodeError` for invalid text."""
     return msgspec.json.decode(text, type=Program)

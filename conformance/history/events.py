@@ -312,7 +312,7 @@ class Fail(_Line, frozen=True, kw_only=True, tag="fail"):
 
 
 class Info(_Line, frozen=True, kw_only=True, tag="info"):
-    """Nobody knows."""
+    """The outcome is unknown."""
 
     at: Time
     id: Number
@@ -329,14 +329,14 @@ class Fault(_Line, frozen=True, kw_only=True, tag="fault"):
 
 
 class PublishedFile(_Record, frozen=True, kw_only=True):
-    """`<version>.json`, as a stranger saw it."""
+    """`<version>.json`, as an external observer saw it."""
 
     version: Version
     content: Content | None = None
 
 
 class FileLook(_Line, frozen=True, kw_only=True, tag="fs"):
-    """A stranger looked at the table's published commits, some time between `since` and `at`."""
+    """An external observer listed the table's published commits, some time between `since` and `at`."""
 
     since: Time
     at: Time

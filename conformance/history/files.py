@@ -49,7 +49,7 @@ _SHOWN: Final = 60
 
 
 def read_events(stream: BinaryIO) -> Iterator[Event]:
-    """The events of a history, one per line. Raises `InvalidHistoryError` for a line that is none."""
+    """The events of a history, one per line. Raises `InvalidHistoryError` for an invalid line."""
     decode = msgspec.json.Decoder(Event).decode
     number = 0
     while line := stream.readline(LONGEST_LINE):
@@ -139,7 +139,7 @@ class HistoryWriter:
         return self._clock()
 
     def look(self, table: str, since: int, published: Iterable[PublishedFile] = (), absent: Iterable[int] = ()) -> int:
-        """A stranger's look at published files that began at `since` and ends now. Its number."""
+        """An external observer's listing of published files that began at `since` and ends now. Its number."""
         with self._lock:
             number = self._number(table)
             look = FileLook(

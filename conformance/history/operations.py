@@ -198,14 +198,14 @@ class _Pairing:
             raise self._refuse(f"the footer tells of {'; '.join(wrong)}: lines were lost or added")
         for table, length in self.tables.items():
             if table not in event.tables:
-                raise self._refuse(f"table {table!r} is missing in the footer: nobody looked at its final log")
+                raise self._refuse(f"table {table!r} is missing in the footer: its final log was not recorded")
             if event.tables[table] != length:
                 raise self._refuse(
                     f"the footer tells of {event.tables[table]} versions in the final log of {table!r}, found {length}"
                 )
         unknown = [table for table, length in event.tables.items() if length and table not in self.tables]
         if unknown:
-            raise self._refuse(f"the footer tells of a final log of {unknown[0]!r}, and there is none")
+            raise self._refuse(f"the footer tells of a final log of {unknown[0]!r}, which is missing")
         if not event.complete:
             raise self._refuse("its recorder says that it is not complete; record it again")
         self.footer = event

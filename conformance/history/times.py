@@ -42,7 +42,7 @@ class Times:
     def real(self) -> bool:
         return self.unit in _IN_A_MILLISECOND
 
-    def told(self, at: int) -> str:
+    def shown(self, at: int) -> str:
         """`12.345` of real time; the number of a tick."""
         return f"{(at - self.first) / _IN_A_MILLISECOND[self.unit]:.3f}" if self.real else str(at)
 
@@ -54,11 +54,11 @@ class Times:
 
     def _moment(self, found: re.Match[str]) -> str:
         at = int(found["at"])
-        return found[0] if at < self.first else f"{found['when']} {self.told(at)} ms"
+        return found[0] if at < self.first else f"{found['when']} {self.shown(at)} ms"
 
     def _span(self, found: re.Match[str]) -> str:
-        end = self.told(int(found["end"])) if found["end"] else ""
-        return f"{found['operation']}, {self.told(int(found['start']))}..{end} ms"
+        end = self.shown(int(found["end"])) if found["end"] else ""
+        return f"{found['operation']}, {self.shown(int(found['start']))}..{end} ms"
 
 
 def times_of(history: str | None) -> Times:

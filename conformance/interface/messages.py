@@ -143,7 +143,7 @@ class MaintenancePolicy(_Request, frozen=True, kw_only=True):
 
 
 class Observe(_Request, frozen=True, kw_only=True):
-    """The table's log as a stranger would list it. The kit's eyes."""
+    """The table's log as an external observer lists it."""
 
     table: TableRef
     contents: bool = True
@@ -201,7 +201,7 @@ class Snapshot(_Request, frozen=True, kw_only=True):
 
 
 class DataFile(Message, frozen=True, kw_only=True):
-    """A file of the table, as the actions name it. Nobody reads its data."""
+    """A file of the table, as the actions name it. Its data is never read."""
 
     path: str
     partition: str | None = None

@@ -28,9 +28,9 @@ class FaultControl:
 
     @property
     def tables(self) -> dict[str, OwnedTable]:
-        """Nobody who is dead knows a table."""
+        """Raises `ProcessDied` after a crash, until the restart."""
         if self._tables is None:
-            raise ProcessDied("it was told to crash")
+            raise ProcessDied("it crashed as requested")
         return self._tables
 
     # The storage

@@ -1,4 +1,4 @@
-"""Maintenance in one page: checkpoints, compactions and checksums of what is published, cleanup of what nobody needs.
+"""Maintenance in one page: checkpoints, compactions and checksums of what is published, cleanup of what is too old.
 
 managed-commits and catalog-managed, "Metadata Cleanup" and "Maintenance Operations". What the owner may forbid is asked
 for first; checkpoints, compactions and checksums are always allowed.
@@ -21,7 +21,7 @@ METADATA_CLEANUP: Final = "metadata-cleanup"
 
 
 class ModelMaintainer(ModelReader):
-    """Jobs on a table that somebody else writes to meanwhile."""
+    """Jobs on a table that has concurrent writers."""
 
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         return self._job(lambda: self._checkpoint(client, self._resolve(client, request.table), request.version))

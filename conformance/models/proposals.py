@@ -111,7 +111,7 @@ def content(actions: Iterable[str]) -> str:
 
 
 def attempt_of(text: str) -> str | None:
-    """The attempt whose commit this content is: the `txnId` of its first action. None: it is none of the kit's."""
+    """The attempt whose commit this content is: the `txnId` of its first action. None: it is not one of the kit's."""
     try:
         found = json.loads(text.partition("\n")[0])["commitInfo"]["txnId"]
     except (ValueError, KeyError, TypeError):

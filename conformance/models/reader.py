@@ -64,7 +64,7 @@ class State:
 
 @dataclass(kw_only=True)
 class Resolved:
-    """A table as its owner told it."""
+    """A table as its owner describes it."""
 
     name: str | None
     reference: str | None

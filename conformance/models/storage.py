@@ -30,7 +30,7 @@ class Storage(Protocol):
     def read(self, path: str) -> StoredFile | None: ...
 
     def remove(self, path: str) -> None:
-        """Nothing happens if there is none."""
+        """Nothing happens if it is missing."""
         ...
 
     def list(self, folder: str) -> list[str]:
@@ -39,7 +39,7 @@ class Storage(Protocol):
 
 
 class MemoryStorage:
-    """A dictionary. For owners that nobody looks at but the kit."""
+    """A dictionary, for owners in the process of the kit."""
 
     def __init__(self) -> None:
         self.root = "memory:"

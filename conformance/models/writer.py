@@ -1,4 +1,4 @@
-"""A writer in one page: one transaction, checked against whoever was faster, proposed until it is ratified.
+"""A writer in one page: one transaction, checked against concurrent commits, proposed until it is ratified.
 
 managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps, "Writer Requirements"; the order of the
 conflict checks is that of the document about commits and conflicts.

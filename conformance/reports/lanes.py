@@ -184,7 +184,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
 
 def _when(times: Times, start: int, end: int | None) -> str:
     unit = " ms" if times.real else ""
-    return f"from {times.told(start)} to {'the end' if end is None else times.told(end) + unit}"
+    return f"from {times.shown(start)} to {'the end' if end is None else times.shown(end) + unit}"
 
 
 def _is_about_no_table(step: Step) -> bool:
@@ -221,14 +221,14 @@ def _fault(fault: Fault, times: Times) -> Box:
         start=fault.at,
         end=fault.at,
         lines=(text,),
-        title=f"fault at {times.told(fault.at)}: {text}{note}",
+        title=f"fault at {times.shown(fault.at)}: {text}{note}",
         kind="fault",
     )
 
 
 def _left_out(number: int, before: int, times: Times) -> Box:
     text = f"{number} not drawn"
-    return Box(start=before, end=before, lines=(text,), title=f"{text} before {times.told(before)}", kind="break")
+    return Box(start=before, end=before, lines=(text,), title=f"{text} before {times.shown(before)}", kind="break")
 
 
 def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:

@@ -69,7 +69,7 @@ class Options:
 
 
 class Watcher(Protocol):
-    """Is told of a run while it goes on."""
+    """Receives the progress of a run."""
 
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None: ...
 

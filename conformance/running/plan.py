@@ -115,7 +115,7 @@ LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCase:
-    """One check on one variant: what a worker is told to do."""
+    """One check on one variant: a task for a worker."""
 
     name: str
     check: Check

@@ -169,7 +169,7 @@ class DrivenSubject:
 
 
 class ActivityMonitor:
-    """How many answers the subject gave: somebody in another thread looks whether it moves."""
+    """Counts the answers of the subject, for the thread that reports signs of life."""
 
     def __init__(self) -> None:
         self.answers = 0

@@ -54,7 +54,7 @@ _GRACE_SECONDS: Final = CLOSING_SECONDS + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Died:
-    """The process ended although nobody told it to."""
+    """The process ended unexpectedly."""
 
     how: str
     """Its exit code or signal, and the last that it wrote."""
@@ -169,7 +169,7 @@ class WorkerPool:
 
 
 def run_case_of(case: PlannedCase, reproduction: str | None = None) -> RunCase:
-    """What a worker is told to do."""
+    """The case as a task for a worker."""
     variant = case.variant
     return RunCase(
         check=case.check.name, feature=variant.feature, commit_mode=variant.commit_mode, seed=case.seed,

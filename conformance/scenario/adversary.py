@@ -43,7 +43,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerExchange:
-    """A request of the client under test to the owner, and what it was told."""
+    """A request of the client under test to its owner, with the answer."""
 
     client: str
     request: m.Request
@@ -138,14 +138,14 @@ class Adversary:
 
 
 class ClientHost:
-    """Where a client under test finds the kit's owner for as long as a run lasts: `ask`, in process, or over HTTP by
-    whoever serves it. Each scenario puts its own adversary here."""
+    """Where a client under test finds the kit's owner for as long as a run lasts: `ask`, in process or over
+    HTTP. Each scenario puts its own adversary here."""
 
     def __init__(self) -> None:
         self.current: Adversary | None = None
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
-        """Between two scenarios nobody answers."""
+        """Between two scenarios the answer is `Unknown`."""
         if isinstance(request, m.Hello):
             return ModelOwner().hello(client, request)
         if self.current is None:

@@ -45,7 +45,7 @@ def drop_requests(s: ClientScenario, *kinds: type) -> None:
 
 
 def after_commits_are_read(s: ClientScenario, happens: Callable[[], object]) -> None:
-    """Once, as soon as the client has been told the commits, and before it looks at any file."""
+    """Once, after the client read the commits, and before it reads any file."""
     happened: list[bool] = []
 
     def once() -> None:

@@ -117,7 +117,7 @@ class ClientScenario(Scenario):
     # Tables without an owner
 
     def filesystem_table(self, name: str) -> TableHandle:
-        """A table with version 0 and nobody who owns it."""
+        """A table with version 0 and no owner."""
         path = str(self.folder / self.physical(name))
         table = TableHandle(name=name, reference=path, versions=1, before=1, path=path)
         self.tables.append(table)
@@ -161,7 +161,7 @@ class ClientScenario(Scenario):
         super().conclude()
 
     def close(self) -> None:
-        """Remove the folder; nobody is answered any more."""
+        """Remove the folder; further requests are answered by `Unknown`."""
         self.host.current = None
         shutil.rmtree(self.folder, ignore_errors=True)
 

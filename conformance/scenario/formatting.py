@@ -1,4 +1,4 @@
-"""Answers in words, for people: what was told, without the contents of commits."""
+"""Answers in words, for people, without the contents of commits."""
 
 from __future__ import annotations
 

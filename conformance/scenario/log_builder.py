@@ -60,7 +60,7 @@ class LogBuilder:
     actions: dict[int, list[Action]] = field(default_factory=dict)
     readers: int | None = None
     """How many readers there were, if each read is another's, who has nothing in memory. None: one reads all."""
-    told: dict[int, Exchange] = field(default_factory=dict)
+    committed: dict[int, Exchange] = field(default_factory=dict)
     """The operations that committed the versions."""
     _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
     """Files as they were before the builder touched them."""
@@ -102,7 +102,7 @@ class LogBuilder:
         lines = (proposals.commit_info(attempt, time), *actions)
         told = self.s.land(self.table, attempt=attempt, actions=lines)
         self.actions[version] = [json.loads(line) for line in lines]
-        self.told[version] = told
+        self.committed[version] = told
         return told
 
     def write(self, *lines: str, modified: int) -> int:
@@ -130,7 +130,7 @@ class LogBuilder:
         self.table.reference, self.table.versions = ratified.table or "", version + 1
         self.table.ownership.append(attempt)
         self.actions[version] = [json.loads(line) for line in lines]
-        self.told[version] = told
+        self.committed[version] = told
         return told
 
     def hand_back(self) -> Exchange:
@@ -141,7 +141,7 @@ class LogBuilder:
         self.table.versions = request.version + 1
         self.table.ownership.append(request.attempt)
         self.actions[request.version] = [json.loads(line) for line in request.actions]
-        self.told[request.version] = told
+        self.committed[request.version] = told
         return told
 
     def backfill(self, version: int) -> None:

@@ -92,8 +92,8 @@ def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exch
             break
     ratified = s.expect(
         told, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
-        expected=f"version {table.versions} is the table's next, and nobody else wants it: the ownership change is "
-        f"ratified as it",
+        expected=f"version {table.versions} is the table's next, and no other client proposes it: it is "
+        f"ratified as the ownership change",
     )  # fmt: skip
     owned(s, table, told, ratified)
     return told
@@ -175,7 +175,7 @@ def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: i
 
 
 def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
-    """Drop the table. What it was is looked at before: afterwards nobody need keep anything of it."""
+    """Drop the table. Its final log is recorded before: afterwards its owner may forget it."""
     table.final = s.log_of(table)
     told = s.ask(client, m.DropTable(table=table.reference))
     s.expect(told, m.Done, "PROFILE-DISCOVERY-01", may_refuse=True, expected="the table is dropped")
@@ -203,8 +203,8 @@ def crash(s: Scenario, point: str | None = None) -> None:
     s.mortal = True
     told = s.ask("operator", m.Crash(point=point))
     s.recording.fault("crash", note="" if point is None else f"at {point}")
-    if not isinstance(told.answer, m.Unknown):  # who dies at once need not say so
-        s.expect(told, m.Done, "PROFILE-HARNESS-01", expected="the subject dies as it is told")
+    if not isinstance(told.answer, m.Unknown):  # a subject that dies at once need not answer
+        s.expect(told, m.Done, "PROFILE-HARNESS-01", expected="the subject crashes as requested")
 
 
 def restart(s: Scenario) -> None:

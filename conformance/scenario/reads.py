@@ -12,7 +12,7 @@ from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 class Listed:
     """The answer to one question for commits, or to one resolution of the table."""
 
-    told: Exchange
+    exchange: Exchange
     order: tuple[int, ...]
     """The versions as they were listed."""
     commits: dict[int, m.CommitEntry]
@@ -24,22 +24,24 @@ def ask(
     s: Scenario, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
 ) -> Listed:
     """Ask for the commits."""
-    told = s.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
-    answer = s.expect(told, m.Commits, "MC-API-04", "CM-CATALOG-04", "PROFILE-CORE-03",
+    exchange = s.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
+    answer = s.expect(exchange, m.Commits, "MC-API-04", "CM-CATALOG-04", "PROFILE-CORE-03",
                       expected="the commits and the latest version")  # fmt: skip
-    return _listed(told, answer.commits, answer.latest)
+    return _listed(exchange, answer.commits, answer.latest)
 
 
 def resolve(s: Scenario, table: TableHandle, client: str = "reader") -> Listed:
     """Find the table by its name. Profile `discovery`."""
-    told = s.ask(client, m.LoadTable(name=s.physical(table.name)), table)
-    answer = s.expect(told, m.Table, "PROFILE-DISCOVERY-01", expected="the table was created and not dropped: found")
-    return _listed(told, answer.commits or (), answer.latest)
+    exchange = s.ask(client, m.LoadTable(name=s.physical(table.name)), table)
+    answer = s.expect(
+        exchange, m.Table, "PROFILE-DISCOVERY-01", expected="the table was created and not dropped: found"
+    )
+    return _listed(exchange, answer.commits or (), answer.latest)
 
 
-def _listed(told: Exchange, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
+def _listed(exchange: Exchange, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
     return Listed(
-        told=told,
+        exchange=exchange,
         order=tuple(commit.version for commit in commits),
         commits={commit.version: commit for commit in commits},
         latest=None if latest is None or latest < 0 else latest,

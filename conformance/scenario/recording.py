@@ -1,4 +1,4 @@
-"""The history of a scenario: what was asked and answered, what a stranger saw of the files, and the final log.
+"""The history of a scenario: requests and answers, listings of the files, and the final log.
 
 Time is a count of events, so that the same answers give the same bytes.
 """
@@ -47,14 +47,14 @@ class Recording:
     def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
         """Just after the answer. Whether such a request can have such an answer: if not, the record says unknown."""
         if translation.request(request) is None:
-            told: events.Answer | None = events.Done()
+            named: events.Answer | None = events.Done()
         else:
-            told = translation.answer(request, answer)
-        self._writer.ended(number, told or events.Unknown(reason=f"no answer to this request: {answer}"[:200]))
-        return told is not None
+            named = translation.answer(request, answer)
+        self._writer.ended(number, named or events.Unknown(reason=f"no answer to this request: {answer}"[:200]))
+        return named is not None
 
     def lost(self, number: int, why: str) -> None:
-        """Nobody will learn the answer."""
+        """No client receives the answer."""
         self._writer.ended(number, events.Unknown(reason=why))
 
     def fault(self, kind: str, client: str = "", note: str = "") -> None:
@@ -107,7 +107,7 @@ def witnesses(
             events.Witness(
                 table=table,
                 version=version,
-                attempt=None if version < before else attempt or f"somebody's version {version}",
+                attempt=None if version < before else attempt or f"unknown attempt of version {version}",
                 before=version < before,
                 commit_mode=how,  # type: ignore[arg-type]
                 content=None if content is None else digests.of_file(content.encode("utf-8", "surrogatepass")),

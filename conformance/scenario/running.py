@@ -17,7 +17,7 @@ from conformance.scenario.scenario import Inconclusive, Scenario, Stopped, Viola
 REQUIREMENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.LOG_HAS_GAP: ("MC-COMMIT-01", "CM-COMMIT-07"),
     Rule.LANDED_TWICE: ("PROFILE-CORE-06",),
-    Rule.NOBODY_PROPOSED: ("MC-FEATURE-02", "CM-FEATURE-01"),
+    Rule.NOT_PROPOSED: ("MC-FEATURE-02", "CM-FEATURE-01"),
     Rule.REFUSED_BUT_LANDED: ("MC-FEATURE-03", "CM-COMMIT-01"),
     Rule.RATIFIED_BUT_LOST: ("MC-COMMIT-02", "CM-COMMIT-08"),
     Rule.RATIFIED_ELSEWHERE: ("MC-API-03", "CM-CATALOG-03"),
@@ -34,7 +34,7 @@ REQUIREMENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.FALSE_GAP: ("PROFILE-CORE-05",),
     Rule.STALE_READ: ("MC-READ-06", "CM-GET-04"),
     Rule.STALE_REFUSAL: ("PROFILE-CORE-07",),
-    Rule.TOLD_TOO_EARLY: ("MC-GET-02", "CM-GET-04"),
+    Rule.REPORTED_TOO_EARLY: ("MC-GET-02", "CM-GET-04"),
     Rule.PUBLISHED_TOO_EARLY: ("MC-FILES-08", "CM-FILES-07"),
     Rule.PUBLISHED_OUT_OF_ORDER: ("MC-BACKFILL-03", "CM-PUBLISH-06"),
     Rule.PUBLISHED_THEN_GONE: ("MC-FILES-08", "CM-FILES-07"),
@@ -49,7 +49,7 @@ REQUIREMENTS: Final[dict[Rule, tuple[str, ...]]] = {
 OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
     **REQUIREMENTS,
     Rule.STALE_READ: ("MC-READ-07", "CM-READ-05"),
-    Rule.TOLD_TOO_EARLY: ("MC-FILES-05", "CM-FILES-04"),
+    Rule.REPORTED_TOO_EARLY: ("MC-FILES-05", "CM-FILES-04"),
     Rule.NEVER_RATIFIED: ("MC-FILES-05", "CM-FILES-04"),
     Rule.LANDED_TWICE: ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02"),
     Rule.REFUSED_BUT_LANDED: ("PROFILE-CLIENT-02",),

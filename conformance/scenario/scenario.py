@@ -168,7 +168,7 @@ class Scenario:
         self.recording.lost(delayed.number, "no answer in time")
 
     def deliver(self, delayed: Delayed) -> Exchange:
-        """It arrives. Nobody hears the answer if its client gave up."""
+        """It arrives. The answer is lost if its client gave up."""
         if delayed.given_up:
             self.recording.fault("a request that was given up arrives", delayed.client)
             answer = self.subject.ask(delayed.client, delayed.request)
@@ -211,7 +211,7 @@ class Scenario:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def timestamp(self, version: int) -> int:
-        """In-commit timestamps increase with the version, whoever proposes it."""
+        """In-commit timestamps increase with the version."""
         return proposals.BASE_TIME + version * 1000
 
     def physical(self, name: str) -> str:
@@ -272,8 +272,8 @@ class Scenario:
             if not isinstance(told.answer, m.Rejected):
                 break
         ratified = self.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
-                               expected=f"nobody else proposed version {table.versions}, and the version before it is "
-                               f"ratified: the proposal is ratified")  # fmt: skip
+                               expected=f"version {table.versions} is the next, and no other client proposed it: "
+                               f"it is ratified")  # fmt: skip
         self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", evidence=(told,),
                      expected=f"ratified as version {table.versions}, as proposed",
                      observed=f"ratified as version {ratified.version}")  # fmt: skip
@@ -303,8 +303,8 @@ class Scenario:
         return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
-        """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then nobody knows what the
-        subject does, and the scenario is inconclusive."""
+        """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then the scenario is
+        inconclusive."""
         for _ in range(TRIES):
             told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
             if not isinstance(told.answer, m.Rejected) or not told.answer.retryable:
@@ -316,12 +316,12 @@ class Scenario:
         themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
         told = self.ask_to_backfill(table, version, client)
         if self.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
-            raise Inconclusive(f"operation {told.number}: nobody publishes on request: {told.answer.reason}")
+            raise Inconclusive(f"operation {told.number}: the owner does not publish on request: {told.answer.reason}")
         self.expect(told, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
                     expected=f"version {version} is ratified: `done` when it is published")  # fmt: skip
         return told
 
-    def observe(self, table: TableHandle, client: str = "stranger") -> list[m.LogFile]:
+    def observe(self, table: TableHandle, client: str = "observer") -> list[m.LogFile]:
         """All files of the log, with contents. A version that the listing lacks was looked for too: there was a moment
         during the listing at which it was not there, and no more than that is concluded."""
         since = self.recording.now()
@@ -338,7 +338,7 @@ class Scenario:
         raise AssertionError("unreachable")
 
     def published(self, table: TableHandle) -> dict[int, str]:
-        """Content by version, of the published commits that a stranger sees."""
+        """Content by version, of the published commits that an external observer sees."""
         versions = [(version_of(file.name), file.content or "") for file in self.observe(table)]
         return {version: content for version, content in versions if version is not None}
 
@@ -438,7 +438,7 @@ class Scenario:
             if isinstance(found, m.Table):
                 self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
             elif self.violations:
-                raise Inconclusive(f"the final log of {name} cannot be seen: nobody knows the table")
+                raise Inconclusive(f"the final log of {name} cannot be seen: the table was not found")
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
@@ -446,7 +446,7 @@ class Scenario:
         seen = self._looked_up(m.Observe(table=table.reference), table.name)
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
-        commits = listed.commits if isinstance(listed, m.Commits) else ()  # nobody's, of a table that is given back
+        commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that is given back has no owner
         return witnesses(
             table.name,
             seen.files,
@@ -457,7 +457,7 @@ class Scenario:
         )
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
-        """Asked once more if nobody answered, and then nobody knows the log. Raises `Inconclusive`."""
+        """Asked once more after an unknown outcome. Raises `Inconclusive`."""
         answer = self.subject.ask("kit", request)
         if isinstance(answer, m.Unknown):
             answer = self.subject.ask("kit", request)

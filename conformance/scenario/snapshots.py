@@ -33,12 +33,12 @@ def must_read(
     read = told.answer
     if isinstance(read, m.Rejected) and may_refuse:
         raise Inconclusive(f"operation {told.number}: the reader does not support such a table: {read.reason}")
-    excuse = _excuse(log, told, version, published, newest_told(log.s, since))
+    excuse = _excuse(log, told, version, published, newest_returned(log.s, since))
     if excuse and isinstance(read, m.SnapshotRead):
         is_snapshot(log, told, read, *requirements)
     if excuse:
         raise Inconclusive(f"operation {told.number}: {excuse}")
-    because = because or [log.told[version]] if version in log.told else because
+    because = because or [log.committed[version]] if version in log.committed else because
     snapshot = log.s.expect(told, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
     named = ("LOG-09",) if asked.get("version") is not None else requirements
     log.s.require(
@@ -80,15 +80,15 @@ def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
 
 
 def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Exchange, int]:
-    """A read, and how much the reader had asked its owner before: for `newest_told`."""
+    """A read, and how much the reader had asked its owner before: for `newest_returned`."""
     since, who = len(log.s.owner.exchanges), log.reader() if client is None else client
     if "path" not in asked:
         asked["table"] = log.s.physical(log.name)
     return log.s.act(who, m.Snapshot(**asked), log.table), since
 
 
-def newest_told(s: ClientScenario, since: int) -> int:
-    """The newest version that the owner told a reader since then; -1: it told of none."""
+def newest_returned(s: ClientScenario, since: int) -> int:
+    """The newest version that the owner returned to a reader since then; -1: it returned no version."""
     answers = [heard.answer for heard in s.owner.exchanges[since:]]
     told = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
     told += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]

@@ -1,7 +1,7 @@
 """What a check does to a table's files itself. Profile `storage-access`.
 
-What is planted is for the kit to account for: a commit that a stranger publishes is recorded as a request whose answer
-nobody heard, and whatever no owner could have written has to be removed again before the scenario ends.
+What is planted is for the kit to account for: a commit that an external writer publishes is recorded as a request whose
+answer was lost, and whatever no owner could have written has to be removed again before the scenario ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 
 def plant(
-    s: Scenario, table: TableHandle, file: str, content: str, *, if_absent: bool = False, client: str = "stranger"
+    s: Scenario,
+    table: TableHandle,
+    file: str,
+    content: str,
+    *,
+    if_absent: bool = False,
+    client: str = "external writer",
 ) -> Exchange:
     """A file below the log folder. `if_absent`: the answer may be a conflict."""
     told = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
@@ -22,7 +28,7 @@ def plant(
     return told
 
 
-def remove(s: Scenario, table: TableHandle, file: str, client: str = "stranger") -> Exchange:
+def remove(s: Scenario, table: TableHandle, file: str, client: str = "external writer") -> Exchange:
     told = s.ask(client, m.Remove(table=table.reference, file=file))
     s.expect(told, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
     return told
@@ -45,7 +51,7 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
     """A commit by put-if-absent that its client makes without the owner. `answer` is what the storage said."""
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
-    s.recording.fault("the owner is not told of a commit by put-if-absent", client)
+    s.recording.fault("a commit by put-if-absent without the owner", client)
     file = commit_file(proposal.version)
     planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
     answer = s.subject.ask(client, planted)
@@ -54,7 +60,7 @@ def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) ->
 
 
 def staged(s: Scenario, table: TableHandle) -> dict[str, str]:
-    """Content by name of the files in the staging folder, as a stranger sees it."""
+    """Content by name of the files in the staging folder, as an external observer sees it."""
     prefix = f"{STAGING[s.feature]}/"
     return {file.name.removeprefix(prefix): file.content or "" for file in s.observe(table)
             if file.name.startswith(prefix)}  # fmt: skip

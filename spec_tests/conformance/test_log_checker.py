@@ -70,13 +70,13 @@ def test_two_winners_of_one_version_are_named_together() -> None:
 
 
 def test_what_is_there_was_sent_for_that_version() -> None:
-    assert rules(Draft(log=log("a"))) == [Rule.NOBODY_PROPOSED]
+    assert rules(Draft(log=log("a"))) == [Rule.NOT_PROPOSED]
     assert rules(Draft(log=log("a"), open_world=True)) == []
     assert rules(Draft(log=log("a"), before=1)) == []
     elsewhere = Draft(log=log("a"), asked=[commit("a", 1, 0, None)])
-    assert rules(elsewhere) == [Rule.NOBODY_PROPOSED]
+    assert rules(elsewhere) == [Rule.NOT_PROPOSED]
     elsewhere.open_world = True
-    assert rules(elsewhere) == [Rule.NOBODY_PROPOSED]
+    assert rules(elsewhere) == [Rule.NOT_PROPOSED]
 
 
 @pytest.mark.parametrize("refusal", [Rejected(), Gap(), events.Unsupported(), events.NotFound()])
@@ -225,11 +225,11 @@ def test_a_refusal_may_tell_something_old_unless_it_promises_to_be_fresh() -> No
 def test_a_refusal_tells_of_no_version_before_it_is_ratified() -> None:
     draft = race()
     draft.asked[1] = commit("x", 0, 1, 4, Conflict(latest=1))
-    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    assert rules(draft) == [Rule.REPORTED_TOO_EARLY]
     draft.asked[1] = commit("x", 0, 1, 5, Conflict(latest=1))
     assert rules(draft) == []
     draft.asked[1] = commit("x", 0, 1, 4, Conflict(winners=(Entry(version=0), Entry(version=1))))
-    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    assert rules(draft) == [Rule.REPORTED_TOO_EARLY]
 
 
 def test_who_asks_is_told_of_all_that_was_ratified_before() -> None:
@@ -283,7 +283,7 @@ def test_a_reader_of_a_managed_commit_table_may_do_without_its_owner_unless_it_p
 def test_a_stale_read_tells_of_no_version_before_it_is_ratified() -> None:
     draft = race()
     draft.ask("r", 3, 4, events.Snapshot(), events.SnapshotRead(version=1, stale=True))
-    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    assert rules(draft) == [Rule.REPORTED_TOO_EARLY]
 
 
 def test_a_latest_of_minus_one_is_no_claim_of_a_managed_commit_owner() -> None:
@@ -348,7 +348,7 @@ def test_what_landed_is_not_told_before_it_was_sent() -> None:
         log=log("a", "b"),
         asked=[commit("b", 1, 0, None), outcome("b", 1, events.Landed(version=1)), commit("a", 0, 2, 3)],
     )
-    assert rules(draft) == [Rule.TOLD_TOO_EARLY]
+    assert rules(draft) == [Rule.REPORTED_TOO_EARLY]
     draft.asked[1] = outcome("b", 2, events.Landed(version=1))
     assert rules(draft) == []
 
@@ -467,7 +467,7 @@ def test_versions_from_before_may_be_nobodys() -> None:
     source[-2] = events.Witness(table="orders", version=7, attempt="z")
     assert [violation.rule for violation in check_events(source).violations] == [
         Rule.RATIFIED_BUT_LOST,
-        Rule.NOBODY_PROPOSED,
+        Rule.NOT_PROPOSED,
     ]
 
 

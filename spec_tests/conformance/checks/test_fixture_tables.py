@@ -148,7 +148,7 @@ def test_a_stale_read_of_a_catalog_managed_table_is_a_violation() -> None:
     with pytest.raises(Violated):
         must_read(log, 3, "CM-READ-05", expected="version 3")
     assert s.violations[0].requirements == ("CM-READ-05",)
-    assert s.violations[0].operations[1:] == (log.told[3].number,)
+    assert s.violations[0].operations[1:] == (log.committed[3].number,)
     s.close()
 
 
