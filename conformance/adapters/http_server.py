@@ -63,7 +63,7 @@ def _handler_for(reply: Callable[[Call], Reply]) -> type[Handler]:
                 self._send(500, f"{type(error).__name__}: {error}".encode())
 
         def do_GET(self) -> None:  # noqa: N802
-            self._send(405, b"POST a call here; its schema: python -m conformance.interface\n")
+            self._send(405, b"POST a call here; its schema: delta-commit-conformance schema interface\n")
 
         def _send(self, status: int, body: bytes) -> None:
             self.send_response(status)

@@ -25,18 +25,13 @@ import msgspec
 
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.stdio import StdioSubject
-from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported
+from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported, name_of
 from conformance.interface.subject import AdapterError, Ask, ProcessDied, UsageError, gone
 
 RAISED: Final = "raised"
 """What the reason of `Unknown` begins with when a method raised."""
 
 _ANSWERS: Final = tuple(Answer.__args__)
-
-
-def operation(request: Request) -> str:
-    """The name of a request, as on the wire."""
-    return str(type(request).__struct_config__.tag)
 
 
 class InProcess:
@@ -50,7 +45,7 @@ class InProcess:
         self.identity = identity
 
     def ask(self, client: str, request: Request) -> Answer:
-        name = operation(request)
+        name = name_of(request)
         method = getattr(self.handler, name, None)
         if method is None:
             return Unsupported(reason=f"{type(self.handler).__name__} has no method {name!r}")

@@ -36,7 +36,7 @@ def test_a_violation_is_told_with_its_requirement_and_both_operations(capsys: py
     assert main(["check", str(BAD)]) == judging.VIOLATION == 1
     told = capsys.readouterr().out
     assert "1. stale-read: orders, version 1" in told
-    assert "Required: Who asks for the latest version is told of every commit" in told
+    assert "Required: A request for the latest version returns every commit" in told
     assert "reader's get_commits (operation 1, 3..4: commits, latest 0, listing 0)" in told
     assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in told
 

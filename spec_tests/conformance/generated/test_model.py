@@ -83,7 +83,7 @@ WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("PROFILE-OUTCOME-02", TABLE._replace(never=frozenset({"new"})), TERMS, commit(3), m.Ratified(version=3)),
     ("PROFILE-DISCOVERY-02", TABLE._replace(dropped=True), TERMS, commit(3), m.Ratified(version=3)),
     ("MC-READ-06", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=1)),
-    ("MC-READ-06", TABLE._replace(told=2), DIRECT, m.GetCommits(table="t"), listing(latest=1)),
+    ("MC-READ-06", TABLE._replace(returned=2), DIRECT, m.GetCommits(table="t"), listing(latest=1)),
     ("MC-GET-02", TABLE, TERMS, m.GetCommits(table="t"), listing(latest=3)),
     ("MC-GET-02", TABLE, PLAIN, m.GetCommits(table="t"), listing(latest=-1)),
     ("PROFILE-VERSION0-02", World(log=("zero",)), TERMS, m.GetCommits(table="t"), listing(latest=None)),
