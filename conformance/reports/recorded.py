@@ -314,7 +314,7 @@ def _row(step: Step, numbers: Sequence[int], times: Times) -> Row:
         number=str(step.id),
         client="external observer" if isinstance(step, FileLook) else step.client,
         request="list files" if isinstance(step, FileLook) else describe_request(step.request),
-        time=f"{times.told(began(step))} to {'the end' if end is None else times.told(end)}",
+        time=f"{times.shown(began(step))} to {'the end' if end is None else times.shown(end)}",
         answer=_told_of(step),
         mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
     )
@@ -328,7 +328,7 @@ def _told_of(step: Step) -> str:
 
 def _fault(fault: Fault, times: Times) -> Row:
     return Row(
-        number="", client=fault.client, request=f"fault: {fault.kind}", time=times.told(fault.at), answer=fault.note
+        number="", client=fault.client, request=f"fault: {fault.kind}", time=times.shown(fault.at), answer=fault.note
     )
 
 
