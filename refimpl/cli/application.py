@@ -9,6 +9,7 @@ import traceback
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from refimpl import __version__
@@ -103,7 +104,7 @@ def _show_version(wanted: bool) -> None:
 @application.callback(epilog=DOCUMENTED)
 def _commit_owner(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="show the version and exit")
     ] = False,
 ) -> None:
     """The reference commit owner for Delta Lake's managed commits and catalog-managed tables.
@@ -113,4 +114,5 @@ def _commit_owner(
 
 
 for module in (demonstration, tables, ingesting, history, upkeep, serving):
-    module.register(application)
+    application.registered_commands += module.commands.registered_commands
+    application.registered_groups += module.commands.registered_groups

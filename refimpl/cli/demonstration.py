@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Option
 
 from refimpl.cli import output
 from refimpl.cli.options import JsonOption
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from refimpl.demo.stage import Check, Result, Timeline, TimelineRow
 
 
-def register(application: typer.Typer) -> None:
-    application.command(rich_help_panel="Start here", epilog=_DEMO)(demo)
+commands = typer.Typer()
 
 
 _DEMO = """Examples:
@@ -32,28 +32,26 @@ commit-owner demo --warehouse /tmp/demo
 commit-owner demo --input orders.parquet --partition-by region --json"""
 
 
+@commands.command(rich_help_panel="Start here", epilog=_DEMO)
 def demo(
     input: Annotated[  # noqa: A002 - the option's name
         Path | None,
-        typer.Option(
+        Option(
             "--input", metavar="FILE", help="input rows: CSV with a header, or Parquet (default: a year of flights)"
         ),
     ] = None,
     partition_by: Annotated[
         str,
-        typer.Option(
+        Option(
             "--partition-by", "-p", metavar="COLUMN", help="partition column; each of its values is ingested separately"
         ),
     ] = "month",
     warehouse: Annotated[
         Path | None,
-        typer.Option(
-            "--warehouse", "-w", metavar="DIR", help="new directory, kept afterwards (default: a temporary one)"
-        ),
+        Option("--warehouse", "-w", metavar="DIR", help="new directory, kept afterwards (default: a temporary one)"),
     ] = None,
     conformance: Annotated[
-        bool,
-        typer.Option("--conformance/--no-conformance", help="run the conformance kit at the end (about a minute)"),
+        bool, Option("--conformance/--no-conformance", help="run the conformance kit at the end (about a minute)")
     ] = True,
     json: JsonOption = False,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import JsonOption, TableArgument, WarehouseOption, opened
@@ -15,25 +16,19 @@ if TYPE_CHECKING:
     from refimpl.commits import RatifiedCommit
     from refimpl.owner.explain import Explanation, Step
 
+commands = typer.Typer()
+
+
 _PANEL = "Versions"
 _TIMES = frozenset({"at", "inCommitTimestamp", "previous", "clock"})
 """Facts of an explanation that are ms since the epoch."""
 
 
-def register(application: typer.Typer) -> None:
-    application.command(rich_help_panel=_PANEL, epilog=_LOG)(log)
-    application.command(rich_help_panel=_PANEL, epilog=_COMMITS)(commits)
-    application.command(rich_help_panel=_PANEL, epilog=_EXPLAIN)(explain)
-    application.command(rich_help_panel=_PANEL, epilog=_RESOLVE)(resolve)
-
-
-_LOG = "Example:  commit-owner log sales --limit 5"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner log sales --limit 5")
 def log(
     table: TableArgument,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
+        int | None, Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -80,16 +75,14 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
     }
 
 
-_COMMITS = "Example:  commit-owner commits sales --start 10"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner commits sales --start 10")
 def commits(
     table: TableArgument,
     start: Annotated[
-        int | None, typer.Option("--start", metavar="N", help="first version (default: the first one stored)")
+        int | None, Option("--start", metavar="N", help="first version (default: the first one stored)")
     ] = None,
     end: Annotated[
-        int | None, typer.Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
+        int | None, Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -141,12 +134,10 @@ def _commit(commit: RatifiedCommit) -> dict[str, Any]:
     }
 
 
-_EXPLAIN = "Example:  commit-owner explain sales 12"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner explain sales 12")
 def explain(
     table: TableArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="ratified version")],
+    version: Annotated[int, Argument(metavar="VERSION", help="ratified version")],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -184,14 +175,12 @@ def _step_facts(step: Step) -> dict[str, Any]:
     return shown | {"because": step.why, "rule": step.source}
 
 
-_RESOLVE = "Example:  commit-owner resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1f9a10"
-
-
+@commands.command(
+    rich_help_panel=_PANEL, epilog="Example:  commit-owner resolve sales 0b6e1f0e-6ad5-4a1c-b6a5-2f5d7c1f9a10"
+)
 def resolve(
     table: TableArgument,
-    attempt: Annotated[
-        str, typer.Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")
-    ],
+    attempt: Annotated[str, Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:

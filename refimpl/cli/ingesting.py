@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import unquote
 
 import typer
+from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import (
-    CSV,
     PARQUET,
     JsonOption,
     WarehouseOption,
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from refimpl.warehouse import Warehouse
 
 
-def register(application: typer.Typer) -> None:
-    application.command(rich_help_panel="Tables", epilog=_INGEST)(ingest)
+commands = typer.Typer()
 
 
 _INGEST = """Examples:
@@ -54,43 +53,38 @@ commit-owner ingest sales day.csv --null NA --mode overwrite --replace-where 'mo
 commit-owner ingest events events.csv --create --partition-by day"""
 
 
+@commands.command(rich_help_panel="Tables", epilog=_INGEST)
 def ingest(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="name of the table")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV files with a header, or Parquet files")],
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
+    table: Annotated[str, Argument(metavar="TABLE", help="name of the table")],
+    files: Annotated[list[Path], Argument(metavar="FILE...", help="CSV files with a header, or Parquet files")],
+    mode: Annotated[str, Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
     replace_where: Annotated[
         str | None,
-        typer.Option(
-            "--replace-where", metavar="SQL", help="replace only these partitions (only with --mode overwrite)"
-        ),
+        Option("--replace-where", metavar="SQL", help="replace only these partitions (only with --mode overwrite)"),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="create the table if it does not exist")] = False,
+    create: Annotated[bool, Option("--create", help="create the table if it does not exist")] = False,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(
-            "--partition-by", "-p", metavar="COLUMN", help="partition columns of the new table (with --create)"
-        ),
+        Option("--partition-by", "-p", metavar="COLUMN", help="partition columns of the new table (with --create)"),
     ] = None,
     feature: Annotated[
-        str | None, typer.Option("--feature", metavar="FEATURE", help="table feature of the new table (with --create)")
+        str | None, Option("--feature", metavar="FEATURE", help="table feature of the new table (with --create)")
     ] = None,
     commit_mode: Annotated[
-        str | None, typer.Option("--commit-mode", metavar="MODE", help="commit mode of the new table (with --create)")
+        str | None, Option("--commit-mode", metavar="MODE", help="commit mode of the new table (with --create)")
     ] = None,
     null: Annotated[
-        str, typer.Option("--null", metavar="TEXT", help="text that means null in a CSV file (default: the empty text)")
+        str, Option("--null", metavar="TEXT", help="text that means null in a CSV file (default: the empty text)")
     ] = "",
-    delimiter: Annotated[
-        str, typer.Option("--delimiter", metavar="CHARACTER", help="column delimiter of a CSV file")
-    ] = ",",
+    delimiter: Annotated[str, Option("--delimiter", metavar="CHARACTER", help="column delimiter of a CSV file")] = ",",
     multi_line: Annotated[
-        bool, typer.Option("--multi-line", help="allow line breaks in quoted values of a CSV file (slower)")
+        bool, Option("--multi-line", help="allow line breaks in quoted values of a CSV file (slower)")
     ] = False,
     fill_missing: Annotated[
-        bool, typer.Option("--fill-missing", help="write null to columns that the files do not have")
+        bool, Option("--fill-missing", help="write null to columns that the files do not have")
     ] = False,
     cores: Annotated[
-        int | None, typer.Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
+        int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -111,8 +105,9 @@ def ingest(
         schema = None if found is None else found.snapshot().schema
         if schema is not None and not fill_missing:
             _check_complete(schema, names, table)
-        with _connected(place, cores) as delta, _explained(delta.spark, kind, files, names, csv_options, schema):
-            rows = _rows(delta.spark, kind, files, names, csv_options, schema)
+        source = _Input(kind=kind, files=files, names=names, options=csv_options, schema=schema)
+        with _connected(place, cores) as delta, _explained(delta.spark, source):
+            rows = _rows(delta.spark, source)
             empty = rows.isEmpty()
             if empty and schema is None and kind != PARQUET:
                 raise InvalidRequestError(
@@ -292,29 +287,37 @@ def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:
         )
 
 
-def _rows(
-    spark: SparkSession,
-    kind: str,
-    files: list[Path],
-    names: Sequence[str],
-    options: dict[str, str],
-    schema: Struct | None,
-) -> DataFrame:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Input:
+    """The files, how they are read, and the table's columns (None: of a new one)."""
+
+    kind: str
+    files: list[Path]
+    names: Sequence[str]
+    options: dict[str, str]
+    schema: Struct | None
+
+    @property
+    def paths(self) -> list[str]:
+        return [str(path.absolute()) for path in self.files]
+
+
+def _rows(spark: SparkSession, source: _Input) -> DataFrame:
     """The files' rows. Those of a CSV file get the types of the table's columns, or guessed ones."""
-    paths = [str(path.absolute()) for path in files]
-    if kind == PARQUET:
-        return spark.read.parquet(*paths)
-    if schema is None:
-        return spark.read.options(**options, inferSchema="true").csv(paths).toDF(*names)
-    return spark.read.options(**options).schema(_typed(names, schema)).csv(paths)
+    reader = spark.read
+    if source.kind == PARQUET:
+        return reader.parquet(*source.paths)
+    if source.schema is None:
+        return reader.options(**source.options, inferSchema="true").csv(source.paths).toDF(*source.names)
+    return reader.options(**source.options).schema(_typed(source.names, source.schema)).csv(source.paths)
 
 
-def _typed(names: Sequence[str], schema: Struct | None) -> StructType:
+def _typed(names: Sequence[str], schema: Struct) -> StructType:
     """These columns with the types of the table's; those that it does not have are text."""
     from refimpl.client.schema import Field, Primitive, Struct
     from refimpl.spark.frames import spark_schema
 
-    known = {} if schema is None else {column.name.lower(): column.type for column in schema.fields}
+    known = {column.name.lower(): column.type for column in schema.fields}
     text = Primitive(name="string")
     return spark_schema(Struct(fields=tuple(Field(name=name, type=known.get(name.lower(), text)) for name in names)))
 
@@ -324,39 +327,29 @@ _FILE: Final = "__file"
 
 
 @contextlib.contextmanager
-def _explained(
-    spark: SparkSession,
-    kind: str,
-    files: list[Path],
-    names: Sequence[str],
-    options: dict[str, str],
-    schema: Struct | None,
-) -> Iterator[None]:
+def _explained(spark: SparkSession, source: _Input) -> Iterator[None]:
     """Where Spark fails because of a CSV file: `InvalidRequestError` with the value and the column. Spark names
     neither, so the first line that does not fit is looked for anew."""
     try:
         yield
     except Exception as error:
-        if kind == PARQUET or not is_of_spark(error):
+        if source.kind == PARQUET or not is_of_spark(error):
             raise
-        problem = _first_misfit(spark, files, names, options, schema)
+        problem = _first_misfit(spark, source)
         if problem is None:
             raise
         raise InvalidRequestError(problem) from None
 
 
-def _first_misfit(
-    spark: SparkSession, files: list[Path], names: Sequence[str], options: dict[str, str], schema: Struct | None
-) -> str | None:
+def _first_misfit(spark: SparkSession, source: _Input) -> str | None:
     from pyspark.sql import functions
     from pyspark.sql.types import StringType, StructField, StructType
 
-    typed = _typed(names, schema)
-    if schema is None:
-        typed = _rows(spark, CSV, files, names, options, None).schema
+    files, names, options = source.files, source.names, source.options
+    typed = _rows(spark, source).schema if source.schema is None else _typed(names, source.schema)
     permissive = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
     frame = spark.read.options(**permissive).schema(StructType([*typed.fields, StructField(_MALFORMED, StringType())]))
-    lines = frame.csv([str(path.absolute()) for path in files]).withColumn(_FILE, functions.input_file_name())
+    lines = frame.csv(source.paths).withColumn(_FILE, functions.input_file_name())
     row = lines.where(functions.col(_MALFORMED).isNotNull()).first()
     if row is None:
         return None

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
+from typer import Argument, Option
 
 from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, TableFeature
@@ -22,7 +22,7 @@ WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
 
 WarehouseOption = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--warehouse",
         "-w",
         envvar=WAREHOUSE_VARIABLE,
@@ -30,28 +30,23 @@ WarehouseOption = Annotated[
         help="warehouse directory (default: the current directory)",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
-TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
+JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
+TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
-    str,
-    typer.Option("--feature", metavar="FEATURE", help=f"table feature: {' or '.join(TABLE_FEATURES)}"),
+    str, Option("--feature", metavar="FEATURE", help=f"table feature: {' or '.join(TABLE_FEATURES)}")
 ]
 CommitModeOption = Annotated[
-    str | None,
-    typer.Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct"),
+    str | None, Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct")
 ]
 BackfillOption = Annotated[
-    str,
-    typer.Option("--backfill-every", metavar="N", help="publish after every N commits, or: never"),
+    str, Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
 ]
 BacklogOption = Annotated[
-    int, typer.Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
+    int, Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected")
 ]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--allow", metavar="JOB", help="maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"
-    ),
+    Option("--allow", metavar="JOB", help="maintenance jobs to allow: metadata-cleanup, vacuum, ... (repeatable)"),
 ]
 
 

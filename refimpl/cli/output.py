@@ -18,6 +18,11 @@ from refimpl import errors
 _WIDTH_OF_A_PIPE = 400
 
 
+def show(document: Any, line: str, *, json: bool) -> None:
+    """The result of a command: as a line, or with `--json` as a document."""
+    show_json(document) if json else show_line(line)
+
+
 def show_json(value: Any) -> None:
     """One JSON document. Structs, enums and paths are spelled as `msgspec` and `str` do."""
     import msgspec

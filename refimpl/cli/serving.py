@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import (
@@ -24,37 +25,25 @@ from refimpl.errors import InvalidRequestError
 if TYPE_CHECKING:
     from refimpl.server.access import Tokens
 
-_PANEL = "Server"
+commands = typer.Typer()
+tokens = typer.Typer(no_args_is_help=True, help="Manage the access tokens of the server.")
+commands.add_typer(tokens, name="token", rich_help_panel="Server")
 
 
-def register(application: typer.Typer) -> None:
-    application.command("serve", rich_help_panel=_PANEL, epilog=_SERVE)(serve)
-    tokens = typer.Typer(no_args_is_help=True, help="Manage the access tokens of the server.")
-    tokens.command("add", epilog=_TOKEN_ADD)(token_add)
-    tokens.command("list", epilog=_TOKEN_LIST)(token_list)
-    tokens.command("remove", epilog=_TOKEN_REMOVE)(token_remove)
-    application.add_typer(tokens, name="token", rich_help_panel=_PANEL)
-
-
-_SERVE = "Example:  commit-owner serve -w /data/lake --port 8080"
-
-
+@commands.command("serve", rich_help_panel="Server", epilog="Example:  commit-owner serve -w /data/lake --port 8080")
 def serve(
     warehouse: WarehouseOption = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="listen address; other than loopback requires a token")
-    ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option("--port", metavar="N", help="port; 0: any free port", min=0, max=65535)] = 8080,
-    catalog: Annotated[str, typer.Option("--catalog", metavar="NAME", help="name of the catalog for clients")] = (
-        "unity"
-    ),
+        str, Option("--host", metavar="ADDRESS", help="listen address; other than loopback requires a token")
+    ] = "127.0.0.1",
+    port: Annotated[int, Option("--port", metavar="N", help="port; 0: any free port", min=0, max=65535)] = 8080,
+    catalog: Annotated[str, Option("--catalog", metavar="NAME", help="name of the catalog for clients")] = "unity",
     schema: Annotated[
-        list[str] | None,
-        typer.Option("--schema", metavar="NAME", help="additional empty schema (repeatable)"),
+        list[str] | None, Option("--schema", metavar="NAME", help="additional empty schema (repeatable)")
     ] = None,
     backfill_every: Annotated[
         str,
-        typer.Option(
+        Option(
             "--backfill-every",
             metavar="N",
             help="for tables created over HTTP: publish after every N commits, or: never",
@@ -62,7 +51,7 @@ def serve(
     ] = "10",
     backlog_limit: BacklogOption = 1000,
     log_level: Annotated[
-        str, typer.Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
+        str, Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")
     ] = "info",
 ) -> None:
     """Serve a warehouse over HTTP, in Unity Catalog's Delta API.
@@ -96,16 +85,15 @@ def serve(
     )
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
-
-_TOKEN_ADD = "Example:  commit-owner token add pipeline --scope write"
+NameArgument = Annotated[str, Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
 
 
+@tokens.command("add", epilog="Example:  commit-owner token add pipeline --scope write")
 def token_add(
     name: NameArgument,
-    scope: Annotated[str, typer.Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = ("read"),
+    scope: Annotated[str, Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = "read",
     expires_in: Annotated[
-        str | None, typer.Option("--expires-in", metavar="AGE", help="lifetime, for example 30d (default: no limit)")
+        str | None, Option("--expires-in", metavar="AGE", help="lifetime, for example 30d (default: no limit)")
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -122,15 +110,10 @@ def token_add(
         if scope not in known:
             raise InvalidRequestError(f"invalid scope {scope!r}; choose {' or '.join(known)}")
         secret = tokens.add(name, known[scope], valid_ms=valid_ms)
-    if json:
-        output.show_json({"name": name, "scope": scope, "token": secret})
-        return
-    output.show_line(secret)
+    output.show({"name": name, "scope": scope, "token": secret}, secret, json=json)
 
 
-_TOKEN_LIST = "Example:  commit-owner token list"
-
-
+@tokens.command("list", epilog="Example:  commit-owner token list")
 def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """List the tokens: names, scopes and expiry; never the tokens themselves."""
     with _tokens(warehouse) as tokens:
@@ -158,9 +141,7 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
     output.show_table(("name", "scope", "added", "expires"), rows)
 
 
-_TOKEN_REMOVE = "Example:  commit-owner token remove pipeline"
-
-
+@tokens.command("remove", epilog="Example:  commit-owner token remove pipeline")
 def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """Remove a token; running servers reject it from now on."""
     with _tokens(warehouse) as tokens:

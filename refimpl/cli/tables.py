@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import (
@@ -39,29 +40,21 @@ if TYPE_CHECKING:
     from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
 
+commands = typer.Typer()
+
+
 _PANEL = "Tables"
 _OWNERSHIP = "Ownership"
 
 
-def register(application: typer.Typer) -> None:
-    application.command(rich_help_panel=_PANEL, epilog=_INIT)(init)
-    application.command(rich_help_panel=_PANEL, epilog=_CREATE)(create)
-    application.command(rich_help_panel=_PANEL, epilog=_SHOW)(show)
-    application.command(rich_help_panel=_PANEL, epilog=_DROP)(drop)
-    application.command("take-over", rich_help_panel=_OWNERSHIP, epilog=_TAKE_OVER)(take_over)
-    application.command("hand-back", rich_help_panel=_OWNERSHIP, epilog=_HAND_BACK)(hand_back)
-
-
-_INIT = "Example:  commit-owner init /data/warehouse --root /data/lake"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner init /data/warehouse --root /data/lake")
 def init(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="directory of the warehouse (default: the current directory)")
+        Path | None, Argument(metavar="DIR", help="directory of the warehouse (default: the current directory)")
     ] = None,
     root: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--root", metavar="DIR", help="directory outside the warehouse whose tables may be taken over (repeatable)"
         ),
     ] = None,
@@ -96,19 +89,18 @@ commit-owner create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' 
 commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10"""
 
 
+@commands.command(rich_help_panel=_PANEL, epilog=_CREATE)
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
+    name: Annotated[str, Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
     columns: Annotated[
-        str | None, typer.Option("--columns", "-c", metavar="SQL", help="columns with Spark SQL types")
+        str | None, Option("--columns", "-c", metavar="SQL", help="columns with Spark SQL types")
     ] = None,
     like: Annotated[
-        Path | None, typer.Option("--like", metavar="FILE", help="copy the columns of this Parquet or CSV file")
+        Path | None, Option("--like", metavar="FILE", help="copy the columns of this Parquet or CSV file")
     ] = None,
     partition_by: Annotated[
         list[str] | None,
-        typer.Option(
-            "--partition-by", "-p", metavar="COLUMN", help="partition column (repeatable, or joined by commas)"
-        ),
+        Option("--partition-by", "-p", metavar="COLUMN", help="partition column (repeatable, or joined by commas)"),
     ] = None,
     feature: FeatureOption = DEFAULT_FEATURE,
     commit_mode: CommitModeOption = None,
@@ -116,13 +108,11 @@ def create(
     backlog_limit: BacklogOption = 1000,
     allow: AllowOption = None,
     properties: Annotated[
-        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
+        list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property (repeatable)")
     ] = None,
     location: Annotated[
         Path | None,
-        typer.Option(
-            "--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"
-        ),
+        Option("--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -145,10 +135,7 @@ def create(
             properties=properties_of(properties),
         )
         made = place.owner.resolve(table.table_id or name)
-    if json:
-        output.show_json(_of_owner(made))
-        return
-    output.show_line(f"created {made.name} at {made.location} (version 0)")
+    output.show(_of_owner(made), f"created {made.name} at {made.location} (version 0)", json=json)
 
 
 def _schema(columns: str | None, like: Path | None) -> Struct:
@@ -168,25 +155,26 @@ commit-owner show
 commit-owner show sales --rows 10 --at 2026-11-21T12:00:00"""
 
 
+@commands.command(rich_help_panel=_PANEL, epilog=_SHOW)
 def show(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="name, id, or path (with a /) of the table (default: list all tables)"),
+        Argument(metavar="TABLE", help="name, id, or path (with a /) of the table (default: list all tables)"),
     ] = None,
     version: Annotated[
-        int | None, typer.Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
+        int | None, Option("--version", "-v", metavar="N", help="snapshot at this version (default: latest)")
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--at",
             metavar="TIMESTAMP",
             help="snapshot at this time: ISO 8601 (default zone: UTC) or epoch milliseconds",
         ),
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=0, metavar="N", help="also show the first N rows")] = 0,
+    rows: Annotated[int, Option("--rows", "-n", min=0, metavar="N", help="also show the first N rows")] = 0,
     by_path: Annotated[
-        bool, typer.Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
+        bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -368,12 +356,10 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
     return found
 
 
-_DROP = "Example:  commit-owner drop sales --yes"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner drop sales --yes")
 def drop(
     table: TableArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -386,10 +372,11 @@ def drop(
         if not yes:
             _ask(f"drop {found.name} at {found.location}?")
         place.owner.drop_table(found.table_id)
-    if json:
-        output.show_json({"name": found.name, "table_id": found.table_id, "location": str(found.location)})
-        return
-    output.show_line(f"dropped {found.name or found.table_id}; its files stay at {found.location}")
+    output.show(
+        {"name": found.name, "table_id": found.table_id, "location": str(found.location)},
+        f"dropped {found.name or found.table_id}; its files stay at {found.location}",
+        json=json,
+    )
 
 
 def _ask(question: str) -> None:
@@ -400,16 +387,16 @@ def _ask(question: str) -> None:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-_TAKE_OVER = "Example:  commit-owner take-over /data/lake/sales sales --feature managedCommit"
-
-
+@commands.command(
+    "take-over",
+    rich_help_panel=_OWNERSHIP,
+    epilog="Example:  commit-owner take-over /data/lake/sales sales --feature managedCommit",
+)
 def take_over(
-    path: Annotated[
-        Path, typer.Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")
-    ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="new name of the table")],
+    path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
+    name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
     feature: Annotated[
-        str, typer.Option("--feature", metavar="FEATURE", help=f"new table feature: {' or '.join(TABLE_FEATURES)}")
+        str, Option("--feature", metavar="FEATURE", help=f"new table feature: {' or '.join(TABLE_FEATURES)}")
     ] = MANAGED_COMMIT.name,
     commit_mode: CommitModeOption = None,
     backfill_every: BackfillOption = "1",
@@ -439,9 +426,7 @@ def take_over(
     output.show_line(f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on")
 
 
-_HAND_BACK = "Example:  commit-owner hand-back sales"
-
-
+@commands.command("hand-back", rich_help_panel=_OWNERSHIP, epilog="Example:  commit-owner hand-back sales")
 def hand_back(table: TableArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """Return a table to the filesystem.
 
@@ -452,7 +437,8 @@ def hand_back(table: TableArgument, warehouse: WarehouseOption = None, json: Jso
     with opened(warehouse) as place:
         free = handed_back(place.table(table))
         version = free.snapshot().version
-    if json:
-        output.show_json({"location": str(free.location), "version": version})
-        return
-    output.show_line(f"{free.location} is a filesystem table from version {version} on; use it by its path")
+    output.show(
+        {"location": str(free.location), "version": version},
+        f"{free.location} is a filesystem table from version {version} on; use it by its path",
+        json=json,
+    )

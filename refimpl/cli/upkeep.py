@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from typer import Argument, Option
 
 from refimpl.cli import output
 from refimpl.cli.options import (
@@ -27,28 +28,17 @@ if TYPE_CHECKING:
     from refimpl.client.table import Table
     from refimpl.owner.verify import Finding
 
+commands = typer.Typer()
+
+
 _PANEL = "Upkeep"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": ""}
 
 
-def register(application: typer.Typer) -> None:
-    application.command(rich_help_panel=_PANEL, epilog=_BACKFILL)(backfill)
-    application.command(rich_help_panel=_PANEL, epilog=_CHECKPOINT)(checkpoint)
-    application.command(rich_help_panel=_PANEL, epilog=_CLEANUP)(cleanup)
-    application.command(rich_help_panel=_PANEL, epilog=_POLICY)(policy)
-    application.command(rich_help_panel=_PANEL, epilog=_VERIFY)(verify)
-    application.command(rich_help_panel=_PANEL, epilog=_REPAIR)(repair)
-    application.command(rich_help_panel=_PANEL, epilog=_BACKUP)(backup)
-
-
-_BACKFILL = "Example:  commit-owner backfill sales --to 20"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner backfill sales --to 20")
 def backfill(
     table: TableArgument,
-    to: Annotated[
-        int | None, typer.Option("--to", metavar="N", help="last version to publish (default: the latest)")
-    ] = None,
+    to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -59,11 +49,10 @@ def backfill(
     with opened(warehouse) as place:
         found = place.owner.resolve(table)
         done = place.owner.backfill_to_version(found.table_id, to)
-    if json:
-        output.show_json(done)
-        return
-    output.show_line(
-        f"published {output.counted(done.published, 'commit')}; the log is complete through version {done.through}"
+    output.show(
+        done,
+        f"published {output.counted(done.published, 'commit')}; the log is complete through version {done.through}",
+        json=json,
     )
 
 
@@ -74,16 +63,16 @@ commit-owner checkpoint sales
 commit-owner checkpoint sales --compact 10:19"""
 
 
+@commands.command(rich_help_panel=_PANEL, epilog=_CHECKPOINT)
 def checkpoint(
     table: TableArgument,
     version: Annotated[
-        int | None, typer.Option("--version", "-v", metavar="N", help="version to write it for (default: the latest)")
+        int | None, Option("--version", "-v", metavar="N", help="version to write it for (default: the latest)")
     ] = None,
     compact: Annotated[
-        str | None,
-        typer.Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead"),
+        str | None, Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead")
     ] = None,
-    checksum: Annotated[bool, typer.Option("--checksum", help="write a version checksum instead")] = False,
+    checksum: Annotated[bool, Option("--checksum", help="write a version checksum instead")] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -98,10 +87,7 @@ def checkpoint(
         written = (
             _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
         )
-    if json:
-        output.show_json(written)
-        return
-    output.show_line(f"wrote {written['name']}")
+    output.show(written, f"wrote {written['name']}", json=json)
 
 
 def _of_version(table: Table, version: int | None, *, checksum: bool) -> dict[str, Any]:
@@ -123,16 +109,12 @@ def _compacted(table: Table, versions: str) -> dict[str, Any]:
     return {"kind": "log-compaction", "name": compact(table, int(first), int(last))}
 
 
-_CLEANUP = "Example:  commit-owner cleanup sales --older-than 30d"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner cleanup sales --older-than 30d")
 def cleanup(
     table: TableArgument,
     older_than: Annotated[
         str | None,
-        typer.Option(
-            "--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"
-        ),
+        Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -164,18 +146,19 @@ commit-owner policy sales
 commit-owner policy sales --allow metadata-cleanup --backfill-every 10"""
 
 
+@commands.command(rich_help_panel=_PANEL, epilog=_POLICY)
 def policy(
     table: TableArgument,
     allow: AllowOption = None,
     forbid: Annotated[
-        list[str] | None, typer.Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
+        list[str] | None, Option("--forbid", metavar="JOB", help="maintenance jobs to forbid (repeatable)")
     ] = None,
     backfill_every: Annotated[
-        str | None, typer.Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
+        str | None, Option("--backfill-every", metavar="N", help="publish after every N commits, or: never")
     ] = None,
     backlog_limit: Annotated[
         int | None,
-        typer.Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
+        Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
     ] = None,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -211,9 +194,7 @@ def policy(
     )
 
 
-_VERIFY = "Example:  commit-owner verify -w /data/warehouse --json"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
 def verify(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """Check the ledger and all tables, read-only.
 
@@ -259,15 +240,14 @@ commit-owner repair
 commit-owner repair --adopt-published --older-than 7d"""
 
 
+@commands.command(rich_help_panel=_PANEL, epilog=_REPAIR)
 def repair(
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="minimum age of the orphaned staged files to remove")
+        str, Option("--older-than", metavar="AGE", help="minimum age of the orphaned staged files to remove")
     ] = "24h",
     adopt_published: Annotated[
         bool,
-        typer.Option(
-            "--adopt-published", help="record published files above the ledger's latest version (after a restore)"
-        ),
+        Option("--adopt-published", help="record published files above the ledger's latest version (after a restore)"),
     ] = False,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
@@ -296,11 +276,9 @@ def repair(
         raise typer.Exit(ExitCode.REFUSED)
 
 
-_BACKUP = "Example:  commit-owner backup /backups/ledger-2026-11-21.db"
-
-
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner backup /backups/ledger-2026-11-21.db")
 def backup(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="path of the copy; must not exist")],
+    target: Annotated[Path, Argument(metavar="FILE", help="path of the copy; must not exist")],
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -312,7 +290,8 @@ def backup(
     with opened(warehouse) as place:
         place.owner.ledger.back_up(place_of_copy)
     bytes_written = place_of_copy.stat().st_size
-    if json:
-        output.show_json({"path": str(place_of_copy), "bytes": bytes_written})
-        return
-    output.show_line(f"wrote {place_of_copy} ({output.size(bytes_written)})")
+    output.show(
+        {"path": str(place_of_copy), "bytes": bytes_written},
+        f"wrote {place_of_copy} ({output.size(bytes_written)})",
+        json=json,
+    )
