@@ -16,9 +16,8 @@ from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles, ScriptedHost
 from spec_tests.support.in_memory_owner import InMemoryOwner
-from spec_tests.support.scripted_host import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
 SCHEMA = (

@@ -31,8 +31,8 @@ from spec_tests.support.busy_table import (
     names,
     state,
 )
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import START
+from spec_tests.support.faults import HOST_START as START
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.written_log import WrittenLog, add, remove
 
 

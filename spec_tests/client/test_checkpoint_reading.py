@@ -15,9 +15,21 @@ from refimpl import log_path
 from refimpl.actions import Action, Add, DeletionVector, DomainMetadata, Protocol, Remove, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.errors import CorruptLogError
-from spec_tests.support.checkpoint_files import COLUMNS, classic_content, lines, parquet, row
-from spec_tests.support.log_names import part, v2
-from spec_tests.support.written_log import SCHEMA, WrittenLog, add, definition, metadata, remove
+from spec_tests.support.written_log import (
+    COLUMNS,
+    SCHEMA,
+    WrittenLog,
+    add,
+    classic_content,
+    definition,
+    lines,
+    metadata,
+    parquet,
+    part,
+    remove,
+    row,
+    v2,
+)
 
 VECTORED = DeletionVector(storage_type="u", path_or_inline_dv="ab", offset=4, size_in_bytes=1, cardinality=1)
 STATE: list[Action] = [

@@ -27,10 +27,9 @@ from spec_tests.support.busy_table import (
     names,
     state,
 )
-from spec_tests.support.checkpoint_files import classic_content, lines, parquet, row
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.log_names import uuid
-from spec_tests.support.scripted_host import START
+from spec_tests.support.faults import HOST_START as START
+from spec_tests.support.faults import FailingFiles
+from spec_tests.support.written_log import classic_content, lines, parquet, row, uuid
 
 
 def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compaction: bool = True) -> dict[str, object]:

@@ -39,7 +39,7 @@ from refimpl.errors import (
 )
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
-from spec_tests.support.scripted_host import START
+from spec_tests.support.faults import HOST_START as START
 
 
 def name_of(value: object) -> str:

@@ -19,8 +19,8 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import DeltaError, OutcomeUnknown
 from refimpl.table_feature import CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
+from spec_tests.support.faults import ScriptedHost
 from spec_tests.support.in_memory_owner import InMemoryOwner
-from spec_tests.support.scripted_host import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
 FAULTS = st.fixed_dictionaries(

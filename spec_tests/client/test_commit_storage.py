@@ -15,7 +15,7 @@ from refimpl.errors import (
 from refimpl.log_path import LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED
 from spec_tests.client.conftest import Setting, adding
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles
 
 
 def appending(table: Table, path: str, **options: int) -> Transaction:

@@ -34,8 +34,8 @@ from refimpl.table_feature import (
     inconsistencies,
 )
 from spec_tests.client.conftest import SCHEMA, Setting, adding
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.scripted_host import START
+from spec_tests.support.faults import HOST_START as START
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)

@@ -21,16 +21,16 @@ from refimpl.table_feature import (
     MANAGED_COMMIT,
     TableFeature,
 )
-from spec_tests.support.checkpoint_files import classic_content
-from spec_tests.support.log_names import uuid
 from spec_tests.support.written_log import (
     FEATURES,
     START,
     WatchedFiles,
     WrittenLog,
     add,
+    classic_content,
     definition,
     metadata,
+    uuid,
 )
 
 both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])

@@ -17,7 +17,7 @@ from refimpl.log_path import LAST_CHECKPOINT
 from refimpl.table_feature import MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.busy_table import GENEROUS, backfill, every_kind, hide, names
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles
 
 
 def late(setting: Setting, table: Table, path: str = "late") -> Transaction:

@@ -12,7 +12,7 @@ from refimpl.commits import RatifiedCommit
 from refimpl.errors import CorruptionError, CorruptLogError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import FileKind, LogPath
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature
-from spec_tests.support.log_names import (
+from spec_tests.support.written_log import (
     answer,
     checksum,
     classic,

@@ -17,7 +17,7 @@ from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.errors import CorruptLogError, DeltaError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import FileKind, LogPath
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
-from spec_tests.support.log_names import checksum, classic, compaction, inline, part, published, staged, v2
+from spec_tests.support.written_log import checksum, classic, compaction, inline, part, published, staged, v2
 
 steady = settings(deadline=None, derandomize=True)
 LAST = 8

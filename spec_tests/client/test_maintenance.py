@@ -33,8 +33,8 @@ from spec_tests.support.busy_table import (
     names,
     state,
 )
+from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.other_readers import by_delta_rs
-from spec_tests.support.scripted_host import START
 
 
 @every_kind

@@ -17,8 +17,7 @@ from refimpl.client.table_state import Changes, TableState
 from refimpl.errors import CorruptionError, CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
-from spec_tests.support.checkpoint_files import classic_content
-from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, definition, remove
+from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
 
 both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 

@@ -24,7 +24,6 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
-from spec_tests.support.log_names import uuid
 from spec_tests.support.written_log import (
     FEATURES,
     START,
@@ -34,6 +33,7 @@ from spec_tests.support.written_log import (
     definition,
     metadata,
     remove,
+    uuid,
 )
 
 both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])

@@ -30,7 +30,7 @@ from refimpl.errors import (
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding
-from spec_tests.support.scripted_host import START
+from spec_tests.support.faults import HOST_START as START
 
 EVERY_COMMIT_MODE = [*OWNED_COMMIT_MODES, (None, None)]
 

@@ -34,7 +34,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles
 
 both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 

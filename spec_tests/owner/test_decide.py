@@ -51,7 +51,7 @@ from spec_tests.support.builders import (
     new_attempt,
     protocol_of,
 )
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles
 
 
 def refused(outcome: Outcome, reason: RejectionReason) -> None:

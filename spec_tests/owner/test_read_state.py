@@ -16,8 +16,7 @@ from refimpl.errors import CorruptLedgerError, OwnerUnavailableError
 from refimpl.owner.statements import COMMITS_BETWEEN
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import OwnedTable, create
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.faults import Faults
+from spec_tests.support.faults import FailingFiles, Faults
 
 
 class Between:

@@ -23,8 +23,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
 )
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.faults import Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
+from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
 
 CONTENT = append(START + 1)
 

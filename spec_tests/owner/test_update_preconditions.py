@@ -20,8 +20,7 @@ from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, first_version, new_attempt, owned
-from spec_tests.support.failing_files import FailingFiles
-from spec_tests.support.faults import Faults, opened
+from spec_tests.support.faults import FailingFiles, Faults, opened
 from spec_tests.support.lock_watch import Watch
 
 

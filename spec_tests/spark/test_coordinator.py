@@ -22,7 +22,7 @@ from refimpl.spark import coordinator
 from refimpl.spark.coordinator import LOOKS, TABLE_ID, CoordinatorClient, Served, location_of
 from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.support.builders import START, append, first_version
-from spec_tests.support.failing_files import FailingFiles
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
 FOLDER = COORDINATED_COMMITS.staging_folder

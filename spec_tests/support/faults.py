@@ -13,18 +13,20 @@ what a process leaves behind when it dies does not depend on that, and thousands
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final
 
 import apsw
 
 import refimpl
+from conformance.adapters.reference.host_effects import READS, EffectFiles, Result
 from refimpl.environment import Environment
-from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.files import Files, PosixFiles
 from refimpl.log_path import LOG_FOLDER
-
-Result = TypeVar("Result")
 
 OPENING = 1
 """So many effects has the opening of a ledger that is there: the names in its folder are made durable before anybody
@@ -212,79 +214,23 @@ def _as_sqlite(error: OSError) -> apsw.Error:
     return kind(str(error))
 
 
-class FaultyFiles(PosixFiles):
+_VERBS: Final = {"make_directory": "mkdir", "remove_directory": "rmdir", "fsync_directory": "fsync"}
+
+
+class FaultyFiles(EffectFiles):
     """The host's files; every effect asks `Faults` first."""
 
     def __init__(self, faults: Faults) -> None:
+        super().__init__(synced=faults.durable)
         self._faults = faults
 
-    def create(self, path: Path) -> NewFile:
-        file = self._faults.effect(f"create {_kind(path)}", lambda: super(FaultyFiles, self).create(path))
-        return _FaultyNewFile(self._faults, file, _kind(path))
-
-    def fsync(self, path: Path) -> None:
-        self._faults.effect(f"fsync {_kind(path)}", lambda: self._synced(path, super(FaultyFiles, self).fsync))
-
-    def fsync_directory(self, path: Path) -> None:
-        sync = super().fsync_directory
-        self._faults.effect(f"fsync {_kind(path)}/", lambda: self._synced(path, sync))
-
-    def _synced(self, path: Path, sync: Callable[[Path], None]) -> None:
-        if self._faults.durable:
-            sync(path)
-        else:
-            path.stat()
-
-    def make_directory(self, path: Path, mode: int = 0o777) -> None:
-        self._faults.effect(f"mkdir {_kind(path)}/", lambda: super(FaultyFiles, self).make_directory(path, mode))
-
-    def link(self, source: Path, target: Path) -> None:
-        self._faults.effect(f"link {_kind(target)}", lambda: super(FaultyFiles, self).link(source, target))
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._faults.effect(f"replace {_kind(target)}", lambda: super(FaultyFiles, self).replace(source, target))
-
-    def unlink(self, path: Path) -> None:
-        self._faults.effect(f"unlink {_kind(path)}", lambda: super(FaultyFiles, self).unlink(path))
-
-    def remove_directory(self, path: Path) -> None:
-        self._faults.effect(f"rmdir {_kind(path)}/", lambda: super(FaultyFiles, self).remove_directory(path))
-
-    def list_directory(self, directory: Path) -> list[FileStatus]:
-        return self._faults.read(lambda: super(FaultyFiles, self).list_directory(directory))
-
-    def read(self, path: Path) -> bytes:
-        return self._faults.read(lambda: super(FaultyFiles, self).read(path))
-
-    def stat(self, path: Path) -> FileStatus | None:
-        return self._faults.read(lambda: super(FaultyFiles, self).stat(path))
-
-    def exists(self, path: str) -> bool:
-        return self._faults.read(lambda: super(FaultyFiles, self).exists(path))
-
-
-class _FaultyNewFile:
-    def __init__(self, faults: Faults, file: NewFile, kind: str) -> None:
-        self._faults = faults
-        self._file = file
-        self._kind = kind
-
-    def write(self, content: bytes) -> None:
-        self._faults.effect(
-            f"write {self._kind}",
-            lambda: self._file.write(content),
-            torn=lambda: self._file.write(content[: len(content) // 2]),
-        )
-
-    def fsync(self) -> None:
-        sync = self._file.fsync if self._faults.durable else (lambda: None)
-        self._faults.effect(f"fsync {self._kind}", sync)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.__exit__(*error)
+    def effect(
+        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+    ) -> Result:
+        if operation in READS:
+            return self._faults.read(act)
+        folder = "/" if operation in _VERBS else ""
+        return self._faults.effect(f"{_VERBS.get(operation, operation)} {_kind(path)}{folder}", act, torn)
 
 
 def _kind(path: Path) -> str:
@@ -326,3 +272,66 @@ def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], 
         return None
     finally:
         faults.abandon()
+
+
+class FailingFiles(EffectFiles):
+    """Real files. `fail_when(operation, path)` decides of each effect but `stat` whether it fails instead.
+
+    `after`: the effect happens, and is then reported as failed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fail_when: Callable[[str, Path], bool] = lambda operation, path: False
+        self.after = False
+        self.error = errno.ENOSPC
+        self.done: list[tuple[str, Path]] = []
+
+    def effect(
+        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+    ) -> Result:
+        fails = operation != "stat" and self.fail_when(operation, path)
+        injected = OSError(self.error, "injected", str(path))
+        if fails and (not self.after or operation in READS):
+            raise injected
+        result = act()
+        if operation not in READS:
+            self.done.append((operation, path))
+        if fails:
+            raise injected
+        return result
+
+
+HOST_START = 1_700_000_000_000
+"""ms since the epoch. Far enough in the past that no file of a test is older."""
+
+
+@dataclass
+class ScriptedHost:
+    """`clock` is what `now` says, in ms; it moves by `tick` after each look. `pauses` are never slept.
+
+    Hosts of different names never make the same id.
+    """
+
+    name: str = "host"
+    clock: int = HOST_START
+    tick: int = 0
+    files: Files = field(default_factory=PosixFiles)
+    pauses: list[float] = field(default_factory=list)
+    on_pause: Callable[[], object] | None = None
+    _ids: Iterator[int] = field(default_factory=itertools.count)
+
+    def environment(self) -> Environment:
+        return Environment(files=self.files, now=self._now, new_id=self._new_id, random=lambda: 0.5, pause=self._pause)
+
+    def _now(self) -> int:
+        self.clock += self.tick
+        return self.clock - self.tick
+
+    def _new_id(self) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.name}-{next(self._ids)}"))
+
+    def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        if self.on_pause is not None:
+            self.on_pause()

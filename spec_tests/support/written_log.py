@@ -1,7 +1,8 @@
-"""A log written file by file, an owner that says what a test tells it to say, and files that are watched."""
+"""A log written file by file with checkpoints of every kind, and an owner that answers what a test wants."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -9,14 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from refimpl import log_path
-from refimpl.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, encode
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, encode
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import TableNotFoundError
 from refimpl.files import FileStatus, PosixFiles
+from refimpl.log_path import LogPath
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -24,7 +30,6 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.support.log_names import uuid
 
 START = 1_700_000_000_000
 """In-commit timestamp of version 0, in ms; version v has v seconds more."""
@@ -237,3 +242,136 @@ class WatchedFiles(PosixFiles):
 
 
 FEATURES = [MANAGED_COMMIT, CATALOG_MANAGED]
+
+
+def named(name: str) -> LogPath:
+    path = log_path.parse(name)
+    assert path is not None, name
+    return path
+
+
+def published(*versions: int) -> list[LogPath]:
+    return [named(log_path.commit(version)) for version in versions]
+
+
+def classic(version: int) -> LogPath:
+    return named(log_path.classic_checkpoint(version))
+
+
+def part(version: int, number: int, of: int) -> LogPath:
+    return named(f"{version:020d}.checkpoint.{number:010d}.{of:010d}.parquet")
+
+
+def parts(version: int, of: int) -> list[LogPath]:
+    return [part(version, number, of) for number in range(1, of + 1)]
+
+
+def v2(version: int, extension: str = "parquet") -> LogPath:
+    return named(f"{version:020d}.checkpoint.{uuid(version)}.{extension}")
+
+
+def compaction(start: int, end: int) -> LogPath:
+    return named(log_path.compaction(start, end))
+
+
+def checksum(version: int) -> LogPath:
+    return named(log_path.checksum(version))
+
+
+def uuid(number: int) -> str:
+    return f"3a0d65cd-4056-49b8-937b-{number:012d}"
+
+
+def staged(version: int, *, file_name: str | None = None) -> RatifiedCommit:
+    name = log_path.staged_commit(version, uuid(version)) if file_name is None else file_name
+    return _ratified(version, CommitMode.STAGED, file_name=name)
+
+
+def inline(version: int, content: bytes = b"{}\n") -> RatifiedCommit:
+    return _ratified(version, CommitMode.INLINE, content=content)
+
+
+def direct(version: int) -> RatifiedCommit:
+    """One that the owner knows to be published."""
+    return _ratified(version, CommitMode.DIRECT)
+
+
+def _ratified(
+    version: int, commit_mode: CommitMode, *, file_name: str | None = None, content: bytes | None = None
+) -> RatifiedCommit:
+    return RatifiedCommit(
+        version=version,
+        attempt=uuid(version),
+        commit_mode=commit_mode,
+        in_commit_timestamp=1000 + version,
+        size=3,
+        ratified_at=0,
+        file_name=file_name,
+        content=content,
+    )
+
+
+def answer(*commits: RatifiedCommit, latest: int | None) -> CommitsAnswer:
+    return CommitsAnswer(commits=commits, latest_ratified_version=latest)
+
+
+TEXTS = pa.map_(pa.string(), pa.string())
+VECTOR = pa.struct(
+    [
+        ("storageType", pa.string()), ("pathOrInlineDv", pa.string()), ("offset", pa.int32()),
+        ("sizeInBytes", pa.int32()), ("cardinality", pa.int64()),
+    ]
+)  # fmt: skip
+FILE = [("path", pa.string()), ("partitionValues", TEXTS), ("size", pa.int64())]
+COLUMNS: dict[str, pa.StructType] = {
+    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+    "add": pa.struct(
+        [
+            *FILE, ("modificationTime", pa.int64()), ("dataChange", pa.bool_()), ("stats", pa.string()),
+            ("tags", TEXTS),
+            ("deletionVector", VECTOR), ("baseRowId", pa.int64()),
+        ]
+    ),
+    "remove": pa.struct(
+        [*FILE, ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_()), ("deletionVector", VECTOR)]
+    ),
+    "metaData": pa.struct(
+        [
+            ("id", pa.string()), ("name", pa.string()), ("schemaString", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", TEXTS)])),
+            ("partitionColumns", pa.list_(pa.string())), ("configuration", TEXTS), ("createdTime", pa.int64()),
+        ]
+    ),
+    "protocol": pa.struct(
+        [
+            ("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32()),
+            ("readerFeatures", pa.list_(pa.string())), ("writerFeatures", pa.list_(pa.string())),
+        ]
+    ),
+    "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
+    "sidecar": pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]),
+    "checkpointMetadata": pa.struct([("version", pa.int64())]),
+}  # fmt: skip
+NAMES: dict[type, str] = {
+    Txn: "txn", Add: "add", Remove: "remove", Metadata: "metaData", Protocol: "protocol",
+    DomainMetadata: "domainMetadata",
+}  # fmt: skip
+
+
+def row(action: Action) -> dict[str, Any]:
+    return {NAMES[type(action)]: msgspec.to_builtins(action)}
+
+
+def parquet(rows: Sequence[dict[str, Any]], columns: dict[str, pa.StructType] | None = None) -> bytes:
+    schema = pa.schema(list((columns or COLUMNS).items()))
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink)
+    return sink.getvalue()
+
+
+def classic_content(actions: Sequence[Action]) -> bytes:
+    return parquet([row(action) for action in actions])
+
+
+def lines(rows: Sequence[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in rows)

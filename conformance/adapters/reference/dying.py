@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from conformance.adapters.reference.host_effects import LedgerConnection
+from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Result
 from refimpl.environment import Environment
-from refimpl.files import FileStatus, NewFile, PosixFiles
 from refimpl.log_path import LOG_FOLDER, FileKind, parse
 from refimpl.owner import ledger
 from refimpl.table_feature import TABLE_FEATURES
@@ -157,106 +157,35 @@ class _Connection(LedgerConnection):
         return found
 
 
-class _Files(PosixFiles):
-    """The host's files, for the living."""
+class _Files(EffectFiles):
+    """The host's files, for a process that is alive."""
 
     def __init__(self, life: Life) -> None:
+        super().__init__(synced=life.synced)
         self._life = life
 
-    def create(self, path: Path) -> NewFile:
-        self._life.alive()
-        return _NewFile(self._life, super().create(path), staged=path.parent.name in STAGING_FOLDERS)
-
-    def fsync(self, path: Path) -> None:
-        self._life.alive()
-        if self._life.synced:
-            super().fsync(path)
-        else:
-            path.stat()
-
-    def fsync_directory(self, path: Path) -> None:
-        self._life.alive()
-        if self._life.synced:
-            super().fsync_directory(path)
-        else:
-            path.stat()
-        if path.name in STAGING_FOLDERS:
-            self._life.reach("after-stage")
-
-    def make_directory(self, path: Path, mode: int = 0o777) -> None:
-        self._life.alive()
-        super().make_directory(path, mode)
-
-    def link(self, source: Path, target: Path) -> None:
-        self._life.alive()
-        if not _is_commit(target):
-            super().link(source, target)
-            return
-        what = self._life.visibly()
-        self._life.reach(f"before-{what}")
-        super().link(source, target)
-        self._life.reach(f"after-{what}")
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._life.alive()
-        super().replace(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._life.alive()
-        super().unlink(path)
-
-    def remove_directory(self, path: Path) -> None:
-        self._life.alive()
-        super().remove_directory(path)
-
-    def list_directory(self, directory: Path) -> list[FileStatus]:
-        self._life.alive()
-        return super().list_directory(directory)
-
-    def read(self, path: Path) -> bytes:
-        self._life.alive()
-        return super().read(path)
-
-    def stat(self, path: Path) -> FileStatus | None:
-        self._life.alive()
-        return super().stat(path)
-
-    def exists(self, path: str) -> bool:
-        self._life.alive()
-        return super().exists(path)
-
-    def identity(self, path: str) -> object:
-        self._life.alive()
-        return super().identity(path)
+    def effect(
+        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+    ) -> Result:
+        life, staging = self._life, STAGING_FOLDERS
+        life.alive()
+        if operation == "link" and _is_commit(path):
+            what = life.visibly()
+            life.reach(f"before-{what}")
+            found = act()
+            life.reach(f"after-{what}")
+            return found
+        if torn is not None and path.parent.name in staging and life.deadly == "during-stage":
+            torn()
+            life.reach("during-stage")
+        found = act()
+        if operation == "fsync_directory" and path.name in staging:
+            life.reach("after-stage")
+        return found
 
     def hold_shared(self, path: str, start: int, length: int) -> object:
         self._life.alive()
         return super().hold_shared(path, start, length)
-
-
-class _NewFile:
-    def __init__(self, life: Life, file: NewFile, *, staged: bool) -> None:
-        self._life = life
-        self._file = file
-        self._staged = staged
-
-    def write(self, content: bytes) -> None:
-        self._life.alive()
-        if self._staged and self._life.deadly == "during-stage":
-            self._file.write(content[: len(content) // 2])
-            self._life.reach("during-stage")
-        self._file.write(content)
-
-    def fsync(self) -> None:
-        self._life.alive()
-        if self._life.synced:
-            self._file.fsync()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.__exit__(*error)
 
 
 def _is_commit(path: Path) -> bool:

@@ -24,7 +24,7 @@ import refimpl
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.dying import Killed, Life
-from conformance.adapters.reference.host_effects import LedgerConnection
+from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Result
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.adapters.reference.simulated.processes import Change, Patch, unchanged
 from conformance.interface import messages as m
@@ -33,7 +33,7 @@ from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserve
 from conformance.simulation.schedule import WRITER, Stopped
 from refimpl.commit_owner import Maintenance
 from refimpl.environment import Environment, HostLock
-from refimpl.files import FileStatus, NewFile, PosixFiles
+from refimpl.files import FileStatus
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner import ledger
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
@@ -328,81 +328,34 @@ class _Connection(LedgerConnection):
         return self.database.execute(statement)
 
 
-class _Files(PosixFiles):
+_KINDS: Final = {
+    "create": Kind.CREATE, "write": Kind.WRITE, "fsync": Kind.FSYNC, "fsync_directory": Kind.FSYNC_DIRECTORY,
+    "make_directory": Kind.MAKE_DIRECTORY, "remove_directory": Kind.REMOVE_DIRECTORY, "link": Kind.LINK,
+    "replace": Kind.REPLACE, "unlink": Kind.UNLINK, "list_directory": Kind.LIST, "read": Kind.READ, "stat": Kind.STAT,
+    "exists": Kind.STAT,
+}  # fmt: skip
+
+
+class _Files(EffectFiles):
     """Files in memory. Modification times are those of the simulation, or older ones that were planted."""
 
     def __init__(self, life: _SimulatedLife) -> None:
+        super().__init__(synced=False)
         self._life = life
 
-    def create(self, path: Path) -> NewFile:
-        self._life.tell(Kind.CREATE, path)
-        return _NewFile(self._life, path, super().create(path))
-
-    def fsync(self, path: Path) -> None:
-        self._life.tell(Kind.FSYNC, path)
-        path.stat()
-
-    def fsync_directory(self, path: Path) -> None:
-        self._life.tell(Kind.FSYNC_DIRECTORY, path)
-        path.stat()
-
-    def make_directory(self, path: Path, mode: int = 0o777) -> None:
-        self._life.tell(Kind.MAKE_DIRECTORY, path)
-        super().make_directory(path, mode)
-
-    def link(self, source: Path, target: Path) -> None:
-        self._life.tell(Kind.LINK, target)
-        super().link(source, target)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._life.tell(Kind.REPLACE, target)
-        super().replace(source, target)
-
-    def unlink(self, path: Path) -> None:
-        self._life.tell(Kind.UNLINK, path)
-        super().unlink(path)
-
-    def remove_directory(self, path: Path) -> None:
-        self._life.tell(Kind.REMOVE_DIRECTORY, path)
-        super().remove_directory(path)
+    def effect(
+        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+    ) -> Result:
+        self._life.tell(_KINDS[operation], path)
+        return act()
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
-        self._life.tell(Kind.LIST, directory)
         return sorted((_timed(each) for each in super().list_directory(directory)), key=lambda each: each.name)
 
-    def read(self, path: Path) -> bytes:
-        self._life.tell(Kind.READ, path)
-        return super().read(path)
-
     def stat(self, path: Path) -> FileStatus | None:
-        self._life.tell(Kind.STAT, path)
         found = super().stat(path)
         return None if found is None else _timed(found)
-
-    def exists(self, path: str) -> bool:
-        self._life.tell(Kind.STAT, path)
-        return super().exists(path)
 
 
 def _timed(status: FileStatus) -> FileStatus:
     return replace(status, modified=START_MS) if status.modified > START_MS else status
-
-
-class _NewFile:
-    def __init__(self, life: _SimulatedLife, path: Path, file: NewFile) -> None:
-        self._life = life
-        self._path = path
-        self._file = file
-
-    def write(self, content: bytes) -> None:
-        self._life.tell(Kind.WRITE, self._path)
-        self._file.write(content)
-
-    def fsync(self) -> None:
-        self._life.tell(Kind.FSYNC, self._path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.__exit__(*error)
