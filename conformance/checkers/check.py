@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.checkers import content
 from conformance.checkers.breaches import FIRST, SECOND, Breach, Breaches
 from conformance.checkers.columns import HistoryColumns
-from conformance.checkers.log import LogChecker
+from conformance.checkers.log import LogChecker, check_content
 from conformance.checkers.rules import Rule
 from conformance.checkers.watermark import WatermarkChecker
 from conformance.history import events
@@ -45,7 +44,7 @@ def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
     left_out = 0
     for table in columns.tables.values():
         breaches = Breaches(table.name)
-        content.check(table, breaches)
+        check_content(table, breaches)
         log = LogChecker(table, columns.header, breaches)
         if log.check():
             WatermarkChecker(log, breaches).check()

@@ -13,7 +13,6 @@ from conformance.checks.log_tail import FRESH
 from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
-from conformance.scenario.answer_overrides import override_commits
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone
@@ -57,7 +56,7 @@ def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
     log.backfill(4)
     must_read(log, 3, "LOG-18", version=3, expected="all commits are there, and no checkpoint")
     log.checkpoint(3)
-    override_commits(s, lambda _, latest: (listed[:1], latest))
+    s.owner.override_commits(lambda _, latest: (listed[:1], latest))
     must_read(
         log, 3, "LOG-18", "LOG-08", version=3,
         expected="the checkpoint of version 3; that the owner lists version 1, too, makes no difference",

@@ -12,7 +12,7 @@ from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.requirements.catalogue import Profile
-from conformance.scenario.answer_overrides import QUESTIONS, after_commits_are_read, drop_requests
+from conformance.scenario.adversary import QUESTIONS
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, file
@@ -96,7 +96,7 @@ def a_removed_staged_file_was_published(s: ClientScenario) -> None:
         log.backfill(2)
         log.hide(*log.staged())
 
-    after_commits_are_read(s, published_and_removed)
+    s.owner.after_commits_are_read(published_and_removed)
     must_read(
         log, 2, "LOG-13", *FRESH,
         expected="a staged file is removed only after its commit is published: a reader that finds it gone reads "
@@ -148,7 +148,7 @@ def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None
     log.backfill(1)
     log.land(file("unpublished"))
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
-    drop_requests(s, m.GetCommits)
+    s.owner.drop_requests(m.GetCommits)
     told, _ = ask(log)
     read = told.answer
     if isinstance(read, m.SnapshotRead) and read.version < 2:
@@ -170,7 +170,7 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     log = table_with(s, 3)
     log.backfill(3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
-    after_commits_are_read(s, lambda: log.hide(commit_file(3)))
+    s.owner.after_commits_are_read(lambda: log.hide(commit_file(3)))
     told, _ = ask(log)
     log.restore()
     if not isinstance(told.answer, m.SnapshotRead):

@@ -9,7 +9,7 @@ from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models import proposals
-from conformance.scenario.answer_overrides import CommitsAndLatest, Entries, after_commits_are_read, override_commits
+from conformance.scenario.adversary import CommitsAndLatest, Entries
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
@@ -76,7 +76,7 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
         log.checkpoint(4)
         log.hint(4)
 
-    after_commits_are_read(s, two_more)
+    s.owner.after_commits_are_read(two_more)
     told, since = ask(log)
     read = s.expect(told, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
     latest = newest_returned(s, since)
@@ -102,7 +102,7 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
         log.land(file("file-3"))
         log.backfill(3)
 
-    after_commits_are_read(s, one_more)
+    s.owner.after_commits_are_read(one_more)
     told, since = ask(log, version=3)
     if isinstance(told.answer, m.SnapshotRead):
         s.require(
@@ -121,7 +121,7 @@ def a_direct_commit_counts_before_its_owner_knows(s: ClientScenario) -> None:
     older latest version."""
     log = table_with(s, 3)
     must_read(log, 3, "MC-FILES-09", expected="version 3 is published")
-    override_commits(s, lambda commits, _: (commits, 2))
+    s.owner.override_commits(lambda commits, _: (commits, 2))
     must_read(
         log, 3, "MC-FILES-09", "LOG-09",
         expected="`00000000000000000003.json` proves that version 3 is committed; its owner may not know of it: the "
@@ -140,7 +140,7 @@ def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
     must_read(log, log.latest, "LOG-10", expected=f"version {log.latest} is published")
     for nothing in (-1, None):
         s.owner.rules.clear()
-        override_commits(s, lambda _, __, nothing=nothing: ((), nothing))  # type: ignore[misc]
+        s.owner.override_commits(lambda _, __, nothing=nothing: ((), nothing))  # type: ignore[misc]
         must_read(
             log, log.latest, "LOG-10", "LOG-09",
             expected=f"a latest version of {nothing} says only that the owner has accepted no staged commit: version "
@@ -162,7 +162,7 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     def some(_: Entries, latest: int | None) -> CommitsAndLatest:
         return kept, latest
 
-    override_commits(s, some)
+    s.owner.override_commits(some)
     must_read(
         log, 3, "LOG-08", "LOG-18", *FRESH,
         expected="the owner lists versions 1 and 2, which are published too, and tells 3 as the latest: version 3 is "

@@ -15,7 +15,7 @@ from conformance.command.options import JsonOption
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.times import Times, times_of_file
-from conformance.interface import schema as interface_schema
+from conformance.interface import messages
 
 CONFORMANT: Final = 0
 VIOLATION: Final = 1
@@ -45,7 +45,7 @@ def register(application: typer.Typer) -> None:
 
 def schema(of: Annotated[Format, typer.Argument(help="lines of a history, or messages to a subject")]) -> None:
     """Print a JSON Schema."""
-    print(events.schema_text() if of is Format.HISTORY else interface_schema.text(), end="")
+    print(events.schema_text() if of is Format.HISTORY else messages.schema_text(), end="")
 
 
 def check(

@@ -1,17 +1,230 @@
-"""One case of any layer."""
+"""Running one case of any layer: an example, rounds of concurrent clients, or many generated programs.
+
+Of those the one result is: passed, or the smallest program that fails, with its history.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from conformance.generated import steps
-from conformance.generated.generation import Generation
+from conformance.generated.drive import Drive
 from conformance.generated.rounds import REPEATS, Reproduction, Rounds
-from conformance.interface.subject import Subject
-from conformance.results import CaseResult, Layer
+from conformance.generated.steps import Program, Step
+from conformance.interface.subject import AdapterError, Subject
+from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
+from conformance.scenario.running import finish
 from conformance.scenario.running import run_case as run_example
+from conformance.scenario.scenario import Scenario, Stopped
+
+TRIALS: Final = 400
+"""Runs that the search for the smallest program may take."""
+
+
+class FoundError(Exception):
+    """A program fails: no more are needed."""
+
+
+class Generation:
+    """Runs generated programs on a subject. A check's function is given one, and calls `run`."""
+
+    def __init__(
+        self, check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str = "",
+        shrink: bool = True,
+    ) -> None:  # fmt: skip
+        self.check = check
+        self.variant = variant
+        self.subject = subject
+        self.seed = seed
+        self.count = count
+        self.salt = salt
+        self.shrink = shrink
+        self.executions = 0
+        self.operations = 0
+        self.ratified = 0
+        self.inconclusive: list[str] = []
+        self.failure: tuple[Program, CaseResult] | None = None
+        self.broken: AdapterError | None = None
+        self._program: list[Step] = []
+        self._drive: Drive | None = None
+        self._watched = False
+
+    def run(self, *kinds: type[Step]) -> None:
+        """Make programs of these kinds of steps. Restarts are left out of a subject that does not promise them."""
+        from hypothesis.errors import HypothesisException  # the engine is loaded by those who use it
+
+        from conformance.generated import machine
+
+        try:
+            machine.generate(self, kinds, seed=self.seed, count=self.count)
+        except (FoundError, HypothesisException, ExceptionGroup):
+            if self.failure is None and self.broken is None:
+                raise
+
+    # What Hypothesis drives
+
+    def begin(self, *, watched: bool) -> None:
+        self._start(self.seed + self.executions, watched=watched)
+
+    def do(self, step: Step) -> None:
+        self._program.append(step)
+        result = self._step(step)
+        if result is not None and self._is_it(result):
+            raise FoundError
+
+    def end(self) -> None:
+        result = self._finish()
+        if result is not None and self._is_it(result):
+            raise FoundError
+
+    # One program
+
+    def execute(self, program: Program) -> CaseResult | None:
+        """Run a program. None: the subject does not speak the interface any more."""
+        self._start(program.seed, watched=program.watched)
+        for step in program.steps:
+            self._program.append(step)
+            result = self._step(step)
+            if result is not None:
+                return result
+        return self._finish()
+
+    def _start(self, seed: int, *, watched: bool) -> None:
+        self.executions += 1
+        scenario = Scenario(
+            self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
+            salt=f"{self.salt}-{self.executions}",
+        )  # fmt: skip
+        self._drive = Drive(scenario, watched=watched)
+        self._program, self._watched, self._seed = [], watched, seed
+
+    def _step(self, step: Step) -> CaseResult | None:
+        """The result, if the step ended the scenario."""
+        if self._drive is None or self.broken is not None:
+            return None
+        try:
+            self._drive.do(step)
+        except Stopped as stopped:
+            return self._finish(stopped)
+        except AdapterError as error:
+            self.broken = error
+        return None
+
+    def _finish(self, ended: Stopped | None = None) -> CaseResult | None:
+        drive, self._drive = self._drive, None
+        if drive is None or self.broken is not None:
+            return None
+        try:
+            if ended is None:
+                try:
+                    drive.end()
+                except Stopped as stopped:
+                    ended = stopped
+            result = finish(self.check, self.variant, self.subject, drive.s, ended)
+        except AdapterError as error:
+            self.broken = error
+            return None
+        # The checkers saw everything: what they name is nearer to the fault than where it first showed.
+        found = sorted(result.violations, key=lambda each: each.rule is None)
+        result = msgspec.structs.replace(result, violations=tuple(found))
+        self.operations += result.operations
+        self.ratified += drive.ratified
+        if result.verdict is Verdict.INCONCLUSIVE:
+            self.inconclusive.append(result.reason)
+        return result
+
+    def _is_it(self, result: CaseResult) -> bool:
+        """Whether this is the failure that is shrunk: the first one, or one of the same requirement."""
+        if result.verdict is not Verdict.FAILED:
+            return False
+        if self.failure is not None and named(self.failure[1]) != named(result):
+            return False
+        program = Program(seed=self._seed, steps=tuple(self._program), watched=self._watched)
+        self.failure = (program, result)
+        return True
+
+    # The result
+
+    def result(self) -> CaseResult:
+        """Raises `AdapterError`."""
+        if self.broken is not None:
+            raise self.broken
+        if self.failure is not None:
+            return self._failed(*self.failure)
+        verdict, reason = Verdict.PASSED, ""
+        if self.inconclusive:
+            verdict, reason = Verdict.INCONCLUSIVE, self.inconclusive[0]
+        elif not self.ratified:
+            verdict, reason = Verdict.INCONCLUSIVE, f"nothing was ratified in {self.executions} generated scenarios"
+        held = self.check.held(self.subject.identity, self.variant)
+        return self.check.result(self.variant, held, verdict, reason, operations=self.operations)
+
+    def replayed(self, program: Program) -> CaseResult:
+        """Of that program alone. Raises `AdapterError`."""
+        result = self.execute(program)
+        if result is None:
+            assert self.broken is not None
+            raise self.broken
+        failed = result.verdict is Verdict.FAILED
+        return msgspec.structs.replace(result, reproduction=steps.encode(program) if failed else None)
+
+    def _failed(self, program: Program, result: CaseResult) -> CaseResult:
+        """With the smallest program that fails in the same way, and its history."""
+        reason = ""
+        if self.shrink:
+            again = self.execute(program)
+            if again is None or again.verdict is not Verdict.FAILED or named(again) != named(result):
+                reason = "the history shows it; when the same steps were repeated it did not happen again"
+            else:
+                program, result = self._smallest(program, again)
+        if self.broken is not None:
+            raise self.broken
+        return msgspec.structs.replace(result, reproduction=steps.encode(program), reason=reason)
+
+    def _smallest(self, program: Program, result: CaseResult) -> tuple[Program, CaseResult]:
+        """No step of it can be left out or made simpler, unless it is `TRIALS` runs away."""
+        trials = 0
+        candidates = simpler(program)
+        while trials < TRIALS and self.broken is None:
+            candidate = next(candidates, None)
+            if candidate is None:
+                break
+            trials += 1
+            found = self.execute(candidate)
+            if found is not None and found.verdict is Verdict.FAILED and named(found) == named(result):
+                program, result = candidate, found
+                candidates = simpler(program)
+        return program, result
+
+
+def named(result: CaseResult) -> str:
+    """The requirement that a failure is about."""
+    return result.violations[0].requirements[0]
+
+
+def simpler(program: Program) -> Iterator[Program]:
+    """Programs that are one thing simpler, the largest simplification first."""
+    replace = msgspec.structs.replace
+    length = len(program.steps)
+    for size in (8, 4, 2, 1):
+        for start in range(length - size, -1, -size) if length >= size else ():
+            yield replace(program, steps=program.steps[:start] + program.steps[start + size :])
+    if program.watched:
+        yield replace(program, watched=False)
+    for name in ("table", "client"):
+        plain = tuple(replace(step, **{name: 0}) if hasattr(step, name) else step for step in program.steps)
+        if plain != program.steps:
+            yield replace(program, steps=plain)
+    for index, step in enumerate(program.steps):
+        for field in msgspec.structs.fields(step):
+            if getattr(step, field.name) != field.default:
+                changed = replace(step, **{field.name: field.default})
+                yield replace(program, steps=(*program.steps[:index], changed, *program.steps[index + 1 :]))
 
 
 def run_case(

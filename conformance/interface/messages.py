@@ -11,9 +11,12 @@ Times are ms since the epoch.
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
@@ -527,3 +530,27 @@ class Reply(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     id: int
     answer: Answer
+
+
+SCHEMA_FILE: Final = Path(__file__).with_name("interface.schema.json")
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema 2020-12 of a message; `#/$defs/Call` and `#/$defs/Reply` are those of each direction."""
+    messages, components = msgspec.json.schema_components([Call, Reply], ref_template="#/$defs/{name}")
+    for component in components.values():
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A message of the commit owners' shared interface, version {INTERFACE_VERSION}",
+        "anyOf": list(messages),
+        "x-interface-version": INTERFACE_VERSION,
+        "x-answers": {name_of(request): [name_of(answer) for answer in answers_to(request)] for request in ANSWERS},
+        "$defs": components,
+    }
+
+
+def schema_text() -> str:
+    """The file's text."""
+    return json.dumps(schema(), indent=1) + "\n"

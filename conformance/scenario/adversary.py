@@ -11,14 +11,21 @@ that fits is used. What the kit's other writers ask meanwhile does not pass thro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 from conformance.models.owner import ModelOwner
+
+Entries = Sequence[m.CommitEntry]
+CommitsAndLatest = tuple[Entries, int | None]
+QUESTIONS: Final = (m.GetCommits, m.LoadTable)
+"""By which a client learns of commits."""
 
 MOST_REQUESTS: Final = 500
 """Of one operation of a client. One that asks more often would ask for ever."""
@@ -61,33 +68,38 @@ class Adversary:
         self.listener: Callable[[OwnerExchange], None] | None = None
         self._left = MOST_REQUESTS
 
-    def on(
-        self,
-        kind: type,
-        *,
-        before: Callable[[], object] | None = None,
-        after: Callable[[], object] | None = None,
-        lose_request: bool = False,
-        lose_answer: bool = False,
-        answer: m.Answer | None = None,
-        change: Callable[[m.Answer], m.Answer] | None = None,
-        skip: int = 0,
-        times: int = 1,
-    ) -> Rule:
-        """Add a rule for requests of this type; `skip` of them pass first."""
-        rule = Rule(
-            kind=kind,
-            before=before,
-            after=after,
-            lose_request=lose_request,
-            lose_answer=lose_answer,
-            answer=answer,
-            change=change,
-            skip=skip,
-            times=times,
-        )
+    def on(self, kind: type, **what: Any) -> Rule:
+        """Add a rule for requests of this type, with the fields of `Rule`; `skip` of them pass first."""
+        rule = Rule(kind=kind, **what)
         self.rules.append(rule)
         return rule
+
+    def override_commits(self, change: Callable[[Entries, int | None], CommitsAndLatest]) -> None:
+        """From now on answers are what `change` makes of the owner's commits and latest version, as far as an owner is
+        free: it may list published commits, may not have noticed a direct one, and may have no latest version to
+        tell. Both of its answers, the resolution and the commits, agree."""
+
+        def changed(answer: m.Answer) -> m.Answer:
+            if isinstance(answer, m.Commits):
+                commits, latest = change(answer.commits, answer.latest)
+                return m.Commits(commits=tuple(commits), latest=latest)
+            if isinstance(answer, m.Table):
+                commits, latest = change(answer.commits or (), answer.latest)
+                listed = None if answer.commits is None else tuple(commits)
+                return msgspec.structs.replace(answer, commits=listed, latest=latest)
+            return answer
+
+        for kind in QUESTIONS:
+            self.on(kind, change=changed, times=MOST_REQUESTS)
+
+    def drop_requests(self, *kinds: type) -> None:
+        """From now on such requests get no answer."""
+        for kind in kinds:
+            self.on(kind, lose_request=True, times=MOST_REQUESTS)
+
+    def after_commits_are_read(self, happens: Callable[[], object]) -> None:
+        """Once, after the client read the commits, and before it reads any file."""
+        self.on(m.GetCommits, after=happens)
 
     def begin(self) -> None:
         """An operation of the client begins: it may ask `MOST_REQUESTS` times."""

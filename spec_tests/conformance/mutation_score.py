@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from conformance.checks.registry import all_checks
-from conformance.generated.generation import Generation
+from conformance.generated.running import Generation
 from conformance.requirements.catalogue import Level, load
 from conformance.results import Layer, Verdict
 from conformance.running.plan import case_seed

@@ -13,7 +13,6 @@ from conformance.adapters import wire
 from conformance.adapters.in_process import InProcess
 from conformance.history import translation
 from conformance.interface import messages as m
-from conformance.interface import schema
 from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
 from conformance.models.owner import ModelOwner
 from conformance.subjects.smoke import smoke
@@ -32,7 +31,7 @@ SAMPLES: dict[type, m.Answer] = {
 
 
 def validator(which: str) -> jsonschema.Draft202012Validator:
-    whole = schema.schema()
+    whole = m.schema()
     return jsonschema.Draft202012Validator({"$ref": f"#/$defs/{which}", "$defs": whole["$defs"]})
 
 
@@ -57,13 +56,13 @@ class Recorded:
 
 
 def test_the_released_file_is_up_to_date() -> None:
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), (
+    assert m.SCHEMA_FILE.read_text(encoding="utf-8") == m.schema_text(), (
         "delta-commit-conformance schema interface > that file"
     )
 
 
 def test_the_schema_is_valid_and_names_the_version() -> None:
-    printed = json.loads(schema.text())
+    printed = json.loads(m.schema_text())
     assert printed["x-interface-version"] == m.INTERFACE_VERSION
     jsonschema.Draft202012Validator.check_schema(printed)
 
@@ -139,6 +138,6 @@ def test_what_belongs_to_a_request_has_a_place_in_the_history_of_it() -> None:
 
 
 def test_the_schema_says_which_answers_belong_to_a_request() -> None:
-    told = schema.schema()["x-answers"]
+    told = m.schema()["x-answers"]
     assert told["drop_table"] == ["done", *(name_of(kind) for kind in REFUSALS)]
     assert set(told) == {name_of(request) for request in m.Request.__args__}

@@ -15,8 +15,7 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.checks.registry import all_checks
 from conformance.generated import steps
-from conformance.generated.generation import Generation, named, simpler
-from conformance.generated.running import run_case
+from conformance.generated.running import Generation, named, run_case, simpler
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner, OwnedTable
