@@ -76,7 +76,7 @@ def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
 
 
 @every_kind
-def test_cleanup_keeps_the_cut_off_checkpoint_and_everything_after_it(
+def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
     setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
 ) -> None:
     """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30: kept versions can be rebuilt."""

@@ -79,7 +79,7 @@ def compete(setting: Setting, table: Table, times: int) -> None:
 # Time
 
 
-def test_no_time_is_made_up_where_that_of_the_commit_before_is_gone(setting: Setting) -> None:
+def test_a_missing_time_of_the_previous_commit_is_an_error(setting: Setting) -> None:
     """A checkpoint replaces the commit, not its time: a stamp by the clock alone might lie
     before it. The twin with the commit is in test_transaction."""
     table = setting.table(None, in_commit_timestamps=True)
@@ -116,7 +116,7 @@ def test_a_lost_race_is_won_with_a_new_attempt(
 
 
 @every_owned_mode
-def test_a_writer_that_waited_for_its_turn_looks_before_it_proposes(
+def test_a_writer_that_waited_looks_before_it_proposes(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
     """A race that is lost already is not run: no proposal, no staged file."""
@@ -225,7 +225,7 @@ def test_a_time_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
     assert transaction.commit().in_commit_timestamp == START + 1_000_000
 
 
-def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting: Setting) -> None:
+def test_repeated_losses_are_retried_with_growing_pauses(setting: Setting) -> None:
     """DELTA.md#retry: with back-off and jitter."""
     table = setting.table(commit_mode=CommitMode.INLINE)
     transaction = appending(table, "mine")
@@ -237,7 +237,7 @@ def test_a_writer_that_loses_again_and_again_goes_on_with_growing_pauses(setting
     assert 0 < setting.host.pauses[0] < setting.host.pauses[-1] <= LONGEST_PAUSE
 
 
-def test_patience_has_an_end_that_tells_the_count(setting: Setting) -> None:
+def test_the_number_of_tries_is_limited(setting: Setting) -> None:
     table = setting.table(commit_mode=CommitMode.STAGED)
     transaction = appending(table, "mine", max_tries=3)
 
@@ -343,7 +343,7 @@ def test_a_lost_answer_stays_one_commit_although_others_went_on(
     assert paths(setting, table) == {"mine", "theirs"}
 
 
-def test_a_landed_attempt_that_is_answered_as_a_conflict_without_winners_keeps_its_file(setting: Setting) -> None:
+def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) -> None:
     """The staged file is the commit as long as nobody has published it."""
     table = setting.table()
     transaction = appending(table, "mine")
@@ -370,7 +370,7 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
     assert paths(setting, table) == {"mine"}
 
 
-def test_an_outcome_that_can_be_resolved_after_some_time_is_waited_for(setting: Setting) -> None:
+def test_an_outcome_is_asked_for_until_it_is_known(setting: Setting) -> None:
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.lose_answers = 1
@@ -420,7 +420,7 @@ def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
 # Refusals
 
 
-def test_a_full_backlog_is_emptied_and_the_same_proposal_made_again(setting: Setting) -> None:
+def test_a_full_backlog_is_emptied_and_the_proposal_repeated(setting: Setting) -> None:
     """FB46; the interface: backfill, then propose the same version again."""
     table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=2))
     for name in ("a", "b"):
@@ -434,7 +434,7 @@ def test_a_full_backlog_is_emptied_and_the_same_proposal_made_again(setting: Set
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), OwnerUnavailableError("the disk is full")], ids=type)
-def test_a_backlog_that_cannot_be_emptied_is_told(
+def test_a_backlog_that_cannot_be_emptied_is_an_error(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=1))
@@ -462,7 +462,7 @@ def test_a_gap_that_the_owner_takes_back_is_no_damage(setting: Setting, monkeypa
     assert paths(setting, table) == {"a", "mine"}
 
 
-def test_a_refusal_is_told_with_its_reason(setting: Setting) -> None:
+def test_a_rejection_carries_its_reason(setting: Setting) -> None:
     table = setting.table()
     transaction = appending(table, "mine")
     assert table.table_id is not None

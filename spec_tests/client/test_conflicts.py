@@ -301,7 +301,7 @@ def test_the_checks_run_in_their_order() -> None:
             check(work, Winner(version=1, actions=actions), ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED))
 
 
-def test_a_feature_that_an_earlier_winner_added_counts_as_dropped_by_a_later_one() -> None:
+def test_a_later_winner_may_drop_what_an_earlier_one_added() -> None:
     """DELTA.md#conflict-order: winners are checked oldest first, each against the state below it."""
     work = TransactionSummary.of((adding("new"),), NOTHING, SERIALIZABLE)
     basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
@@ -447,7 +447,7 @@ def test_reading_more_never_hides_a_conflict(
 
 
 @given(actions=ACTIONS, reads=READS, winners=st.lists(ACTIONS, max_size=4))
-def test_checking_winners_one_by_one_leaves_the_state_that_they_made(
+def test_checked_winners_leave_the_state_that_they_made(
     actions: list[Action], reads: Reads, winners: list[list[Action]]
 ) -> None:
     basis, expected = BASIS, BASIS

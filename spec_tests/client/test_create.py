@@ -58,9 +58,7 @@ def first_actions(table: Table) -> list[actions.Action]:
 
 
 @both
-def test_the_first_version_enables_the_feature_and_in_commit_timestamps(
-    setting: Setting, feature: TableFeature
-) -> None:
+def test_version_0_enables_feature_and_in_commit_timestamps(setting: Setting, feature: TableFeature) -> None:
     """managed-commits and catalog-managed, "Enablement"; in-commit timestamps, rule 3: no enablement properties."""
     table = setting.table(feature, properties={"team": "a", "delta.appendOnly": "true"})
     info, protocol, metadata = first_actions(table)
@@ -108,7 +106,7 @@ def test_the_features_that_are_written_are_a_closed_set(
     assert table.snapshot().version == 1
 
 
-def test_the_owners_configuration_is_kept_where_the_feature_has_a_place_for_it(setting: Setting) -> None:
+def test_the_owners_configuration_is_kept(setting: Setting) -> None:
     """managed-commits, "Enablement": a JSON map of strings."""
     table = setting.table(MANAGED_COMMIT, owner_conf={"endpoint": "local"})
     assert MANAGED_COMMIT.owner_conf_property is not None
@@ -120,7 +118,7 @@ def test_the_owners_configuration_is_kept_where_the_feature_has_a_place_for_it(s
         setting.owner.resolve("other")
 
 
-def test_a_filesystem_table_may_have_in_commit_timestamps_from_the_start(setting: Setting) -> None:
+def test_a_filesystem_table_may_start_with_in_commit_timestamps(setting: Setting) -> None:
     table = setting.table(None, in_commit_timestamps=True)
     assert table.snapshot().in_commit_timestamp == START
     assert table.snapshot().metadata.configuration == {"delta.enableInCommitTimestamps": "true"}
@@ -152,9 +150,7 @@ def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> N
         {"delta.enableChangeDataFeed": "true"},
     ],
 )
-def test_properties_of_the_machinery_are_refused_before_anything_is_made(
-    setting: Setting, properties: dict[str, str]
-) -> None:
+def test_protected_properties_are_refused_before_creation(setting: Setting, properties: dict[str, str]) -> None:
     with pytest.raises(InvalidRequestError):
         setting.table(properties=properties)
     assert "stage_table" not in setting.owner.calls
@@ -199,7 +195,7 @@ def test_the_loser_of_a_name_learns_the_winner_and_leaves_nothing(setting: Setti
     assert setting.again(winner).snapshot().version == 0
 
 
-def test_a_losers_directory_stays_where_somebody_else_has_a_file_in_it(setting: Setting) -> None:
+def test_a_directory_with_another_writers_file_stays(setting: Setting) -> None:
     mine, theirs = begun(setting), begun(setting)
     theirs.finish()
     (mine.location / "foreign").write_bytes(b"")
@@ -208,7 +204,7 @@ def test_a_losers_directory_stays_where_somebody_else_has_a_file_in_it(setting: 
     assert [path.name for path in mine.location.iterdir()] == ["foreign"]
 
 
-def test_a_name_that_is_taken_is_told_before_anything_is_made(setting: Setting) -> None:
+def test_a_taken_name_is_rejected_before_anything_is_made(setting: Setting) -> None:
     setting.table()
     before = sorted(path.name for path in setting.folder.iterdir())
     with pytest.raises(NameTakenError) as caught:
@@ -267,9 +263,7 @@ def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
 # Unknown outcomes
 
 
-def test_a_filesystem_table_that_is_visible_but_perhaps_not_durable_is_unknown(
-    setting: Setting, storage: FailingFiles
-) -> None:
+def test_a_visible_table_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
     """Whoever is told that no table could be made deletes its data files."""
     version_0 = setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)
     storage.fail_when = lambda operation, path: operation == "fsync_directory" and ("link", version_0) in storage.done
@@ -298,7 +292,7 @@ def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Settin
     assert setting.table().snapshot().version == 0
 
 
-def test_an_owner_that_is_unavailable_from_the_start_makes_no_table(setting: Setting) -> None:
+def test_an_unavailable_owner_makes_no_table(setting: Setting) -> None:
     setting.owner.faults.before_proposal = [unavailable]
     with pytest.raises(OwnerUnavailableError):
         setting.table()

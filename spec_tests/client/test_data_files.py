@@ -57,7 +57,7 @@ def test_a_file_is_named_by_task_and_uuid() -> None:
     assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
 
 
-def test_change_data_go_to_their_own_folder_and_the_virtual_column_to_none() -> None:
+def test_change_data_have_a_folder_of_their_own() -> None:
     """DELTA.md#partition-folders; DelayedCommitProtocol, "New Task Temp File"."""
     assert d.file_folder([]) == ("", False)
     assert d.file_folder([("p", "1"), ("q", None)]) == ("p=1/q=__HIVE_DEFAULT_PARTITION__", False)
@@ -83,7 +83,7 @@ def test_an_unpartitioned_table_gets_one_file_that_holds_all_rows(tmp_path: Path
     }
 
 
-def test_partitions_get_folders_and_their_files_lack_the_partition_columns(tmp_path: Path) -> None:
+def test_partitions_get_folders_without_the_columns(tmp_path: Path) -> None:
     adds = {add.partition_values["month"]: add for add in _write(tmp_path, ROWS, ("month",))}
     assert set(adds) == {"1", "2", None}
     assert adds["1"].path.startswith("month=1/part-00000-")
@@ -92,7 +92,7 @@ def test_partitions_get_folders_and_their_files_lack_the_partition_columns(tmp_p
     assert "month" not in json.loads(adds["1"].stats or "")["nullCount"]
 
 
-def test_special_characters_are_escaped_on_disk_and_encoded_once_more_in_the_action(tmp_path: Path) -> None:
+def test_special_characters_are_escaped_and_then_encoded(tmp_path: Path) -> None:
     table = pa.table({"x": [1], "p": ["a:b c/%"]})
     [add] = _write(tmp_path, table, ("p",))
     [name] = _on_disk(tmp_path)
@@ -181,7 +181,7 @@ def test_a_partition_value_lies_in_the_years_1_to_9999(column: str, tmp_path: Pa
     assert read_file(partition_values.local_path(tmp_path, add.path), add, schema, (column,)).equals(table.slice(2))
 
 
-def test_an_empty_string_is_no_value_of_a_required_partition_column(tmp_path: Path) -> None:
+def test_an_empty_string_in_a_required_partition_column_is_null(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("id", pa.int64()), pa.field("month", pa.string(), nullable=False)]))
     with pytest.raises(InvalidRequestError) as refused:
         d.write(tmp_path, schema, ("month",), pa.table({"id": [1, 2], "month": ["01", ""]}))
@@ -215,7 +215,7 @@ def test_every_primitive_partitions_and_its_values_come_back(column: str, tmp_pa
     group_rows=st.integers(1, 9),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_batches_arrive_whole_and_in_order_in_their_partitions(
+def test_batches_arrive_whole_and_in_order_in_their_partitions(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int | None, str | None]],
@@ -287,9 +287,7 @@ def test_only_repetitive_columns_get_a_dictionary(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_files_then_folders_are_durable_before_the_actions_are_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_then_folders_are_durable_before_the_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink()))
     table = pa.table({"x": [1, 2], "p": [1, 2], "q": ["a", "b"]})
@@ -334,7 +332,7 @@ def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
     assert told["nullCount"] == {"x": 0, "n": 0, "s": 1}
 
 
-def test_a_failing_fsync_reports_no_file_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_fsync_reports_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -355,14 +353,14 @@ def test_abort_deletes_what_this_writer_made_and_nothing_else(tmp_path: Path) ->
     assert _on_disk(tmp_path) == kept
 
 
-def test_delete_removes_files_that_were_never_committed_and_takes_a_missing_one_for_done(tmp_path: Path) -> None:
+def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
     adds = _write(tmp_path, pa.table({"x": [1, 2], "p": ["a b", "c:d"]}), ("p",))
     partition_values.local_path(tmp_path, adds[0].path).unlink()
     d.delete(tmp_path, adds)
     assert _on_disk(tmp_path) == set()
 
 
-def test_columns_are_matched_by_name_and_missing_nullable_ones_are_null(tmp_path: Path) -> None:
+def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     swapped = ROWS.select(["month", "id"])
     writer = d.DataFileWriter(tmp_path, SCHEMA)
     writer.write(swapped)

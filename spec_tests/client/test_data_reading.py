@@ -68,7 +68,7 @@ class TestColumns:
         table = WrittenLog(tmp_path / "t").create().table().snapshot().to_arrow()
         assert (table.num_rows, table.schema.names) == (0, ["id", "month"])
 
-    def test_a_file_without_rows_has_none(self, log: WrittenLog) -> None:
+    def test_a_file_may_have_no_rows(self, log: WrittenLog) -> None:
         write(log, "empty.parquet", {"id": pa.array([], pa.int64())})
         log.publish(2, add("empty.parquet", "03"))
         assert len(rows(log)) == 4
@@ -176,7 +176,7 @@ class TestTypes:
             log.table().snapshot().to_arrow()
         assert (caught.value.column, caught.value.value) == ("p", outside)
 
-    def test_columns_added_since_are_null_and_dropped_ones_are_not_read(self, tmp_path: Path) -> None:
+    def test_added_columns_are_null_and_dropped_ones_not_read(self, tmp_path: Path) -> None:
         inner = pa.struct([("x", pa.int64()), ("y", pa.string())])
         schema = pa.schema([("id", pa.int64()), ("new", pa.string()), ("s", inner), ("l", pa.list_(inner))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))

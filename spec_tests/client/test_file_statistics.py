@@ -63,7 +63,7 @@ def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_bounds_span_all_row_groups_and_groups_of_nulls_do_not_hide_them(tmp_path: Path) -> None:
+def test_bounds_span_all_row_groups(tmp_path: Path) -> None:
     found = _stats(tmp_path, pa.table({"l": [5, None, None, None, 1, 9]}), row_group_size=2)
     assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"l": 1}, {"l": 9}, {"l": 3})
 
@@ -86,7 +86,7 @@ def test_infinities_have_no_place_in_json_and_get_no_bounds(tmp_path: Path) -> N
     assert (found["minValues"], found["maxValues"]) == ({"z": 1}, {"z": 2})
 
 
-def test_members_of_arrays_and_maps_get_nothing_but_the_counts_that_are_given(tmp_path: Path) -> None:
+def test_members_of_arrays_and_maps_get_no_statistics(tmp_path: Path) -> None:
     table = pa.table(
         {
             "a": pa.array([[1, None], None], pa.list_(pa.int64())),
@@ -139,7 +139,7 @@ def test_cut_bounds_of_strings_still_bound_them(text: str) -> None:
         assert (low, high) == (text, text)
 
 
-def test_a_long_string_is_cut_to_32_characters_and_the_upper_bound_marked() -> None:
+def test_long_strings_are_cut_to_32_characters() -> None:
     assert f.lower_bound("ü" * 40) == "ü" * 32
     assert f.upper_bound("ü" * 40) == "ü" * 32 + "\U0010ffff"
 
@@ -150,7 +150,7 @@ def test_strings_beyond_four_kilobytes_only_lose_their_bounds(tmp_path: Path) ->
     assert found["numRecords"] == 2
 
 
-def test_names_with_dots_and_nested_names_are_told_apart(tmp_path: Path) -> None:
+def test_names_with_dots_are_not_nested_names(tmp_path: Path) -> None:
     found = _stats(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}))
     assert found["minValues"] == {"a.b": 1, "a": {"b": 2}}
 
@@ -161,7 +161,7 @@ def _wide(columns: int) -> s.Struct:
     return s.Struct(fields=(s.Field(name="st", type=inner), *plain))
 
 
-def test_the_first_32_columns_are_indexed_unless_the_table_says_otherwise() -> None:
+def test_the_first_32_columns_are_indexed_by_default() -> None:
     wide = _wide(50)
     assert ("c29",) in f.indexed(wide)
     assert ("c31",) not in f.indexed(wide)

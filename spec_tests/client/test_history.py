@@ -87,7 +87,7 @@ class TestByModificationTimes:
         with pytest.raises(NotFoundInHistoryError):
             table.snapshot(timestamp=at(14))
 
-    def test_a_commit_that_no_checkpoint_replaces_cannot_be_travelled_to(self, log: WrittenLog) -> None:
+    def test_a_version_without_checkpoint_or_commit_is_not_found(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(3), classic_content([*definition(), add("f1")]))
         log.delete(log_path.commit(0)).delete(log_path.commit(1))
         with pytest.raises(NotFoundInHistoryError) as caught:
@@ -113,7 +113,7 @@ class TestEnabledInTheMiddle:
     def test_each_time_has_its_version(self, log: WrittenLog, timestamp: int, version: int) -> None:
         assert log.table().snapshot(timestamp=timestamp).version == version
 
-    def test_history_tells_both_kinds_of_times(self, log: WrittenLog) -> None:
+    def test_history_has_both_kinds_of_times(self, log: WrittenLog) -> None:
         assert [entry.timestamp for entry in log.table().history()] == [
             START + 4000, START + 3000, START + 2000, at(20), at(10),
         ]  # fmt: skip
@@ -191,7 +191,7 @@ class TestHistory:
         assert [entry.txn_id for entry in entries] == ["t2", "t1", "t0"]
         assert entries[0].operation == "WRITE"
 
-    def test_fields_of_the_commit_are_told(self, tmp_path: Path) -> None:
+    def test_an_entry_has_the_fields_of_the_commit(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create()
         fields = {"operation": "DELETE", "operationParameters": {"predicate": "x"}, "engineInfo": "e", "userName": "u"}
         log.write(log_path.commit(1), encode([CommitInfo(fields), add("a")]))

@@ -59,11 +59,11 @@ class TestRule2TheTimeOfACommit:
     def test_it_is_the_clock_where_the_clock_went_on(self) -> None:
         assert next_timestamp(2000, 1000) == 2000
 
-    def test_it_is_one_more_than_the_previous_where_the_clock_went_back(self) -> None:
+    def test_it_is_one_more_where_the_clock_went_back(self) -> None:
         """FB19."""
         assert next_timestamp(500, 1000) == 1001
 
-    def test_it_is_one_more_than_the_previous_where_the_clock_stood_still(self) -> None:
+    def test_it_is_one_more_where_the_clock_stood_still(self) -> None:
         assert next_timestamp(1000, 1000) == 1001
 
     def test_the_first_commit_has_the_clocks(self) -> None:
@@ -89,7 +89,7 @@ class TestRule3EnabledAfterCreation:
     def test_at_version_0_they_are_not_written(self) -> None:
         assert stamp_enablement(metadata(**ON), version=0, timestamp=1000).configuration == ON
 
-    def test_its_time_is_greater_than_the_previous_commits_modification_time(self) -> None:
+    def test_its_time_is_after_the_previous_modification_time(self) -> None:
         modified_in_the_future = 9000
         assert next_timestamp(1000, modified_in_the_future) == 9001
 
@@ -103,7 +103,7 @@ class TestRule3EnabledAfterCreation:
         with pytest.raises(InvalidTableError):
             enablement(SUPPORTED, metadata(**ON, **{ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}))
 
-    def test_the_enabling_commit_is_told_from_others(self) -> None:
+    def test_the_enabling_commit_is_recognised(self) -> None:
         on, off = (SUPPORTED, metadata(**ON)), (SUPPORTED, metadata())
         assert is_enabled_by(off, on)
         assert is_enabled_by(None, on)
@@ -169,7 +169,7 @@ class TestRule6TimeTravel:
         with pytest.raises(NotFoundInHistoryError):
             self.times().version_at(timestamp)
 
-    def test_a_file_touched_after_the_enablement_does_not_move_a_version_before_it(self) -> None:
+    def test_a_file_touched_after_the_enablement_moves_no_version(self) -> None:
         touched = history([100, 200, 5000], [1000, 2000, 9000], self.MIXED)
         assert touched.version_at(1500) == 3
         assert touched.version_at(300) == 1
@@ -227,7 +227,7 @@ class TestRule7ReplaceAndDisable:
         assert enablement(SUPPORTED, kept) == Enablement(version=7, timestamp=1000)
         assert kept.configuration["other"] == "new"
 
-    def test_a_replacement_of_a_table_that_never_enabled_it_has_none(self) -> None:
+    def test_a_replacement_without_enablement_has_no_properties(self) -> None:
         assert keep_enablement(metadata(**ON), enabled_at(7, 1000)).configuration == ON
 
     def test_disabled_in_the_latest_snapshot_files_tell_everywhere(self) -> None:

@@ -1,15 +1,21 @@
-"""Which files make up a version: DELTA.md#log-segment."""
+"""Which files make up a version: DELTA.md#log-segment.
+
+Examples, and a brute-force oracle on small random logs: it looks at one version at a time and knows nothing of how
+`build` goes about it.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refimpl.client.log_segment import LogSegment, build, known_commits
-from refimpl.commits import RatifiedCommit
-from refimpl.errors import CorruptionError, CorruptLogError, NotFoundInHistoryError, TableNotFoundError
+from refimpl.commits import CommitsAnswer, RatifiedCommit
+from refimpl.errors import CorruptionError, CorruptLogError, DeltaError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import FileKind, LogPath
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TABLE_FEATURES, TableFeature
 from spec_tests.support.written_log import (
@@ -64,7 +70,7 @@ class TestTheDocumentsOwnExamples:
             3: "published", 4: "published", 5: "published", 6: "published", 7: "published", 8: "staged", 9: "staged",
         }  # fmt: skip
 
-    def test_managed_commit_without_the_owner_ends_at_the_newest_published_version(self) -> None:
+    def test_without_the_owner_the_table_ends_at_the_newest_published(self) -> None:
         """managed-commits, "Reading managed-commit tables", first choice."""
         segment = build(self.LISTING)
         assert segment.version == 7
@@ -72,11 +78,6 @@ class TestTheDocumentsOwnExamples:
 
 
 class TestTheOwnersAnswer:
-    @both_features
-    def test_contiguous_ascending_commits_up_to_the_latest_are_taken(self, feature: TableFeature) -> None:
-        segment = build(published(0, 1), answer(staged(2), staged(3), latest=3), feature)
-        assert sources(segment) == {0: "published", 1: "published", 2: "staged", 3: "staged"}
-
     @both_features
     @pytest.mark.parametrize(
         "commits",
@@ -116,60 +117,13 @@ class TestTheOwnersAnswer:
             build(published(0, 1), answer(staged(2, file_name=file_name), latest=2), feature)
 
     @both_features
-    def test_an_empty_list_is_an_answer(self, feature: TableFeature) -> None:
-        assert build(published(0, 1, 2), answer(latest=2), feature).version == 2
-
-    @both_features
-    def test_commits_published_directly_after_the_listed_ones_come_from_the_listing(
-        self, feature: TableFeature
-    ) -> None:
-        segment = build(published(0, 1, 2, 3, 4), answer(staged(2), latest=4), feature)
-        assert segment.version == 4
-        assert sources(segment)[3] == sources(segment)[4] == "published"
-
-    @both_features
-    def test_a_commit_that_the_owner_knows_and_nobody_published_is_a_gap(self, feature: TableFeature) -> None:
-        with pytest.raises(CorruptLogError) as caught:
-            build(published(0, 1), answer(staged(2), latest=4), feature)
-        assert caught.value.missing_version == 3
-
-    @both_features
     def test_the_owner_may_list_commits_that_it_knows_to_be_published(self, feature: TableFeature) -> None:
         """RULINGS.md#free-commit-lists: published commits listed."""
         segment = build(published(0, 1), answer(direct(1), staged(2), latest=2), feature)
         assert [commit.version for commit in segment.commits] == [0, 1, 2]
 
-    @both_features
-    def test_a_staged_file_is_enough_where_the_listing_lacks_the_published_one(self, feature: TableFeature) -> None:
-        segment = build(published(0), answer(staged(1), staged(2), latest=2), feature)
-        assert sources(segment) == {0: "published", 1: "staged", 2: "staged"}
-
 
 class TestTheTarget:
-    def test_catalog_managed_is_capped_at_the_owners_latest_version(self) -> None:
-        """FB15; catalog-managed, "Reader Requirements": later published files are ignored."""
-        segment = build(published(0, 1, 2, 3), answer(latest=2), CATALOG_MANAGED)
-        assert segment.version == 2
-
-    def test_managed_commit_takes_the_newest_of_listing_and_owner(self) -> None:
-        assert build(published(0, 1, 2, 3), answer(latest=2), MANAGED_COMMIT).version == 3
-        assert build(published(0, 1), answer(staged(2), latest=2), MANAGED_COMMIT).version == 2
-
-    def test_managed_commit_without_a_ratified_version_is_the_published_table(self) -> None:
-        """FB14; RULINGS.md#latest-minus-one is no claim, and never hides the table."""
-        assert build(published(0, 1), answer(latest=None), MANAGED_COMMIT).version == 1
-
-    def test_catalog_managed_without_a_ratified_version_is_no_table(self) -> None:
-        with pytest.raises(TableNotFoundError):
-            build(published(0), answer(latest=None), CATALOG_MANAGED)
-
-    def test_an_empty_log_is_no_table(self) -> None:
-        with pytest.raises(TableNotFoundError):
-            build([])
-
-    def test_a_requested_version_is_the_target(self) -> None:
-        assert build(published(0, 1, 2, 3), version=2).version == 2
-
     @both_features
     def test_a_requested_version_above_the_latest_is_an_error(self, feature: TableFeature) -> None:
         owner = answer(staged(2), latest=2)
@@ -177,17 +131,6 @@ class TestTheTarget:
         with pytest.raises(NotFoundInHistoryError) as caught:
             build(published(0, 1), owner, feature, version=3)
         assert caught.value.latest == 2
-
-    def test_a_requested_version_above_the_cap_is_an_error_although_it_is_published(self) -> None:
-        owner = answer(latest=2)
-        assert build(published(0, 1, 2, 3), owner, MANAGED_COMMIT, version=3).version == 3
-        with pytest.raises(NotFoundInHistoryError):
-            build(published(0, 1, 2, 3), owner, CATALOG_MANAGED, version=3)
-
-    @both_features
-    def test_an_answer_that_reaches_the_requested_version_is_enough(self, feature: TableFeature) -> None:
-        segment = build(published(0, 1), answer(staged(2), latest=9), feature, version=2)
-        assert segment.version == 2
 
     def test_everything_above_the_target_is_ignored(self) -> None:
         listing = [*published(0, 1, 2, 3, 4), classic(3), v2(4), compaction(1, 3), checksum(3), checksum(4)]
@@ -213,17 +156,7 @@ class TestTheTarget:
 class TestOverlap:
     OWNER = answer(staged(1), staged(2), latest=2)
 
-    def test_the_owners_copy_wins_where_the_feature_says_so(self) -> None:
-        """catalog-managed, "Reader Requirements"."""
-        assert sources(build(published(0, 1, 2), self.OWNER, CATALOG_MANAGED)) == {
-            0: "published", 1: "staged", 2: "staged",
-        }  # fmt: skip
-
-    def test_the_published_file_serves_where_the_feature_leaves_a_choice(self) -> None:
-        """managed-commits, "Reading managed-commit tables", the example."""
-        assert set(sources(build(published(0, 1, 2), self.OWNER, MANAGED_COMMIT)).values()) == {"published"}
-
-    def test_a_compaction_does_not_stand_for_the_owners_copy_where_that_must_be_read(self) -> None:
+    def test_a_compaction_does_not_replace_the_owners_copy(self) -> None:
         listing = [*published(0, 1, 2), compaction(0, 2)]
         assert build(listing, self.OWNER, CATALOG_MANAGED).compactions == ()
         assert build(listing, self.OWNER, MANAGED_COMMIT).compactions == (compaction(0, 2),)
@@ -232,7 +165,7 @@ class TestOverlap:
             compaction(0, 1),
         )
 
-    def test_checkpoints_come_from_the_listing_although_the_owner_lists_their_commits(self) -> None:
+    def test_a_checkpoint_replaces_the_owners_commits_too(self) -> None:
         segment = build([*published(0, 1, 2), classic(2)], self.OWNER, CATALOG_MANAGED)
         assert segment.checkpoint == (classic(2),)
         assert segment.commits == ()
@@ -240,23 +173,6 @@ class TestOverlap:
 
 
 class TestCheckpoints:
-    def test_a_checkpoint_clears_the_commits_up_to_its_version(self) -> None:
-        segment = build([*published(0, 1, 2, 3), classic(2)])
-        assert segment.first_version == 3
-        assert [commit.version for commit in segment.commits] == [3]
-
-    def test_the_newest_complete_checkpoint_is_used(self) -> None:
-        """managed-commits, "Checkpoints"."""
-        listing = [*published(*range(6)), classic(1), classic(4), part(5, 1, 2)]
-        assert build(listing).checkpoint == (classic(4),)
-
-    def test_multi_part_checkpoints_count_only_when_complete(self) -> None:
-        listing = published(*range(4))
-        assert build([*listing, *parts(2, 3)]).checkpoint == tuple(parts(2, 3))
-        for absent in (1, 2, 3):
-            some = [path for path in parts(2, 3) if path.part != absent]
-            assert build([*listing, *some]).checkpoint == ()
-
     def test_parts_of_two_divisions_do_not_make_one_checkpoint(self) -> None:
         """FB32."""
         listing = [*published(*range(4)), part(2, 1, 2), part(2, 2, 3), part(2, 3, 3)]
@@ -273,11 +189,6 @@ class TestCheckpoints:
     def test_a_newer_classic_checkpoint_goes_before_an_older_v2_one(self) -> None:
         assert build([*published(0, 1, 2), v2(1), classic(2)]).checkpoint == (classic(2),)
 
-    def test_a_checkpoint_proves_its_version_where_its_commit_is_cleaned_up(self) -> None:
-        segment = build([classic(5)])
-        assert segment.version == 5
-        assert segment.last_commit is None
-
     def test_a_checkpoint_that_cannot_be_read_is_passed_over(self) -> None:
         """FB39."""
         listing = [*published(*range(5)), classic(2), classic(4)]
@@ -289,38 +200,6 @@ class TestCheckpoints:
         assert build(listing, distrusted={part(4, 2, 2).name}).checkpoint == ()
 
 
-class TestGaps:
-    @pytest.mark.parametrize("missing", [0, 1, 2, 3])
-    def test_a_gap_in_the_log_names_the_missing_version(self, missing: int) -> None:
-        versions = [version for version in range(5) if version != missing]
-        with pytest.raises(CorruptLogError) as caught:
-            build(published(*versions))
-        assert caught.value.missing_version == missing
-        assert build(published(*range(5))).version == 4
-
-    def test_a_gap_below_a_checkpoint_is_none(self) -> None:
-        assert build([*published(0, 3), classic(2)]).version == 3
-
-    @both_features
-    def test_a_gap_between_the_listing_and_the_owners_commits_names_the_missing_version(
-        self, feature: TableFeature
-    ) -> None:
-        with pytest.raises(CorruptLogError) as caught:
-            build(published(0, 1), answer(staged(3), latest=3), feature)
-        assert caught.value.missing_version == 2
-
-    def test_a_compaction_does_not_hide_a_gap(self) -> None:
-        with pytest.raises(CorruptLogError) as caught:
-            build([*published(0, 1, 3), compaction(1, 3)])
-        assert caught.value.missing_version == 2
-
-    def test_a_listing_that_shows_9_without_8_is_a_gap(self) -> None:
-        """RULINGS.md#free-listing: one non-atomic listing may do so; the caller lists again."""
-        with pytest.raises(CorruptLogError) as caught:
-            build(published(0, 1, 3))
-        assert caught.value.missing_version == 2
-
-
 class TestCompactions:
     LISTING = published(*range(13))
 
@@ -328,15 +207,6 @@ class TestCompactions:
         segment = build([*self.LISTING, compaction(2, 5)])
         assert [delta.version for delta in segment.deltas()] == [0, 1, 5, *range(6, 13)]
         assert [delta for delta in segment.deltas() if isinstance(delta, LogPath)][2].kind is FileKind.COMPACTION
-
-    def test_a_compaction_must_start_after_the_checkpoint(self) -> None:
-        assert build([*self.LISTING, classic(2), compaction(2, 5)]).compactions == ()
-        assert build([*self.LISTING, classic(2), compaction(3, 5)]).compactions == (compaction(3, 5),)
-
-    def test_a_compaction_must_end_at_or_before_the_target(self) -> None:
-        listing = [*self.LISTING, compaction(2, 5)]
-        assert build(listing, version=5).compactions == (compaction(2, 5),)
-        assert build(listing, version=4).compactions == ()
 
     def test_of_overlapping_compactions_the_widest_is_used(self) -> None:
         overlapping = (compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10))
@@ -347,44 +217,7 @@ class TestCompactions:
         assert build([*self.LISTING, compaction(3, 3)]).compactions == ()
 
 
-class TestChecksums:
-    def test_the_newest_usable_checksum_is_found(self) -> None:
-        listing = [*published(*range(5)), checksum(1), checksum(3)]
-        assert build(listing).checksum == checksum(3)
-
-    def test_one_newer_than_the_target_is_ignored(self) -> None:
-        assert build([*published(*range(5)), checksum(4)], version=3).checksum is None
-
-    def test_one_older_than_the_checkpoint_is_ignored(self) -> None:
-        listing = [*published(*range(5)), classic(3)]
-        assert build([*listing, checksum(2)]).checksum is None
-        assert build([*listing, checksum(3)]).checksum == checksum(3)
-
-    def test_one_of_an_unpublished_version_counts(self) -> None:
-        """catalog-managed, "Maintenance Operations"."""
-        owner = answer(staged(2), latest=2)
-        assert build([*published(0, 1), checksum(2)], owner, CATALOG_MANAGED).checksum == checksum(2)
-
-
 class TestOnlyWhatIsNew:
-    def test_commits_after_a_known_version_are_enough(self) -> None:
-        segment = build(published(5, 6), known=4)
-        assert [commit.version for commit in segment.commits] == [5, 6]
-        assert segment.checkpoint == ()
-
-    def test_nothing_new_is_the_known_version(self) -> None:
-        segment = build([], known=4)
-        assert segment.version == 4
-        assert segment.commits == ()
-
-    @both_features
-    def test_the_owners_commits_may_start_before_the_known_version(self, feature: TableFeature) -> None:
-        segment = build([], answer(staged(3), staged(4), staged(5), latest=5), feature, known=4)
-        assert [commit.version for commit in segment.commits] == [5]
-
-    def test_a_checkpoint_does_not_replace_what_is_new(self) -> None:
-        assert build([*published(5, 6), classic(6)], known=4).checkpoint == ()
-
     def test_an_owner_whose_latest_version_went_back_is_an_error(self) -> None:
         with pytest.raises(CorruptionError):
             build([], answer(latest=3), CATALOG_MANAGED, known=4)
@@ -421,9 +254,220 @@ def test_a_segment_with_a_hole_cannot_be_made() -> None:
     assert LogSegment(version=2, commits=tuple(published(0, 1, 2))).version == 2
 
 
-def test_nobody_asks_which_feature_it_is() -> None:
+def test_a_third_feature_needs_no_code() -> None:
     """Every difference is a field: a third table feature with mixed rules is read by the same code."""
     capped_but_published_first = replace(MANAGED_COMMIT, name="third", capped_at_latest=True)
     segment = build(published(0, 1, 2, 3), answer(staged(1), staged(2), latest=2), capped_but_published_first)
     assert segment.version == 2
     assert set(sources(segment).values()) == {"published"}
+
+
+steady = settings(deadline=None, derandomize=True, max_examples=300)
+LAST = 8
+VERSIONS = st.integers(0, LAST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    listing: list[LogPath]
+    answer: CommitsAnswer | None
+    feature: TableFeature | None
+    requested: int | None
+
+    def build(self, **options: object) -> LogSegment:
+        return build(self.listing, self.answer, self.feature, version=self.requested, **options)  # type: ignore[arg-type]
+
+    def names(self, kind: FileKind) -> list[LogPath]:
+        return [path for path in self.listing if path.kind is kind]
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> list[LogPath]:
+    found: list[LogPath] = []
+    for version in draw(st.sets(VERSIONS, max_size=3)):
+        kinds = draw(st.sets(st.sampled_from(["classic", "v2", "parts"]), min_size=1))
+        found += [classic(version)] if "classic" in kinds else []
+        found += [v2(version)] if "v2" in kinds else []
+        if "parts" in kinds:
+            found += [part(version, number, 3) for number in draw(st.sets(st.integers(1, 3), min_size=1))]
+    return found
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    holes = draw(st.sets(VERSIONS, max_size=2))
+    first, last = draw(st.sampled_from([0, 0, 2])), draw(VERSIONS)
+    listing = published(*(version for version in range(first, last + 1) if version not in holes))
+    listing += draw(checkpoints())
+    ranges = st.tuples(VERSIONS, VERSIONS).map(sorted).map(tuple)
+    listing += [compaction(start, end) for start, end in draw(st.sets(ranges, max_size=4))]
+    listing += [checksum(version) for version in draw(st.sets(VERSIONS, max_size=3))]
+    answer, feature = None, draw(st.sampled_from([None, MANAGED_COMMIT, CATALOG_MANAGED]))
+    if feature is not None:
+        answer = draw(answers())
+    requested = draw(st.none() | VERSIONS)
+    return World(listing=draw(st.permutations(listing)), answer=answer, feature=feature, requested=requested)
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> CommitsAnswer:
+    latest = draw(st.none() | VERSIONS)
+    if latest is None or draw(st.booleans()):
+        return CommitsAnswer(commits=(), latest_ratified_version=latest)
+    end = draw(st.integers(0, latest))
+    start = draw(st.integers(0, end))
+    kinds = [draw(st.sampled_from([staged, inline])) for _ in range(start, end + 1)]
+    commits = tuple(kind(version) for version, kind in zip(range(start, end + 1), kinds, strict=True))
+    return CommitsAnswer(commits=commits, latest_ratified_version=latest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the rules say: an error, or the target, the checkpoint's version and each commit's source."""
+
+    error: type[DeltaError] | None = None
+    missing: int | None = None
+    version: int | None = None
+    checkpoint: int | None = None
+    sources: tuple[object, ...] = ()
+
+
+def complete_at(world: World, version: int) -> bool:
+    here = [path for path in world.listing if path.version == version]
+    kinds = {path.kind for path in here}
+    parts = {path.part for path in here if path.kind is FileKind.CHECKPOINT_PART}
+    return bool(kinds & {FileKind.CLASSIC_CHECKPOINT, FileKind.V2_CHECKPOINT}) or parts == {1, 2, 3}
+
+
+def commit_at(world: World, version: int) -> object:
+    files = [path for path in world.names(FileKind.COMMIT) if path.version == version]
+    owned = [] if world.answer is None else [c for c in world.answer.commits if c.version == version]
+    both = [*owned, *files] if world.feature is CATALOG_MANAGED else [*files, *owned]
+    return both[0] if both else None
+
+
+def verdict(world: World) -> Verdict:
+    everything = range(LAST + 1)
+    latest = None if world.answer is None else world.answer.latest_ratified_version
+    visible = [v for v in everything if complete_at(world, v) or isinstance(commit_at(world, v), LogPath)]
+    visible += [path.version for path in world.names(FileKind.COMMIT)]
+    newest = latest if world.feature is CATALOG_MANAGED else max([*visible, -1 if latest is None else latest, -1])
+    if newest is None or newest < 0:
+        return Verdict(error=TableNotFoundError)
+    if world.requested is not None and world.requested > newest:
+        return Verdict(error=NotFoundInHistoryError)
+    target = newest if world.requested is None else world.requested
+    checkpoint = next((v for v in reversed(range(target + 1)) if complete_at(world, v)), None)
+    needed = range(0 if checkpoint is None else checkpoint + 1, target + 1)
+    missing = next((v for v in needed if commit_at(world, v) is None), None)
+    if missing is None:
+        sources = tuple(commit_at(world, v) for v in needed)
+        return Verdict(version=target, checkpoint=checkpoint, sources=sources)
+    cleaned = missing == 0 and any(complete_at(world, v) for v in everything if v > target)
+    if world.requested is not None and cleaned:
+        return Verdict(error=NotFoundInHistoryError)
+    return Verdict(error=CorruptLogError, missing=missing)
+
+
+@steady
+@given(worlds())
+def test_build_says_what_the_rules_say(world: World) -> None:
+    expected = verdict(world)
+    if expected.error is not None:
+        with pytest.raises(expected.error) as caught:
+            world.build()
+        assert caught.value.facts.get("missing_version") == expected.missing
+        return
+    segment = world.build()
+    assert (segment.version, segment.checkpoint_version) == (expected.version, expected.checkpoint)
+    assert segment.last_commit == commit_at(world, segment.version)
+    assert segment.commits == expected.sources
+
+
+def built(world: World) -> LogSegment | None:
+    try:
+        return world.build()
+    except DeltaError:
+        return None
+
+
+@steady
+@given(worlds())
+def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -> None:
+    segment = built(world)
+    if segment is None:
+        return
+    read: list[int] = []
+    for delta in segment.deltas():
+        start = delta.start_version if isinstance(delta, LogPath) and delta.start_version is not None else delta.version
+        read += range(start, delta.version + 1)
+    assert read == list(range(segment.first_version, segment.version + 1))
+
+
+@steady
+@given(worlds())
+def test_compactions_are_usable_and_the_widest_wins(world: World) -> None:
+    """DELTA.md#compaction-range: usable only if checkpoint < x and y <= target; the widest is preferred."""
+    segment = built(world)
+    if segment is None:
+        return
+    owned = {c.version for c in segment.commits if isinstance(c, RatifiedCommit)}
+    must_read = owned if world.feature is CATALOG_MANAGED else set()
+
+    def covers(path: LogPath) -> set[int]:
+        assert path.start_version is not None
+        return set(range(path.start_version, path.version + 1))
+
+    for path in segment.compactions:
+        assert covers(path) <= {commit.version for commit in segment.commits}
+        assert not covers(path) & must_read
+    for path in world.names(FileKind.COMPACTION):
+        usable = covers(path) <= {c.version for c in segment.commits} and len(covers(path)) > 1
+        if usable and not covers(path) & must_read and not any(v > min(must_read, default=99) for v in covers(path)):
+            rivals = [chosen for chosen in segment.compactions if covers(chosen) & covers(path)]
+            assert any(len(covers(chosen)) >= len(covers(path)) for chosen in rivals)
+
+
+@steady
+@given(worlds())
+def test_the_checksum_lies_between_checkpoint_and_target(world: World) -> None:
+    segment = built(world)
+    if segment is None:
+        return
+    oldest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
+    usable = [p.version for p in world.names(FileKind.CHECKSUM) if oldest <= p.version <= segment.version]
+    assert (None if segment.checksum is None else segment.checksum.version) == max(usable, default=None)
+
+
+@steady
+@given(worlds(), VERSIONS)
+def test_knowing_a_version_leaves_exactly_the_commits_after_it(world: World, known: int) -> None:
+    segment = built(World(listing=world.listing, answer=world.answer, feature=world.feature, requested=None))
+    if segment is None or not segment.first_version <= known <= segment.version:
+        return
+    later = build(world.listing, world.answer, world.feature, known=known)
+    assert (later.version, later.checkpoint) == (segment.version, ())
+    assert later.commits == tuple(commit for commit in segment.commits if commit.version > known)
+
+
+@steady
+@given(worlds())
+def test_files_above_a_requested_version_change_nothing(world: World) -> None:
+    segment = built(world)
+    if segment is None or world.requested is None:
+        return
+    below = [path for path in world.listing if path.version <= segment.version]
+    if world.answer is not None or any(p.kind is FileKind.COMMIT and p.version == segment.version for p in below):
+        assert build(below, world.answer, world.feature, version=world.requested) == segment
+
+
+@steady
+@given(worlds())
+def test_history_is_contiguous_and_ends_at_the_latest_version(world: World) -> None:
+    found = known_commits(world.listing, world.answer, world.feature)
+    versions = [commit.version for commit in found]
+    assert versions == list(range(versions[0], versions[-1] + 1)) if versions else True
+    latest = built(World(listing=world.listing, answer=world.answer, feature=world.feature, requested=None))
+    if latest is not None and latest.last_commit is not None:
+        assert versions[-1] == latest.version
+        assert found[-1] == latest.last_commit

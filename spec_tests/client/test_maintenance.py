@@ -108,7 +108,7 @@ def _foreign(tag: str) -> dict[str, object]:
     return {**fields, "futureField": {"nested": tag}}
 
 
-def test_a_compaction_keeps_removed_domains_and_the_latest_metadata(setting: Setting) -> None:
+def test_a_compaction_keeps_removed_domains_and_latest_metadata(setting: Setting) -> None:
     table = setting.table(None)
     for work in ("set", "remove"):
         transaction = table.transaction()
@@ -122,7 +122,7 @@ def test_a_compaction_keeps_removed_domains_and_the_latest_metadata(setting: Set
 
 
 @both
-def test_a_range_whose_end_is_not_published_is_not_compacted(setting: Setting, feature: TableFeature) -> None:
+def test_an_unpublished_end_is_not_compacted(setting: Setting, feature: TableFeature) -> None:
     """managed-commits and catalog-managed: `<y>.json` must exist. FB16."""
     table = setting.table(feature)
     busy(setting, table, 3)
@@ -245,7 +245,7 @@ def test_durations_are_read_as_delta_spells_them(text: str, expected: int) -> No
 
 
 @pytest.mark.parametrize("text", ["", "interval", "interval 1 month", "7", "interval 1 day and more"])
-def test_a_duration_that_is_none_is_told(text: str) -> None:
+def test_an_invalid_duration_is_an_error(text: str) -> None:
     with pytest.raises(InvalidTableError):
         retention(Metadata(id="t", schema_string=SCHEMA, configuration={LOG: text}), LOG)
     plain = Metadata(id="t", schema_string=SCHEMA)

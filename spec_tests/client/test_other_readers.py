@@ -1,13 +1,38 @@
-"""Tables written here, read row for row by delta-rs and DuckDB."""
+"""Tables that Delta Spark 4.4 wrote through our owner, read here; and ours, read by delta-rs and DuckDB.
+
+The former are in `fixtures/delta_spark`; `python -m spec_tests.engines.make_fixtures` made them.
+"""
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
 
+import pytest
+from deltalake.exceptions import DeltaProtocolError
+
+import refimpl
+from refimpl import log_path
 from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from refimpl.client.table import Table
+from refimpl.commit_owner import MaintenancePolicy, Registered
+from refimpl.commits import DirectProposal, Ratified, StagedProposal
+from refimpl.errors import PathAccessError, UnsupportedFeatureError
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    COORDINATED_COMMITS,
+    ENABLEMENT_VERSION,
+    MANAGED_COMMIT,
+    CommitMode,
+    TableFeature,
+)
 from spec_tests.client.conftest import ON_REQUEST, Setting
+from spec_tests.support.builders import new_attempt
 from spec_tests.support.busy_table import (
     EVERY_COMMIT,
     backfill,
@@ -16,6 +41,102 @@ from spec_tests.support.busy_table import (
     written,
 )
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "delta_spark"
+OWNED = pytest.mark.parametrize(
+    "name, feature", [("coordinated", COORDINATED_COMMITS), ("catalog_managed", CATALOG_MANAGED)]
+)
+
+
+def expected_of(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FOLDER / name / "expected.json").read_text())
+    return found
+
+
+def rows_at(table: Table, version: int) -> list[dict[str, Any]]:
+    """By id, dates as text."""
+    rows = table.snapshot(version=version).to_arrow().to_pylist()
+    plain = [{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in rows]
+    return sorted(plain, key=lambda row: int(row["id"]))
+
+
+def assert_reads_as_delta_does(table: Table, expected: list[dict[str, Any]]) -> None:
+    assert {entry["version"]: entry["rows"] for entry in expected} == {
+        entry["version"]: rows_at(table, entry["version"]) for entry in expected
+    }
+    newest = table.snapshot()
+    stamped = int(newest.metadata.configuration.get(ENABLEMENT_VERSION, "0"))
+    history = table.history()[::-1]
+    assert [(entry.version, entry.operation) for entry in history] == [(e["version"], e["operation"]) for e in expected]
+    # Before that, a commit's time is when its file was modified here: it is that of the checkout.
+    assert [entry.timestamp for entry in history[stamped:]] == [entry["timestamp"] for entry in expected[stamped:]]
+    assert newest.version == expected[-1]["version"]
+    assert list(newest.warnings) == []  # Delta's checksums agree with what was replayed
+
+
+@pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
+def test_a_table_is_read_by_its_path_as_delta_reads_it(name: str) -> None:
+    table = Table.by_path(FOLDER / name)
+    assert_reads_as_delta_does(table, expected_of(name))
+    assert (table.snapshot().feature is COORDINATED_COMMITS) is (name == "coordinated")
+
+
+@pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
+def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
+    """Delta demands the feature vacuumProtocolCheck of such tables, and leaves it there; delta-rs 1.6 refuses it."""
+    wanted = sorted((row["id"], row["name"]) for row in expected_of(name)[-1]["rows"])
+    assert by_duckdb(FOLDER / name, ("id", "name")) == wanted
+    with pytest.raises(DeltaProtocolError, match="vacuumProtocolCheck"):
+        by_delta_rs(FOLDER / name, ("id", "name"))
+
+
+@OWNED
+@pytest.mark.parametrize("backfill_every", [1, None])
+def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
+    tmp_path: Path, name: str, feature: TableFeature, backfill_every: int | None
+) -> None:
+    """The commits are made anew, from the files that Delta staged: none of them is refused, published or not."""
+    with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
+        owner = warehouse.owner
+        policy = MaintenancePolicy(backfill_every=backfill_every)
+        staged = owner.stage_table(name, feature, policy=policy)
+        first = (FOLDER / name / LOG_FOLDER / log_path.commit(0)).read_bytes()
+        told = re.search(rb'"io\.unitycatalog\.tableId":"([^"]+)"', first)
+        ids = (told[1] if told else b"no id", staged.table_id.encode())
+        first = first.replace(*ids)
+        proposals = copied(FOLDER / name, staged.location, feature, ids)
+        proposal = DirectProposal(attempt=new_attempt(), content=first)
+        assert isinstance(owner.register_table(staged.table_id, proposal), Registered)
+        for version, each in enumerate(proposals, start=1):
+            assert isinstance(owner.commit(staged.table_id, version, each), Ratified)
+        table = warehouse.table(name)
+        assert table.log.published(1) is (backfill_every == 1)
+        assert_reads_as_delta_does(table, expected_of(name))
+
+
+def copied(table: Path, target: Path, feature: TableFeature, ids: tuple[bytes, bytes]) -> list[StagedProposal]:
+    """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on. `ids`: of
+    the table that Delta wrote, and of this one."""
+    shutil.copytree(table, target, ignore=shutil.ignore_patterns(LOG_FOLDER, "expected.json"), dirs_exist_ok=True)
+    found = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
+    for path in found:
+        content = path.read_bytes().replace(*ids)
+        (target / LOG_FOLDER / feature.staging_folder / path.name).write_bytes(content)
+    assert [int(path.name[:20]) for path in found] == [*range(1, len(found) + 1)]
+    return [StagedProposal(attempt=path.name.split(".")[1], file_name=path.name) for path in found]
+
+
+def test_a_catalog_managed_table_is_not_read_by_its_path() -> None:
+    with pytest.raises(PathAccessError):
+        Table.by_path(FOLDER / "catalog_managed").snapshot()
+
+
+def test_a_version_with_a_deletion_vector_is_refused() -> None:
+    table = Table.by_path(FOLDER / "deletion_vectors")
+    expected = expected_of("deletion_vectors")
+    assert rows_at(table, 1) == expected[1]["rows"]
+    with pytest.raises(UnsupportedFeatureError):
+        table.snapshot().to_arrow()
 
 
 @pytest.mark.parametrize("feature", [None, MANAGED_COMMIT], ids=lambda f: f.name if f else "filesystem")
@@ -50,7 +171,7 @@ def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, featur
 
 
 @pytest.mark.parametrize("backfilled", [0, 3])
-def test_duckdb_reads_a_catalog_managed_table_with_what_its_owner_says(setting: Setting, backfilled: int) -> None:
+def test_duckdb_reads_a_catalog_managed_table(setting: Setting, backfilled: int) -> None:
     """DELTA.md#duckdb: staged commits given as the log's tail."""
     table = setting.table(CATALOG_MANAGED, CommitMode.STAGED, policy=ON_REQUEST)
     rows = busy(setting, table, 6)

@@ -155,9 +155,7 @@ def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Settin
 
 
 @both
-def test_the_first_change_of_a_taken_tables_metadata_tells_engines_its_id(
-    setting: Setting, feature: TableFeature
-) -> None:
+def test_the_first_metadata_change_after_a_take_over_adds_the_id(setting: Setting, feature: TableFeature) -> None:
     """Before it the owner's id is nowhere in the log; a hand-back takes it out again."""
     owned = taken(setting, setting.table(None), feature)
     change = owned.transaction(operation="SET TBLPROPERTIES")
@@ -191,7 +189,7 @@ def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Settin
     assert hand_back(owned).snapshot().version == 2
 
 
-def test_an_owner_that_is_unavailable_from_the_start_changes_nothing(setting: Setting) -> None:
+def test_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.before_proposal = [unavailable]
     with pytest.raises(OwnerUnavailableError):
@@ -302,7 +300,7 @@ def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
         hand_back(setting.table(None))
 
 
-def test_a_catalog_managed_table_refuses_its_path_until_it_is_handed_back(setting: Setting) -> None:
+def test_path_access_is_rejected_until_the_hand_back(setting: Setting) -> None:
     table = setting.table(CATALOG_MANAGED, CommitMode.INLINE)
     by_path = Table.by_path(table.location, setting.environment)
     with pytest.raises(PathAccessError):
@@ -436,7 +434,7 @@ def test_after_a_hand_back_every_version_is_read_by_path(setting: Setting, featu
     assert write_checkpoint(by_path, 1).version == 1
 
 
-def test_an_unreadable_newest_version_leaves_old_ones_readable_and_stale(setting: Setting) -> None:
+def test_old_versions_are_readable_but_stale_without_the_newest(setting: Setting) -> None:
     """Whether the table has an owner by now cannot be known."""
     table = setting.table(None)
     setting.append(table, "a")

@@ -110,7 +110,7 @@ def test_a_timestamp_without_a_zone_is_read_as_utc() -> None:
     assert p.from_text("2024-01-01 17:00:00+01:00", _kind("timestamp")) == expected
 
 
-def test_a_folder_is_hive_escaped_and_an_actions_path_is_encoded_on_top_of_that() -> None:
+def test_a_folder_is_hive_escaped_and_a_path_url_encoded() -> None:
     """Delta writes `p=a%253Ab%20c` for the value `a:b c`, whose folder is `p=a%3Ab c`."""
     folder = p.folder([("p", "a:b c"), ("q", "50%/#?")])
     assert folder == "p=a%3Ab c/q=50%25%2F%23%3F"
@@ -119,7 +119,7 @@ def test_a_folder_is_hive_escaped_and_an_actions_path_is_encoded_on_top_of_that(
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=3))
-def test_a_folder_name_never_leaves_its_place_and_survives_encoding(values: list[tuple[str, str]]) -> None:
+def test_a_folder_name_survives_encoding(values: list[tuple[str, str]]) -> None:
     folder = p.folder(values)
     parts = folder.split("/")
     assert len(parts) == len(values)
@@ -130,7 +130,7 @@ def test_a_folder_name_never_leaves_its_place_and_survives_encoding(values: list
     assert p.decode_path(encoded) == folder
 
 
-def test_data_files_are_relative_to_the_table_or_absolute_on_this_host() -> None:
+def test_data_files_are_relative_or_absolute_on_this_host() -> None:
     table = Path("/data/orders")
     assert p.local_path(table, "p=a%253Ab/x%20y.parquet") == Path("/data/orders/p=a%3Ab/x y.parquet")
     assert p.local_path(table, "/else%20where/x.parquet") == Path("/else where/x.parquet")

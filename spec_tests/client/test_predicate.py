@@ -244,7 +244,7 @@ class TestStatistics:
         assert test_of("st.inner = 5").may_match(file)
         assert not test_of("ST.INNER = 7").may_match(file)
 
-    def test_booleans_and_bytes_have_none(self) -> None:
+    def test_booleans_and_bytes_have_no_bounds(self) -> None:
         assert test_of("b").may_match(stats("b", "false", "false"))
         for text in ("x = X'FF'", "x = X''"):
             assert test_of(text).may_match(stats("x", "a", "b"))
@@ -292,7 +292,7 @@ def test_names_are_compared_without_case_and_quoted_ones_too() -> None:
         assert truth(text, q="3") is True
 
 
-def test_an_exactly_spelled_name_goes_before_one_that_differs_in_case() -> None:
+def test_an_exact_name_goes_before_one_in_another_case() -> None:
     twins = parse_schema(json.dumps({"type": "struct", "fields": [field("Q", "long"), field("q", "long")]}))
     (column,) = set(parse("q = 1").condition(twins).columns())
     assert column.path == ("q",)

@@ -162,7 +162,7 @@ PARTITIONED = ("n", "s", "d", "b")
     ),
     CONDITIONS,
 )  # fmt: skip
-def test_partition_values_decide_exactly_what_they_decide_for_a_row(row: dict[str, Any], condition: str) -> None:
+def test_partition_values_decide_as_for_a_row(row: dict[str, Any], condition: str) -> None:
     test = parse(condition).test(SCHEMA, PARTITIONED)
     if not test.partition_only:
         return

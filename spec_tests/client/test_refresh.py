@@ -37,7 +37,7 @@ def content(snapshot: Snapshot) -> tuple[object, ...]:
 
 
 class TestCost:
-    def test_a_filesystem_table_is_not_listed_and_only_new_commits_are_read(self, tmp_path: Path) -> None:
+    def test_a_refresh_reads_only_new_commits_without_a_listing(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create()
         for version in range(1, 30):
             log.publish(version, add(f"f{version}"))
@@ -74,9 +74,7 @@ class TestCost:
         assert len(files.reads) == 1
 
     @both_features
-    def test_new_commits_that_are_published_already_are_found_without_a_listing(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_new_published_commits_are_found_without_a_listing(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         files = WatchedFiles()
         snapshot = log.table(log.owner(), files).snapshot()
@@ -142,7 +140,7 @@ class TestWhenTheLogMovedMore:
             snapshot.refresh()
         assert caught.value.missing_version == 1
 
-    def test_new_commits_that_were_cleaned_up_already_are_replaced_by_the_checkpoint(self, tmp_path: Path) -> None:
+    def test_new_commits_cleaned_up_already_are_in_the_checkpoint(self, tmp_path: Path) -> None:
         from deltalake import DeltaTable
 
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
@@ -173,9 +171,7 @@ class TestWhenTheLogMovedMore:
             snapshot.refresh()
 
     @both_features
-    def test_a_staged_file_that_is_published_during_the_refresh_is_read(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_a_commit_published_during_the_refresh_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create()
         owner = log.owner()
         snapshot = log.table(owner).snapshot()
@@ -210,7 +206,7 @@ class TestTheHint:
 
     EVERYTHING = frozenset({f"f{version}" for version in range(1, 8)})
 
-    def test_where_the_owner_knows_the_latest_version_it_saves_the_listing(self, tmp_path: Path) -> None:
+    def test_an_owner_that_caps_readers_saves_the_listing(self, tmp_path: Path) -> None:
         log, files = self.owned(tmp_path), WatchedFiles()
         snapshot = log.table(log.owner(), files).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
@@ -229,9 +225,7 @@ class TestTheHint:
         ],
         ids=lambda hint: hint[:20].decode(errors="replace"),
     )  # fmt: skip
-    def test_one_that_is_corrupt_or_names_a_missing_file_falls_back_to_the_listing(
-        self, tmp_path: Path, hint: bytes
-    ) -> None:
+    def test_a_corrupt_hint_falls_back_to_the_listing(self, tmp_path: Path, hint: bytes) -> None:
         log, files = self.owned(tmp_path).write("_last_checkpoint", hint), WatchedFiles()
         snapshot = log.table(log.owner(), files).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
@@ -262,14 +256,14 @@ class TestTheHint:
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
         assert {path for path, _ in log.table(log.owner()).snapshot().files} == self.EVERYTHING
 
-    def test_one_that_names_a_checkpoint_that_cannot_be_read_falls_back(self, tmp_path: Path) -> None:
+    def test_a_hint_to_an_unreadable_checkpoint_falls_back(self, tmp_path: Path) -> None:
         log = self.owned(tmp_path).write(log_path.classic_checkpoint(5), b"PAR1 no more")
         snapshot = log.table(log.owner()).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
         assert snapshot.segment.checkpoint_version == 3
         assert len(snapshot.warnings) == 1
 
-    def test_a_filesystem_table_is_listed_so_that_no_newer_version_is_overlooked(self, tmp_path: Path) -> None:
+    def test_a_filesystem_table_is_listed_despite_the_hint(self, tmp_path: Path) -> None:
         log, files = self.plain(tmp_path), WatchedFiles()
         assert (log.folder / "_last_checkpoint").exists()
         log.table(files=files).snapshot()

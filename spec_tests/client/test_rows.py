@@ -37,14 +37,14 @@ def table(warehouse: Warehouse) -> Table:
     return warehouse.create_table("sales", SCHEMA, partition_columns=["month"])
 
 
-def test_appended_rows_are_read_back_by_everybody_who_opens_the_table(warehouse: Warehouse, table: Table) -> None:
+def test_appended_rows_are_read_back(warehouse: Warehouse, table: Table) -> None:
     committed = table.append(rows(1, 2, 3))
     assert committed is not None
     assert committed.version == 1
     assert ids(warehouse.table("sales")) == [1, 2, 3]
 
 
-def test_an_overwrite_leaves_only_the_new_rows_and_the_old_version_stays_readable(table: Table) -> None:
+def test_an_overwrite_leaves_only_the_new_rows(table: Table) -> None:
     table.append(rows(1, 2, 3))
     table.overwrite(rows(4))
     assert ids(table) == [4]
@@ -72,7 +72,7 @@ def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None
     assert data_files_of(table) == set()
 
 
-def test_an_overwrite_that_lost_against_an_append_leaves_no_file_of_its_own(
+def test_an_overwrite_that_lost_leaves_no_file(
     warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refimpl.client import data_files

@@ -1,17 +1,37 @@
-"""Schemas: Delta's JSON, Arrow's form, and what neither can hold."""
+"""Schemas: Delta's JSON, Arrow's form, what neither can hold, what a change may do, and rows of random nested ones."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refimpl.actions import Metadata
+from refimpl.client import data_files
 from refimpl.client import schema as s
-from refimpl.client.schema import Array, Decimal, Field, Map, Primitive, Struct
+from refimpl.client.data_files import read_file
+from refimpl.client.partition_values import local_path
+from refimpl.client.schema import (
+    Array,
+    DataType,
+    Decimal,
+    Field,
+    Map,
+    Primitive,
+    Struct,
+    from_arrow,
+    misfit,
+    parse,
+    to_arrow,
+)
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 
 ALL_PRIMITIVES = Struct(
@@ -100,7 +120,7 @@ def test_the_json_is_what_spark_and_delta_write() -> None:
 
 
 @pytest.mark.parametrize("name", ["variant", "void", "interval day to second", "char(3)", "decimal(39,0)", "time(6)"])
-def test_a_type_that_is_not_implemented_is_refused_by_the_columns_name(name: str) -> None:
+def test_an_unsupported_type_is_refused_by_the_columns_name(name: str) -> None:
     inner = {"type": "struct", "fields": [{"name": "b", "type": name, "nullable": True, "metadata": {}}]}
     text = json.dumps({"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]})
     with pytest.raises(UnsupportedFeatureError) as refused:
@@ -134,7 +154,7 @@ def test_what_is_not_a_schema_is_an_invalid_table(text: str) -> None:
         (pa.decimal256(38, 3), "decimal(38,3)"),
     ],
 )
-def test_arrow_types_that_only_store_otherwise_become_their_plain_form(given_type: pa.DataType, expected: str) -> None:
+def test_arrow_types_become_their_plain_form(given_type: pa.DataType, expected: str) -> None:
     assert str(s.from_arrow(pa.schema([("x", given_type)]))["x"].type) == expected
 
 
@@ -142,13 +162,13 @@ def test_arrow_types_that_only_store_otherwise_become_their_plain_form(given_typ
     "given_type",
     [pa.uint64(), pa.uint8(), pa.float16(), pa.null(), pa.time64("us"), pa.duration("s"), pa.decimal256(50, 0)],
 )
-def test_arrow_types_without_a_counterpart_are_refused_by_the_columns_name(given_type: pa.DataType) -> None:
+def test_unknown_arrow_types_are_refused_by_the_columns_name(given_type: pa.DataType) -> None:
     with pytest.raises(UnsupportedFeatureError) as refused:
         s.from_arrow(pa.schema([("outer", pa.struct([("x", given_type)]))]))
     assert refused.value.column == "outer.x"
 
 
-def test_foreign_arrow_metadata_is_kept_as_text_and_parquets_own_is_dropped() -> None:
+def test_foreign_arrow_metadata_is_kept_as_text() -> None:
     item = pa.field("x", pa.int64(), metadata={b"comment": b"5", b"PARQUET:field_id": b"1"})
     assert s.from_arrow(pa.schema([item]))["x"].metadata == {"comment": "5"}
 
@@ -173,7 +193,7 @@ def test_the_name_of_the_virtual_column_of_change_data_is_reserved() -> None:
     s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])
 
 
-def test_names_that_differ_in_nothing_but_case_are_refused_at_any_depth() -> None:
+def test_names_that_differ_in_case_only_are_refused() -> None:
     with pytest.raises(InvalidRequestError):
         s.check_columns(_columns("id", "ID"))
     with pytest.raises(InvalidRequestError):
@@ -214,3 +234,163 @@ def test_all_three_forms_of_a_schema_are_taken() -> None:
     assert s.as_struct(schema) is schema
     assert s.as_struct(schema.to_json()) == schema
     assert s.as_struct(s.to_arrow(schema)) == schema
+
+
+LONG, TEXT = pa.int64(), pa.string()
+
+
+def described(*columns: pa.Field, partitioned: tuple[str, ...] = ()) -> Metadata:
+    return Metadata(id="t", schema_string=from_arrow(pa.schema(columns)).to_json(), partition_columns=partitioned)
+
+
+def of(kind: pa.DataType, *, nullable: bool = True) -> pa.Field:
+    return pa.field("x", kind, nullable=nullable)
+
+
+def members(*names: str) -> pa.DataType:
+    return pa.struct([pa.field(name, LONG) for name in names])
+
+
+INSIDE = [
+    lambda kind: kind,
+    lambda kind: pa.struct([pa.field("y", kind)]),
+    pa.list_,
+    lambda kind: pa.map_(TEXT, kind),
+    lambda kind: pa.map_(kind, TEXT),
+]
+
+
+@pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
+def test_structs_may_gain_members_and_lose_none(inside: object) -> None:
+    assert callable(inside)
+    fewer, more = described(of(inside(members("a")))), described(of(inside(members("b", "a"))))
+    assert misfit(fewer, more) is None
+    assert "would be dropped" in str(misfit(more, fewer))
+
+
+@pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
+def test_types_stay(inside: object) -> None:
+    assert callable(inside)
+    for other in (pa.int32(), TEXT, members("a"), pa.list_(LONG)):
+        assert misfit(described(of(inside(LONG))), described(of(inside(other)))) is not None
+    assert misfit(described(of(inside(LONG))), described(of(inside(LONG)))) is None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda nullable: of(LONG, nullable=nullable),
+        lambda nullable: of(pa.struct([pa.field("y", LONG, nullable=nullable)])),
+        lambda nullable: of(pa.list_(pa.field("element", LONG, nullable=nullable))),
+        lambda nullable: of(pa.map_(TEXT, pa.field("value", LONG, nullable=nullable))),
+    ],
+    ids=["column", "member", "element", "value"],
+)
+def test_nulls_may_become_allowed_but_not_forbidden(kind: object) -> None:
+    assert callable(kind)
+    assert misfit(described(kind(False)), described(kind(True))) is None
+    assert "would be required" in str(misfit(described(kind(True)), described(kind(False))))
+
+
+def test_new_columns_are_null_in_older_files() -> None:
+    before = described(of(LONG))
+    assert misfit(before, described(pa.field("new", TEXT), of(LONG))) is None
+    assert "'new'" in str(misfit(before, described(of(LONG), pa.field("new", TEXT, nullable=False))))
+
+
+def test_a_comment_changes_nothing() -> None:
+    commented = pa.field("x", LONG, metadata={"comment": "what it is"})
+    assert misfit(described(of(LONG)), described(commented)) is None
+
+
+def test_another_partitioning_fits_no_file() -> None:
+    columns = (of(LONG), pa.field("month", TEXT))
+    assert misfit(described(*columns), described(*columns, partitioned=("month",))) is not None
+
+
+NAMES = st.sampled_from(
+    ["a", "b", "a.b", "list.element", "element", "key", "value", "A1", "`", '"', "%", "/", "é", "."]
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "string": TEXTS,
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "integer": st.integers(-(2**31), 2**31 - 1),
+    "short": st.integers(-(2**15), 2**15 - 1),
+    "byte": st.integers(-128, 127),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "boolean": st.booleans(),
+    "binary": st.binary(max_size=5),
+    "date": st.dates(),
+    "timestamp": st.datetimes(timezones=st.just(datetime.UTC)),
+    "timestamp_ntz": st.datetimes(),
+}
+PRIMITIVES = st.sampled_from(sorted(VALUES)).map(lambda name: Primitive(name=name))
+DECIMALS = st.tuples(st.integers(1, 38), st.integers(0, 38)).map(
+    lambda digits: Decimal(precision=max(digits), scale=min(digits))
+)
+
+
+def structs(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Struct]:
+    members = st.builds(
+        lambda name, kind, nullable: Field(name=name, type=kind, nullable=nullable), NAMES, inner, st.booleans()
+    )
+    unique = st.lists(members, min_size=1, max_size=3, unique_by=lambda member: member.name.lower())
+    return unique.map(lambda fields: Struct(fields=tuple(fields)))
+
+
+TYPES: st.SearchStrategy[DataType] = st.recursive(
+    PRIMITIVES | DECIMALS,
+    lambda inner: (
+        structs(inner)
+        | st.builds(lambda element, nulls: Array(element=element, contains_null=nulls), inner, st.booleans())
+        | st.builds(
+            lambda key, value, nulls: Map(key=key, value=value, value_contains_null=nulls), inner, inner, st.booleans()
+        )
+    ),
+    max_leaves=6,
+)
+
+
+def values(kind: DataType, *, nullable: bool) -> st.SearchStrategy[Any]:
+    present: st.SearchStrategy[Any]
+    match kind:
+        case Primitive(name=name):
+            present = VALUES[name]
+        case Decimal(precision=precision, scale=scale):
+            digits = st.integers(1 - 10**precision, 10**precision - 1)
+            present = digits.map(lambda number: decimal.Context(prec=76).scaleb(decimal.Decimal(number), -scale))
+        case Array(element=element, contains_null=contains_null):
+            present = st.lists(values(element, nullable=contains_null), max_size=3)
+        case Map(key=key, value=value, value_contains_null=contains_null):
+            entry = st.tuples(values(key, nullable=False), values(value, nullable=contains_null))
+            present = st.lists(entry, max_size=2, unique_by=lambda entry: repr(entry[0]))
+        case Struct(fields=fields):
+            present = st.fixed_dictionaries({item.name: values(item.type, nullable=item.nullable) for item in fields})
+    return st.none() | present if nullable else present
+
+
+TABLES = structs(TYPES).flatmap(
+    lambda schema: st.tuples(st.just(schema), st.lists(values(schema, nullable=False), max_size=6))
+)
+
+
+@pytest.fixture(scope="module")
+def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for data files that need not be durable."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_files, "_fsync", lambda path, flags: None)
+        yield tmp_path_factory.mktemp("random")
+
+
+@given(case=TABLES)
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+def test_rows_of_any_schema_are_read_back(location: Path, case: tuple[Struct, list[Any]]) -> None:
+    schema, rows = case
+    assert parse(schema.to_json()) == from_arrow(to_arrow(schema)) == schema
+    written = pa.Table.from_pylist(rows, schema=to_arrow(schema))
+    for add in data_files.write(location, schema, (), written):
+        read = read_file(local_path(location, add.path), add, schema, ())
+        assert read.schema == to_arrow(schema)
+        assert repr(read.to_pylist()) == repr(written.to_pylist())

@@ -133,7 +133,7 @@ class TestReplay:
         plain.publish(1, Txn(app_id="x", version=1), Txn(app_id="y", version=5)).publish(2, Txn(app_id="x", version=2))
         assert {app: txn.version for app, txn in plain.table().snapshot().transactions.items()} == {"x": 2, "y": 5}
 
-    def test_the_latest_metadata_of_each_domain_wins_and_removed_ones_are_gone(self, plain: WrittenLog) -> None:
+    def test_the_latest_metadata_of_each_domain_wins(self, plain: WrittenLog) -> None:
         plain.publish(1, *(DomainMetadata(domain=d, configuration="1", removed=False) for d in "ab"))
         plain.publish(2, DomainMetadata(domain="a", configuration="2", removed=False))
         plain.publish(3, DomainMetadata(domain="b", configuration="", removed=True))
@@ -206,7 +206,7 @@ class TestBrokenLogs:
             with pytest.raises(TableNotFoundError):
                 ask()
 
-    def test_a_directory_with_the_name_of_a_commit_is_none(self, plain: WrittenLog) -> None:
+    def test_a_directory_named_like_a_commit_is_ignored(self, plain: WrittenLog) -> None:
         """A foreign `<v>.json` in the way: the version does not exist, and cannot be made."""
         table = plain.publish(1).table()
         assert table.snapshot().version == 1
@@ -255,9 +255,7 @@ class TestThroughTheOwner:
         assert order == ["asked", "listed"]
 
     @both_features
-    def test_a_commit_that_is_published_between_the_answer_and_the_listing_is_read(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_a_commit_published_after_the_answer_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
         """FB01, FB03: its staged file is gone, the published one serves."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
         owner = log.owner()
@@ -266,9 +264,7 @@ class TestThroughTheOwner:
         assert owner.asked == [(None, None)]
 
     @both_features
-    def test_a_commit_that_is_published_between_the_listing_and_the_reading_is_read(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_a_commit_published_after_the_listing_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
         """DELTA.md#overlap: should the staged file be gone, the published one serves."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
         files = WatchedFiles()
@@ -276,9 +272,7 @@ class TestThroughTheOwner:
         assert paths(log.table(log.owner(), files)) == {"a", "b"}
 
     @both_features
-    def test_a_staged_file_that_nobody_published_either_is_an_error_that_names_it(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_a_missing_staged_file_is_named_in_the_error(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         assert paths(log.table(log.owner())) == {"a"}
         log.delete(f"{feature.staging_folder}/{log_path.staged_commit(1, uuid(1))}")
@@ -303,14 +297,14 @@ class TestThroughTheOwner:
             owner.latest = lambda: 1
             assert paths(log.table(owner)) == expected
 
-    def test_a_managed_commit_table_whose_owner_makes_no_claim_is_read(self, tmp_path: Path) -> None:
+    def test_an_owner_without_a_latest_version_hides_no_table(self, tmp_path: Path) -> None:
         """FB14; RULINGS.md#latest-minus-one."""
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
         owner = log.owner()
         owner.latest = lambda: None
         assert paths(log.table(owner)) == {"a"}
 
-    def test_commits_that_are_cleaned_up_meanwhile_are_replaced_by_the_checkpoint(self, plain: WrittenLog) -> None:
+    def test_commits_cleaned_up_meanwhile_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
         """FB29, FB37: what vanished is looked for again, with a new listing."""
         plain.publish(1, add("a")).publish(2, add("b"))
         checkpoint = checkpoint_by_delta_rs(plain, 2)
@@ -375,7 +369,7 @@ class TestByPath:
     def test_a_filesystem_table_is_fresh(self, plain: WrittenLog) -> None:
         assert not plain.table().snapshot().stale
 
-    def test_a_table_that_becomes_catalog_managed_is_refused_from_then_on(self, plain: WrittenLog) -> None:
+    def test_path_access_ends_when_a_table_is_catalog_managed(self, plain: WrittenLog) -> None:
         table = plain.table()
         assert table.snapshot().version == 0
         plain.publish(1, *definition(CATALOG_MANAGED))
@@ -386,7 +380,7 @@ class TestByPath:
 
 
 class TestOwnership:
-    def test_a_table_that_its_owner_knows_in_another_feature_is_invalid(self, tmp_path: Path) -> None:
+    def test_a_feature_that_is_not_the_owners_is_invalid(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create()
         owner = log.owner()
         assert log.table(owner).snapshot().feature is MANAGED_COMMIT
@@ -407,7 +401,7 @@ class TestOwnership:
         assert table.owner is None
         assert not table.snapshot().stale
 
-    def test_snapshots_versions_and_times_follow_a_table_that_is_handed_back(self, tmp_path: Path) -> None:
+    def test_reads_follow_a_hand_back(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         owner = log.owner()
         known, by_version, by_time = (log.table(owner) for _ in range(3))
@@ -431,7 +425,7 @@ class TestOwnership:
         assert not table.snapshot(version=0).stale
         assert table.snapshot(version=1).feature is None
 
-    def test_a_take_over_that_is_published_during_the_look_is_read_through_the_owner(self, tmp_path: Path) -> None:
+    def test_a_take_over_during_the_read_is_followed(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
         owner = log.owner()
         owner.state, owner.latest = TableState.TAKING_OVER, lambda: 0
@@ -445,7 +439,7 @@ class TestOwnership:
         assert (table.snapshot().version, table.snapshot().feature) == (1, CATALOG_MANAGED)
         assert table.owner is not None
 
-    def test_a_table_that_was_handed_back_resolves_to_a_filesystem_table(self, tmp_path: Path) -> None:
+    def test_a_handed_back_table_is_a_filesystem_table(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
         owner = log.owner()
         owner.state = TableState.HANDED_BACK
@@ -518,7 +512,7 @@ class TestTimeTravelByVersion:
             plain.table().snapshot(version=version)
 
     @pytest.mark.parametrize("version", [-1, 2**63, True])
-    def test_a_number_that_is_no_version_is_an_error_and_nobody_is_asked(self, tmp_path: Path, version: int) -> None:
+    def test_an_invalid_version_is_rejected_without_asking(self, tmp_path: Path, version: int) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         owner = log.owner()
         for table in (log.table(), log.table(owner)):

@@ -93,7 +93,7 @@ def test_a_newer_reader_version_is_refused_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_known_writer_versions_are_written_while_what_they_brought_is_unused(version: int) -> None:
+def test_writer_versions_are_written_while_their_features_are_unused(version: int) -> None:
     check_writable(Protocol(min_reader_version=1, min_writer_version=version), PLAIN)
 
 
@@ -115,9 +115,7 @@ USED = [
 
 
 @pytest.mark.parametrize(("feature", "version", "using"), USED, ids=[feature for feature, _, _ in USED])
-def test_a_feature_that_is_only_listed_does_not_hinder_and_one_that_is_used_does(
-    feature: str, version: int, using: Metadata
-) -> None:
+def test_a_listed_feature_is_harmless_until_it_is_used(feature: str, version: int, using: Metadata) -> None:
     for protocol in (
         listing(feature, readers=False),
         Protocol(min_reader_version=1, min_writer_version=version),
@@ -151,7 +149,7 @@ def test_column_mapping_is_read_while_its_mode_is_none(protocol: Protocol) -> No
     assert caught.value.features == ("columnMapping",)
 
 
-def test_deletion_vectors_are_read_while_no_file_has_one_and_never_written() -> None:
+def test_deletion_vectors_are_read_while_no_file_has_one() -> None:
     protocol = listing("deletionVectors")
     check_readable(protocol, PLAIN)
     features.check_files(protocol, 0)
@@ -162,7 +160,7 @@ def test_deletion_vectors_are_read_while_no_file_has_one_and_never_written() -> 
     assert caught.value.features == ("deletionVectors",)
 
 
-def test_append_only_needs_the_property_and_a_writer_that_must_know_it() -> None:
+def test_append_only_needs_the_property_and_the_feature() -> None:
     on = metadata(**{"delta.appendOnly": "true"})
     assert is_append_only(Protocol(min_reader_version=1, min_writer_version=2), on)
     assert is_append_only(listing("appendOnly", readers=False), on)

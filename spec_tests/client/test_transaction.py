@@ -70,7 +70,7 @@ def test_a_commit_is_the_next_version_in_every_commit_mode(
     assert set(snapshot.files) == {("a", None)}
 
 
-def test_the_commit_info_comes_first_and_tells_what_was_done(setting: Setting) -> None:
+def test_the_commit_info_comes_first(setting: Setting) -> None:
     """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information"."""
     table = setting.table()
     transaction = table.transaction(operation="WRITE", parameters={"mode": "Append"}, metrics={"numFiles": "1"})
@@ -86,7 +86,7 @@ def test_the_commit_info_comes_first_and_tells_what_was_done(setting: Setting) -
     assert fields["inCommitTimestamp"] == committed.in_commit_timestamp == START + 1
 
 
-def test_a_filesystem_table_without_in_commit_timestamps_gets_none(setting: Setting) -> None:
+def test_commits_without_in_commit_timestamps_carry_none(setting: Setting) -> None:
     table = setting.table(None)
     setting.append(table, "a")
     assert "inCommitTimestamp" not in info_of(table, 1)
@@ -216,7 +216,7 @@ def test_partitioning_anew_conflicts_with_an_append(setting: Setting, level: Iso
     assert setting.again(table).snapshot().version == 1
 
 
-def test_files_that_were_added_before_the_table_is_partitioned_anew_must_fit_it(setting: Setting) -> None:
+def test_added_files_must_fit_the_new_partitioning(setting: Setting) -> None:
     table = setting.table()
     transaction = table.transaction()
     transaction.add(adding("a"))
@@ -503,9 +503,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("key", "good", "bad"), VALUES)
-def test_a_property_takes_no_value_that_later_calls_would_stumble_over(
-    setting: Setting, key: str, good: str, bad: str
-) -> None:
+def test_an_invalid_property_value_is_rejected(setting: Setting, key: str, good: str, bad: str) -> None:
     """A wrong isolation level would keep every later transaction from beginning, the repair included."""
     with pytest.raises(InvalidRequestError):
         setting.table(properties={key: bad})
@@ -617,7 +615,7 @@ def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> Non
 # Tables that must not be touched
 
 
-def test_a_table_with_a_feature_that_is_not_written_is_refused_by_name(setting: Setting) -> None:
+def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> None:
     """DELTA.md#conflict-protocol: unknown features are refused before anything is touched."""
     table = setting.table(None)
     alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))

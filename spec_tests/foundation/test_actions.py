@@ -129,7 +129,7 @@ def test_absent_and_null_mean_the_same() -> None:
     assert absent == null == [Txn(app_id="a", version=3, last_updated=None)]
 
 
-def test_empty_lines_and_carriage_returns_and_a_missing_last_newline_are_harmless() -> None:
+def test_blank_lines_and_carriage_returns_are_harmless() -> None:
     content = b'\r\n\n{"txn":{"appId":"a","version":3}}\r\n \n{"txn":{"appId":"b","version":4}}'
     assert actions.decode(content, source="test") == [Txn(app_id="a", version=3), Txn(app_id="b", version=4)]
 

@@ -46,15 +46,13 @@ def test_a_compaction_covers_its_two_ends(first: int, second: int) -> None:
 
 
 @given(st.text(max_size=60))
-def test_parsing_any_text_never_fails_and_means_nothing_but_what_it_can_spell(name: str) -> None:
+def test_parsing_any_text_never_fails(name: str) -> None:
     for found in (log_path.parse(name), log_path.parse_staged(name)):
         assert found is None or (found.name == name and name.isascii() and 0 <= found.version <= MAX_VERSION)
 
 
 @given(versions, uuids)
-def test_a_staged_name_means_nothing_in_the_log_and_a_published_one_nothing_in_the_staging_folder(
-    version: int, uuid: str
-) -> None:
+def test_staged_and_published_names_do_not_mix(version: int, uuid: str) -> None:
     """DELTA.md#recursive-listing: a listing must not take staged files for commits."""
     assert log_path.parse(log_path.staged_commit(version, uuid)) is None
     assert log_path.parse_staged(log_path.commit(version)) is None

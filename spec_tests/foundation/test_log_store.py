@@ -76,9 +76,7 @@ def test_an_attempt_stages_one_file_once(log: LogStore) -> None:
         log.stage(FOLDER, 7, "../../evil", b"x")
 
 
-def test_a_staged_file_that_may_not_be_durable_becomes_a_new_file_with_the_same_bytes(
-    log: LogStore, faults: Faults
-) -> None:
+def test_staging_again_makes_a_new_file_of_the_same_bytes(log: LogStore, faults: Faults) -> None:
     name = log.stage(FOLDER, 7, new_attempt(), b"x")
     before = (log.folder / FOLDER / name).stat().st_ino
     faults.seen.clear()
@@ -188,7 +186,7 @@ def test_a_replaced_file_is_old_or_new_and_never_half(log: LogStore, faults: Fau
         assert log.temporaries() == []
 
 
-def test_a_listing_shows_what_has_a_meaning_in_the_log_and_nothing_staged(log: LogStore) -> None:
+def test_a_listing_shows_log_files_and_nothing_staged(log: LogStore) -> None:
     """FB05."""
     log.stage(FOLDER, 1, new_attempt(), b"staged")
     for name in (log_path.commit(1), log_path.commit(0), log_path.checksum(1), log_path.classic_checkpoint(0)):

@@ -170,7 +170,7 @@ def found(disk: Disk, path: Path) -> bytes | None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_was_done_stays_and_what_was_being_done_is_whole_or_absent(name: str) -> None:
+def test_a_power_cut_leaves_whole_files_or_none(name: str) -> None:
     case, moments = CASES[name], list[Disk]()
     at = host()
     if case.folders:
