@@ -1,4 +1,4 @@
 """The conformance kit: replays concurrency and faults against any commit owner.
 
-Nothing here imports `refimpl`, except `conformance.adapters.reference`.
+Nothing here imports `refimpl`, except `conformance.adapters.reference` and `conformance.simulated_reference`.
 """

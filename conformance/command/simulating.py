@@ -116,7 +116,7 @@ def _explored(subject: str | None, budget: float, seed: int, name: str) -> trace
 
 
 def _clients(subject: str | None) -> Any:
-    from conformance.adapters.reference.simulated.clients import SimulatedClients
+    from conformance.simulated_reference.clients import SimulatedClients
 
     return SimulatedClients() if subject is None else _python_host(subject, "PythonClients")
 
@@ -273,7 +273,7 @@ def _python_host(subject: str, kind: str) -> Any:
 
 
 def _processes(subject: str | None, name: str) -> Any:
-    from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+    from conformance.simulated_reference.processes import SimulatedProcesses
     from conformance.simulation.operations import CHECKPOINTING
 
     if subject is not None:
@@ -282,14 +282,14 @@ def _processes(subject: str | None, name: str) -> Any:
 
 
 def _operation(name: str) -> Any:
-    from conformance.adapters.reference.simulated.processes import STORAGE
+    from conformance.simulated_reference.processes import STORAGE
     from conformance.simulation.operations import operations
 
     return next(each for each in operations(STORAGE) if each.name == name)
 
 
 def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[str]:
-    from conformance.adapters.reference.simulated.processes import STORAGE
+    from conformance.simulated_reference.processes import STORAGE
     from conformance.simulation.operations import operations
 
     known = list(operations(STORAGE))

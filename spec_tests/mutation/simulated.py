@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from conformance.adapters.reference.simulated.clients import SimulatedClients
-from conformance.adapters.reference.simulated.processes import STORAGE, SimulatedProcesses
+from conformance.simulated_reference.clients import SimulatedClients
+from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.explore import Report, depth_first
 from conformance.simulation.operations import CHECKPOINTING, Operation, operations
 from conformance.simulation.power import Budget, explore

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest import mock
 
-from conformance.adapters.reference.simulated.processes import Patch
+from conformance.simulated_reference.processes import Patch
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 from unittest import mock
 
-from conformance.adapters.reference.simulated.clients import SimulatedClients
-from conformance.adapters.reference.simulated.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
+from conformance.simulated_reference.clients import SimulatedClients
+from conformance.simulated_reference.processes import STORAGE, Change, Patch, SimulatedProcesses, unchanged
 from conformance.simulation import crash, power, traces
 from conformance.simulation.explore import Report, by_priorities, depth_first
 from conformance.simulation.operations import Operation, operations

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unittest import mock
 
 from conformance.adapters.reference.dying import STAGING_FOLDERS
-from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+from conformance.simulated_reference.processes import SimulatedProcesses
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
 from refimpl import log_path
 from refimpl.errors import CorruptLogError

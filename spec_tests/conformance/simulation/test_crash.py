@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.adapters.reference.simulated.processes import STORAGE, SimulatedProcesses
+from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
 from conformance.simulation.crash import Mode, OneRun, Result, explore
 from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Kind, Moment

@@ -12,9 +12,9 @@ from typing import cast
 import msgspec
 import pytest
 
-from conformance.adapters.reference.simulated.clients import SimulatedClients
-from conformance.adapters.reference.simulated.processes import SimulatedProcesses
 from conformance.requirements.catalogue import load
+from conformance.simulated_reference.clients import SimulatedClients
+from conformance.simulated_reference.processes import SimulatedProcesses
 from conformance.simulation import crash, traces
 from conformance.simulation.explore import follow
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare

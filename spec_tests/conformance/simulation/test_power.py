@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.adapters.reference.simulated.processes import SimulatedProcesses
+from conformance.simulated_reference.processes import SimulatedProcesses
 from conformance.simulation.power import Budget, Result, explore
 from spec_tests.conformance.simulation.hunting import operation_named
 

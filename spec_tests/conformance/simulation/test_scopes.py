@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.adapters.reference.simulated.clients import SimulatedClients
 from conformance.interface import messages as m
+from conformance.simulated_reference.clients import SimulatedClients
 from conformance.simulation.effects import Kind
 from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.operations import COMMIT_MODES

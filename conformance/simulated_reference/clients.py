@@ -26,9 +26,9 @@ from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.dying import Killed, Life
 from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Result
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
-from conformance.adapters.reference.simulated.processes import Change, Patch, unchanged
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
+from conformance.simulated_reference.processes import Change, Patch, unchanged
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
 from refimpl.commit_owner import Maintenance
