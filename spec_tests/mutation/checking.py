@@ -154,7 +154,7 @@ def _collected(
 
 
 def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> None:
-    """Run the jobs, so many at once; each is told how it ended. A new job is taken when another one has ended.
+    """Run the jobs, `at_once` at a time; the result of each goes to its `done`. Jobs are taken as others end.
 
     `place`: where the checks may leave files.
     """

@@ -569,7 +569,7 @@ def matters(source: str) -> bool:
 
 
 def in_messages(statement: ast.stmt) -> set[int]:
-    """The ids of the nodes in its formatted texts: what is only told there is nobody's version."""
+    """The ids of the nodes in its formatted texts: a version in a message decides nothing."""
     texts = [node for node in ast.walk(statement) if isinstance(node, ast.JoinedStr)]
     return {id(node) for text in texts for node in ast.walk(text)}
 
@@ -635,7 +635,7 @@ def calls(node: ast.AST) -> list[ast.Call]:
 
 
 def is_effect(statement: ast.stmt) -> bool:
-    """Whether it is a call and nothing else: made for what it does. What is only logged is none."""
+    """Whether it is a call and nothing else: made for what it does. A call of the logger does not count."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     return not ast.unparse(statement.value.func).startswith("logger.")

@@ -277,7 +277,7 @@ def test_every_explanation_that_is_checked_in_is_of_a_mutant_that_exists() -> No
     assert stale(entries, known, {}) == []
 
 
-def test_a_wrong_call_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_call_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--slice", "0"], ["--jobs", "0"], ["--unknown"]):
         with pytest.raises(SystemExit) as ended:
             main(arguments)

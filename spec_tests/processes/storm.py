@@ -39,10 +39,9 @@ from refimpl.errors import DeltaError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
-from spec_tests.processes.crew import Crew, Shot
-from spec_tests.processes.judging import Answer, Try
-from spec_tests.processes.record import Series, Summary, count
-from spec_tests.processes.worker import STRANGER, Order, attempts_of, digest_of
+from spec_tests.processes.table_record import Answer, Attempt, Summary, TableLife, count
+from spec_tests.processes.worker import EXTERNAL, Order, attempts_of, digest_of
+from spec_tests.processes.worker_pool import ScheduledKill, WorkerPool
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
@@ -85,7 +84,7 @@ class Run:
         self._stopped = False
         self._directory = directory
         self._random = random.Random(seed)
-        self._crew = Crew(directory, durable)
+        self._workers = WorkerPool(directory, durable)
         self._report = report
         self._trouble = False
         self.summary = Summary(seed=seed)
@@ -101,23 +100,23 @@ class Run:
             pass  # the workers do not race for the first start here: `test_races` does that
         try:
             while not over() and (keep_going or not self.summary.violations):
-                series = self._new_series()
+                life = self._new_table()
                 try:
-                    self._live(series, over)
+                    self._live(life, over)
                 except (DeltaError, AssertionError, OSError) as error:
                     frames = "".join(traceback.format_tb(error.__traceback__)[-3:])
-                    self._accuse(series, [f"{type(error).__name__}: {error}\n{frames}"])
+                    self._note_violations(life, [f"{type(error).__name__}: {error}\n{frames}"])
                 self._report(self.summary)
         finally:
-            self._crew.dismiss()
+            self._workers.stop()
         self.summary.seconds = round(time.perf_counter() - started, 3)
         self.summary.rounds_per_second = round(self.summary.rounds / self.summary.seconds, 2)
         return self.summary
 
-    def _accuse(self, series: Series, texts: Iterable[str]) -> None:
-        where = f"round {self.summary.rounds}, {series.name} ({series.feature.name}, {series.commit_mode.value})"
+    def _note_violations(self, life: TableLife, texts: Iterable[str]) -> None:
+        where = f"round {self.summary.rounds}, {life.name} ({life.feature.name}, {life.commit_mode.value})"
         found = [f"{where}: {text}" for text in texts]
-        series.accused = series.accused or bool(found)
+        life.violated = life.violated or bool(found)
         self.summary.violations += found
         for text in found:
             print(text, file=sys.stderr, flush=True)
@@ -126,31 +125,31 @@ class Run:
         """End after this round, with the figures so far. Also a signal handler."""
         self._stopped = True
 
-    def _new_series(self) -> Series:
+    def _new_table(self) -> TableLife:
         feature, commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
         existing = self._random.random() < 0.25
         self.summary.tables += 1
-        return Series(self.summary.tables, feature, commit_mode, self._random.choice(POLICIES), existing)
+        return TableLife(self.summary.tables, feature, commit_mode, self._random.choice(POLICIES), existing)
 
-    def _live(self, series: Series, over: Callable[[], bool]) -> None:
-        begin = self._take_over if series.existing else self._create
-        begin(series)
-        while not (over() or series.accused):
+    def _live(self, life: TableLife, over: Callable[[], bool]) -> None:
+        begin = self._take_over if life.existing else self._create
+        begin(life)
+        while not (over() or life.violated):
             for _ in range(self._random.randint(2, ROUNDS_OF_A_TABLE)):
-                if over() or series.accused:
+                if over() or life.violated:
                     break
-                self._work(series)
-            if over() or series.accused:
+                self._work(life)
+            if over() or life.violated:
                 break
-            self._work(series, farewell=True)
-            if not self._handed_back(series) or over() or self._random.random() >= 0.6:
+            self._work(life, farewell=True)
+            if not self._handed_back(life) or over() or self._random.random() >= 0.6:
                 break
-            self._take_over_again(series)
-        self._end(series)
+            self._take_over_again(life)
+        self._end(life)
 
     # Rounds
 
-    def _play(self, series: Series, roles: list[str], place: Path | None = None, former: str | None = None) -> None:
+    def _play(self, life: TableLife, roles: list[str], place: Path | None = None, former: str | None = None) -> None:
         """One round: orders, kills, failures, notes. `place`: of a table without an owner; `former`: the id by which
         writers know it still."""
         orders = []
@@ -158,18 +157,18 @@ class Run:
             roles = [*roles, "foreign"]
         self._trouble = self._happens("disk", 0.3)
         for role in roles:
-            suicide = self._happens("kills", 0.3)
+            dies = self._happens("kills", 0.3)
             fails = self._trouble and self._random.random() < 0.6
             orders.append(
                 Order(
                     role=role,
-                    table=former if former and role == "write" else series.table_id or str(place or series.name),
-                    name=series.name,
-                    feature=series.feature.name,
-                    commit_mode=series.commit_mode.value,
+                    table=former if former and role == "write" else life.table_id or str(place or life.name),
+                    name=life.name,
+                    feature=life.feature.name,
+                    commit_mode=life.commit_mode.value,
                     count=self._random.randint(1, 6),
                     seed=self._random.getrandbits(32),
-                    die_after=self._random.randint(0, 60) if suicide else None,
+                    die_after=self._random.randint(0, 60) if dies else None,
                     torn=self._random.random() < 0.5,
                     fail_after=self._random.randint(0, 60) if fails else None,
                     fail_count=self._random.choice((1, 1, 2, 5, 20)),
@@ -179,34 +178,34 @@ class Run:
                 )
             )
         orders = [self._with_others(order, orders) for order in orders]
-        shots = {
-            number: Shot(after_notes=self._random.randint(1, 6), delay=self._random.random() ** 2 * 0.01)
+        kills = {
+            number: ScheduledKill(after_notes=self._random.randint(1, 6), delay=self._random.random() ** 2 * 0.01)
             for number, order in enumerate(orders)
             if order.die_after is None and self._happens("kills", 0.3)
         }
-        for number, note in self._crew.round(orders, shots):
+        for number, note in self._workers.round(orders, kills):
             if note.what == "try":
                 if orders[number].table == former:
-                    series.asked[note.attempt] = former
+                    life.asked[note.attempt] = former
                 if orders[number].role in ("create", "take-over", "hand-back"):
-                    series.without_files.add(note.attempt)
-            self._accuse(series, series.noted(note, self.summary))
+                    life.without_files.add(note.attempt)
+            self._note_violations(life, life.noted(note, self.summary))
         self.summary.rounds += 1
-        self.summary.shot = self._crew.shot
+        self.summary.killed_from_outside = self._workers.killed
         self._report(self.summary)
         if self._trouble:
-            self._repair(series)
+            self._repair(life)
 
     def _happens(self, disturbance: str, chance: float) -> bool:
         return self._random.random() < chance and disturbance not in self._without
 
-    def _repair(self, series: Series) -> None:
+    def _repair(self, life: TableLife) -> None:
         """What an operator does after a disk failed."""
         with opened(self._directory) as warehouse:
             for action in repair(warehouse.owner):
                 count(self.summary.repairs, action.code)
                 if not action.done:
-                    self._accuse(series, [f"repair could not {action.code} {action.table}: {action.message}"])
+                    self._note_violations(life, [f"repair could not {action.code} {action.table}: {action.message}"])
 
     def _with_others(self, order: Order, orders: list[Order]) -> Order:
         """A resolver asks about the first attempts of each writer of this very round."""
@@ -221,29 +220,29 @@ class Run:
         self._random.shuffle(asked)
         return msgspec.structs.replace(order, others=tuple(asked[: order.count]))
 
-    def _create(self, series: Series) -> None:
+    def _create(self, life: TableLife) -> None:
         """Version 0 raced by everybody; exactly one name, and everybody who was answered knows whose."""
         self.summary.races_for_version_0 += 1
-        self._play(series, ["create"] * WORKERS)
+        self._play(life, ["create"] * WORKERS)
         with opened(self._directory) as warehouse:
-            for attempt, table_id in series.staged.items():
-                self._resolve(warehouse, series, attempt, table_id)
+            for attempt, table_id in life.staged.items():
+                self._resolve(warehouse, life, attempt, table_id)
             try:
-                table = owned(warehouse, series.name)
+                table = owned(warehouse, life.name)
             except TableNotFoundError:
-                winners = [each for each in series.tries.values() if each.answer is Answer.RATIFIED or each.resolved]
-                self._accuse(series, [f"{w.attempt} won version 0, which is gone" for w in winners])
-                table = create(warehouse, series.feature, series.commit_mode, name=series.name)
-                series.tries.clear()
-                self._made(series, 0, table.history()[0])
+                winners = [each for each in life.attempts.values() if each.answer is Answer.RATIFIED or each.resolved]
+                self._note_violations(life, [f"{w.attempt} won version 0, which is gone" for w in winners])
+                table = create(warehouse, life.feature, life.commit_mode, name=life.name)
+                life.attempts.clear()
+                self._made(life, 0, table.history()[0])
             else:
-                losers = [a for a, table_id in series.staged.items() if table_id != table.table_id]
+                losers = [a for a, table_id in life.staged.items() if table_id != table.table_id]
                 for attempt in losers:
-                    lost = series.tries.pop(attempt)
+                    lost = life.attempts.pop(attempt)
                     if lost.answer is Answer.RATIFIED or lost.resolved:
-                        self._accuse(series, [f"two creators won: {attempt} too"])
+                        self._note_violations(life, [f"two creators won: {attempt} too"])
             self._drop_leftovers(warehouse)
-            self._settle_in(warehouse, series, table)
+            self._settle_in(warehouse, life, table)
 
     def _drop_leftovers(self, warehouse: refimpl.Warehouse) -> None:
         """What creators that died left behind, as somebody would who waited for them long enough."""
@@ -252,109 +251,109 @@ class Run:
         for table_id in left:
             warehouse.owner.drop_table(table_id)
 
-    def _take_over(self, series: Series) -> None:
-        log = filesystem_table(self._directory / series.name)
+    def _take_over(self, life: TableLife) -> None:
+        log = filesystem_table(self._directory / life.name)
         for path in log.listing():
-            self._made(series, path.version, log.read(path.name))
-        self._race_to_own(series, log, ["take-over", "take-over", "take-over", "filesystem"])
+            self._made(life, path.version, log.read(path.name))
+        self._race_to_own(life, log, ["take-over", "take-over", "take-over", "filesystem"])
 
-    def _take_over_again(self, series: Series) -> None:
+    def _take_over_again(self, life: TableLife) -> None:
         """By a new owner, while somebody still writes to what the old one had."""
-        former, series.table_id = series.table_id, None
-        series.feature, series.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
-        series.policy = self._random.choice(POLICIES)
+        former, life.table_id = life.table_id, None
+        life.feature, life.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
+        life.policy = self._random.choice(POLICIES)
         with opened(self._directory) as warehouse:
             assert former is not None
-            series.asked |= {attempt: former for attempt in series.tries if attempt not in series.asked}
+            life.asked |= {attempt: former for attempt in life.attempts if attempt not in life.asked}
             log = owned(warehouse, former).log
-        self._race_to_own(series, log, ["take-over", "take-over", "write", "filesystem"], former)
+        self._race_to_own(life, log, ["take-over", "take-over", "write", "filesystem"], former)
 
-    def _race_to_own(self, series: Series, log: LogStore, roles: list[str], former: str | None = None) -> None:
+    def _race_to_own(self, life: TableLife, log: LogStore, roles: list[str], former: str | None = None) -> None:
         """Owners-to-be race with each other and with a filesystem writer."""
         self.summary.take_over_races += 1
         self._random.shuffle(roles)
-        self._play(series, roles, log.location, former)
+        self._play(life, roles, log.location, former)
         with opened(self._directory) as warehouse:
-            self._look_for_filesystem_commits(series, log)
-            table = self._owned_at_last(warehouse, series, log)
-            self._resolve_all(warehouse, series, table.table_id)
-            self._settle_in(warehouse, series, table)
+            self._look_for_filesystem_commits(life, log)
+            table = self._owned_at_last(warehouse, life, log)
+            self._resolve_all(warehouse, life, table.table_id)
+            self._settle_in(warehouse, life, table)
 
-    def _made(self, series: Series, version: int, content: bytes) -> None:
+    def _made(self, life: TableLife, version: int, content: bytes) -> None:
         """What this process committed itself, before the workers came."""
-        name = f"{STRANGER}{version}"
-        series.tries[name] = Try(name, version, digest_of(content), Answer.RATIFIED)
-        series.without_files.add(name)
+        name = f"{EXTERNAL}{version}"
+        life.attempts[name] = Attempt(name, version, digest_of(content), Answer.RATIFIED)
+        life.without_files.add(name)
 
-    def _look_for_filesystem_commits(self, series: Series, log: LogStore) -> None:
+    def _look_for_filesystem_commits(self, life: TableLife, log: LogStore) -> None:
         """A filesystem writer that died left its file or did not: there is nobody to ask."""
-        for each in series.tries.values():
-            if each.attempt.startswith(STRANGER) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
+        for each in life.attempts.values():
+            if each.attempt.startswith(EXTERNAL) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
                 name = log_path.commit(each.version)
                 each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
 
-    def _owned_at_last(self, warehouse: refimpl.Warehouse, series: Series, log: LogStore) -> OwnedTable:
+    def _owned_at_last(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> OwnedTable:
         """The taken-over table: taken over now if nobody had the luck to."""
         while True:
             version = max(log.published_versions()) + 1
-            content, attempt = ownership_change(series.feature, START + version), new_attempt()
+            content, attempt = ownership_change(life.feature, START + version), new_attempt()
             proposal = DirectProposal(attempt=attempt, content=content)
             outcome = warehouse.owner.take_over(
                 log.location,
-                series.name,
-                series.feature,
+                life.name,
+                life.feature,
                 version,
                 proposal,
-                commit_mode=series.commit_mode,
+                commit_mode=life.commit_mode,
                 policy=ON_REQUEST,
             )
             if isinstance(outcome, Ratified):
-                series.tries[attempt] = Try(attempt, version, digest_of(content), Answer.RATIFIED)
-                series.without_files.add(attempt)
+                life.attempts[attempt] = Attempt(attempt, version, digest_of(content), Answer.RATIFIED)
+                life.without_files.add(attempt)
             owned_already = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.OWNERSHIP_CHANGE
             if isinstance(outcome, Ratified) or owned_already:
                 return owned(warehouse, log.location)
             assert isinstance(outcome, Conflict), outcome  # an interrupted one was completed first
 
-    def _settle_in(self, warehouse: refimpl.Warehouse, series: Series, table: OwnedTable) -> None:
-        series.table_id = table.table_id
-        warehouse.owner.set_policy(table.table_id, series.policy)
-        self._check(warehouse, series)
+    def _settle_in(self, warehouse: refimpl.Warehouse, life: TableLife, table: OwnedTable) -> None:
+        life.table_id = table.table_id
+        warehouse.owner.set_policy(table.table_id, life.policy)
+        self._check(warehouse, life)
 
-    def _work(self, series: Series, *, farewell: bool = False) -> None:
+    def _work(self, life: TableLife, *, farewell: bool = False) -> None:
         roles = ["write", self._random.choice(("write", "transact"))]
         roles.append(self._random.choice(("write", "transact", "backfill", "resolve", "checkpoint")))
         if farewell:
             roles.append("hand-back")
         elif self._random.random() < 0.1:
             roles = ["write", "write", "write", "clean-up"]
-            series.cleaned = True
+            life.cleaned = True
         else:
             roles.append(self._random.choice(("write", "transact", "read", "backfill", "resolve", "checkpoint")))
-        self._play(series, roles)
+        self._play(life, roles)
         with opened(self._directory) as warehouse:
-            assert series.table_id is not None
-            warehouse.owner.attempt_outcome(series.table_id, new_attempt())  # completes what a dead process promised
-            self._resolve_all(warehouse, series, series.table_id)
-            self._check(warehouse, series)
+            assert life.table_id is not None
+            warehouse.owner.attempt_outcome(life.table_id, new_attempt())  # completes what a dead process promised
+            self._resolve_all(warehouse, life, life.table_id)
+            self._check(warehouse, life)
 
-    def _handed_back(self, series: Series) -> bool:
+    def _handed_back(self, life: TableLife) -> bool:
         with opened(self._directory) as warehouse:
-            assert series.table_id is not None
-            found = warehouse.owner.resolve(series.table_id).state is TableState.HANDED_BACK
+            assert life.table_id is not None
+            found = warehouse.owner.resolve(life.table_id).state is TableState.HANDED_BACK
         self.summary.hand_backs += found
         return found
 
-    def _resolve_all(self, warehouse: refimpl.Warehouse, series: Series, table_id: str) -> None:
-        for each in list(series.tries.values()):
-            if each.answer is Answer.IN_FLIGHT and (each.digest or each.attempt in series.proposals):
-                self._resolve(warehouse, series, each.attempt, series.asked.get(each.attempt, table_id))
+    def _resolve_all(self, warehouse: refimpl.Warehouse, life: TableLife, table_id: str) -> None:
+        for each in list(life.attempts.values()):
+            if each.answer is Answer.IN_FLIGHT and (each.digest or each.attempt in life.proposals):
+                self._resolve(warehouse, life, each.attempt, life.asked.get(each.attempt, table_id))
 
-    def _resolve(self, warehouse: refimpl.Warehouse, series: Series, attempt: str, table_id: str) -> None:
-        each = series.tries[attempt]
+    def _resolve(self, warehouse: refimpl.Warehouse, life: TableLife, attempt: str, table_id: str) -> None:
+        each = life.attempts[attempt]
         if each.resolved is not None:
             return
-        proposal = series.proposals.get(attempt, attempt)
+        proposal = life.proposals.get(attempt, attempt)
         landed = isinstance(warehouse.owner.attempt_outcome(table_id, proposal), Landed)
         if each.answer is Answer.IN_FLIGHT:
             if landed:
@@ -363,25 +362,25 @@ class Run:
                 self.summary.in_flight_not_landed += 1
         each.resolved = landed
 
-    def _check(self, warehouse: refimpl.Warehouse, series: Series) -> None:
-        self._accuse(series, series.violations(warehouse, self._random))
+    def _check(self, warehouse: refimpl.Warehouse, life: TableLife) -> None:
+        self._note_violations(life, life.violations(warehouse, self._random))
 
-    def _end(self, series: Series) -> None:
-        if series.accused or series.table_id is None:
+    def _end(self, life: TableLife) -> None:
+        if life.violated or life.table_id is None:
             return
         with opened(self._directory) as warehouse:
-            table = owned(warehouse, series.table_id)
-            handed_back = warehouse.owner.resolve(series.table_id).state is TableState.HANDED_BACK
+            table = owned(warehouse, life.table_id)
+            handed_back = warehouse.owner.resolve(life.table_id).state is TableState.HANDED_BACK
             if not handed_back:
                 table.backfill()
-            self._check(warehouse, series)
-            if table.published() != sorted(series.seen)[-len(table.published()) :]:
-                self._accuse(series, [f"published only {table.published()}"])
-            errors = [f for f in verify(warehouse.owner) if f.severity is Severity.ERROR and f.table == series.name]
-            self._accuse(series, [f"verify says {e.code}: {e.message}" for e in errors])
+            self._check(warehouse, life)
+            if table.published() != sorted(life.seen)[-len(table.published()) :]:
+                self._note_violations(life, [f"published only {table.published()}"])
+            errors = [f for f in verify(warehouse.owner) if f.severity is Severity.ERROR and f.table == life.name]
+            self._note_violations(life, [f"verify says {e.code}: {e.message}" for e in errors])
             if not handed_back:
-                warehouse.owner.drop_table(series.table_id)
-            if not series.accused:
+                warehouse.owner.drop_table(life.table_id)
+            if not life.violated:
                 shutil.rmtree(table.location)
 
 
@@ -412,7 +411,7 @@ def main(arguments: list[str] | None = None) -> int:
         now = time.monotonic()
         if now - last > PROGRESS_SECONDS:
             last = now
-            print(f"{(now - started) / 60:.1f} min: {summary.told()}", file=sys.stderr, flush=True)
+            print(f"{(now - started) / 60:.1f} min: {summary.text()}", file=sys.stderr, flush=True)
 
     run = Run(directory.resolve(), options.seed, durable=not options.no_fsync, report=report, without=options.without)
     signal.signal(signal.SIGINT, run.stop)
@@ -422,7 +421,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
     else:
-        print(f"{summary.seconds / 60:.1f} min: {summary.told()}")
+        print(f"{summary.seconds / 60:.1f} min: {summary.text()}")
         for name, counts in (("did", summary.did), ("repairs", summary.repairs)):
             print(f"{name}: " + ", ".join(f"{counts[what]} {what}" for what in sorted(counts)))
     if options.directory is None and not summary.violations:

@@ -2,118 +2,64 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import refimpl
-from refimpl.table_feature import CATALOG_MANAGED, CommitMode
-from spec_tests.support.builders import create, owned
-
-ROOT = Path(__file__).resolve().parents[2]
-COUNT = 4
-
-PREAMBLE = """
-import json, sys
-import refimpl
 from refimpl.commit_owner import NameTaken, Registered
-from refimpl.commits import Conflict, DirectProposal, InlineProposal, Ratified
-from refimpl.errors import NameTakenError
+from refimpl.commits import Conflict, DirectProposal, Ratified
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
-from spec_tests.support.builders import START, append, first_version, new_attempt, owned
+from spec_tests.support.builders import START, append, create, first_version, new_attempt, owned
 
-def answer(value):
-    print(json.dumps(value), flush=True)
-
-def ready():
-    answer("ready")
-    sys.stdin.readline()
-
-directory = sys.argv[1]
-"""
+COUNT = 4
+FORK = multiprocessing.get_context("fork")
+at_once = FORK.Barrier(COUNT)
 
 
-@contextmanager
-def racers(directory: Path, script: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that have imported everything and wait for a line."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + script, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for _ in range(COUNT)
-    ]
-    try:
-        for process in running:
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline()) == "ready"
-        yield running
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+def race(act: Callable[[Path], Any], directory: Path) -> list[Any]:
+    """The results of racers in processes of their own, each of which waits for the others (`at_once`)."""
+    with ProcessPoolExecutor(COUNT, mp_context=FORK) as pool:
+        return [racer.result(60) for racer in [pool.submit(act, directory) for _ in range(COUNT)]]
 
 
-def race(directory: Path, script: str) -> list[Any]:
-    """What each of them answers when all were let go."""
-    with racers(directory, script) as running:
-        for process in running:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        answers: list[Any] = []
-        for process in running:
-            assert process.stdout is not None
-            answers.append(json.loads(process.stdout.readline()))
-            assert process.wait(60) == 0
-        return answers
-
-
-FIRST_START = """
-ready()
-warehouse = refimpl.open(directory, create=True)
-answer(warehouse.tables())
-"""
+def start(directory: Path) -> int:
+    at_once.wait(60)
+    with refimpl.open(directory, create=True) as warehouse:
+        return len(warehouse.tables())
 
 
 @pytest.mark.processes
-def test_two_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
+def test_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
     """STORAGE.md#journal-mode: processes that set the journal mode at once used to fail."""
     place = tmp_path / "deep" / "warehouse"
-    assert race(place, FIRST_START) == [[]] * COUNT
+    assert race(start, place) == [0] * COUNT
     with refimpl.open(place, create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         assert warehouse.owner.ledger.integrity_errors() == []
     assert sorted(path.name for path in (place / "_owner").iterdir() if ".new" in path.name) == []
 
 
-CREATE = """
-warehouse = refimpl.open(directory, create=True)
-staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
-ready()
-proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-outcome = warehouse.owner.register_table(staged.table_id, proposal)
-table = outcome.winner if isinstance(outcome, NameTaken) else outcome.table
-answer([isinstance(outcome, Registered), table.table_id])
-"""
+def create_orders(directory: Path) -> tuple[bool, str]:
+    """Whether it won, and the id of the table that has the name."""
+    with refimpl.open(directory, create=True) as warehouse:
+        staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
+        at_once.wait(60)
+        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
+        outcome = warehouse.owner.register_table(staged.table_id, proposal)
+        assert isinstance(outcome, Registered | NameTaken), outcome
+        table = outcome.winner if isinstance(outcome, NameTaken) else outcome.table
+        return isinstance(outcome, Registered), table.table_id
 
 
 @pytest.mark.processes
-def test_creators_race_for_a_name_and_the_losers_learn_who_won(tmp_path: Path) -> None:
+def test_one_creator_of_a_name_wins_and_losers_learn_which(tmp_path: Path) -> None:
     """catalog-managed, "Creating and Dropping"; the race for version 0 has exactly one winner."""
-    answers = race(tmp_path / "w", CREATE)
+    answers = race(create_orders, tmp_path / "w")
     assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         winner = owned(warehouse, "orders")
@@ -121,25 +67,25 @@ def test_creators_race_for_a_name_and_the_losers_learn_who_won(tmp_path: Path) -
         winner.land(2)
 
 
-COMMIT = """
-warehouse = refimpl.open(directory, create=True)
-table = owned(warehouse, "orders")
-proposal = table.propose(1, append(START + 1))
-ready()
-outcome = table.owner.commit(table.table_id, 1, proposal)
-won = isinstance(outcome, Ratified)
-winner = outcome.commit if won else outcome.winners[0]
-answer([won, proposal.attempt, winner.attempt])
-"""
+def commit_1(directory: Path) -> tuple[bool, str, str]:
+    """Whether it won version 1, its attempt, and that of the winner."""
+    with refimpl.open(directory, create=True) as warehouse:
+        table = owned(warehouse, "orders")
+        proposal = table.propose(1, append(START + 1))
+        at_once.wait(60)
+        outcome = table.owner.commit(table.table_id, 1, proposal)
+        assert isinstance(outcome, Ratified | Conflict), outcome
+        winner = outcome.commit if isinstance(outcome, Ratified) else outcome.winners[0]
+        return isinstance(outcome, Ratified), proposal.attempt, winner.attempt
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("commit_mode", list(CommitMode))
-def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path, commit_mode: CommitMode) -> None:
+def test_one_writer_of_a_version_wins_and_losers_learn_which(tmp_path: Path, commit_mode: CommitMode) -> None:
     """managed-commits and catalog-managed, "Commit Protocol": version v is ratified at most once."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, commit_mode)
-    answers = race(tmp_path / "w", COMMIT)
+    answers = race(commit_1, tmp_path / "w")
     winners = [mine for won, mine, _ in answers if won]
     assert len(winners) == 1
     assert {winner for _, _, winner in answers} == set(winners)
@@ -147,35 +93,25 @@ def test_writers_race_for_a_version_and_the_losers_learn_who_won(tmp_path: Path,
         assert owned(warehouse, "orders").latest == 1
 
 
-HOLD = """
-warehouse = refimpl.open(directory, create=True)
-with warehouse.owner.context.lock():
-    ready()
-"""
+def hold_lock(directory: Path, pipe: Any) -> None:
+    with refimpl.open(directory, create=True) as warehouse, warehouse.owner.context.lock():
+        pipe.send("held")
+        pipe.recv()
 
 
 @pytest.mark.processes
-def test_answers_come_while_other_processes_hold_or_want_the_lock(tmp_path: Path) -> None:
-    """`get_commits` takes no lock; a process that dies with the lock frees it."""
+def test_reads_need_no_lock_and_a_dead_holder_frees_it(tmp_path: Path) -> None:
+    ours, theirs = FORK.Pipe()
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
-        holder = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + HOLD, str(tmp_path / "w")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        assert holder.stdout is not None
-        assert holder.stdin is not None
+        holder = FORK.Process(target=hold_lock, args=(tmp_path / "w", theirs))
+        holder.start()
         try:
-            assert json.loads(holder.stdout.readline()) == "ready"
+            assert ours.recv() == "held"
             assert table.latest == 2
             assert list(table.history()) == [0, 1, 2]
         finally:
             holder.kill()
-            holder.wait()
-            holder.stdin.close()
-            holder.stdout.close()
+            holder.join()
         table.land()
         assert table.latest == 3

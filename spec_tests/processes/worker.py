@@ -100,7 +100,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     landed: bool = False
 
 
-STRANGER = "without-owner-"
+EXTERNAL = "without-owner-"
 """How the attempts begin that no owner knows of."""
 
 
@@ -249,7 +249,7 @@ class Worker:
             version = self._next_in(log)
             if any(name.encode() in log.read(log_path.commit(version - 1)) for name in TABLE_FEATURES):
                 return  # a physical conflict, then the protocol change: managed-commits says to stop here
-            attempt = f"{STRANGER}{new_attempt()}"
+            attempt = f"{EXTERNAL}{new_attempt()}"
             content = append_by(attempt, START + version)
             self.note("try", attempt=attempt, version=version, digest=digest_of(content))
             try:
@@ -383,7 +383,7 @@ class Worker:
             self.note("did", text="foreign visit")
 
     def read(self) -> None:
-        """Never backwards, never with a gap; what is told to be stored can be read."""
+        """Never backwards, never with a gap; what is listed as stored can be read."""
         table, newest = self._table(), -1
         for _ in range(self.order.count):
             history = table.history()

@@ -174,7 +174,7 @@ class OwnedTable:
         self.owner.backfill_to_version(self.table_id, version)
 
     def published(self) -> list[Version]:
-        """Which `<v>.json` are visible to a stranger."""
+        """The versions whose `<v>.json` an external observer sees."""
         return [path.version for path in self.log.listing() if path.kind is log_path.FileKind.COMMIT]
 
     def history(self) -> dict[Version, bytes]:

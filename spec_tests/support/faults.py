@@ -34,7 +34,7 @@ acts on them (and by SQLite's own means, which are none here, what a dead proces
 
 
 class SimulatedCrash(BaseException):
-    """The process died here. No `Exception`: nobody may handle it."""
+    """The process died here. No `Exception`: no handler of the code may catch it."""
 
 
 def disk_is_full() -> OSError:

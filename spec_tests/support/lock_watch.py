@@ -65,7 +65,7 @@ class Watch(Faults):
 
 
 class Others:
-    """Somebody else acts, once, just before the owner gets the lock, or just after it gave the lock back."""
+    """Another process acts once, just before the owner gets the lock, or just after it released it."""
 
     def __init__(
         self, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None

@@ -175,7 +175,7 @@ class WrittenLog:
 
 @dataclass
 class StatedOwner:
-    """The half of `CommitOwner` that readers use. It answers what the log stores, or what it is told to."""
+    """The half of `CommitOwner` that readers use. It answers what the log stores, or what a test states."""
 
     log: WrittenLog
     name: str = "stated"

@@ -20,12 +20,12 @@ import msgspec
 from spec_tests.processes import worker
 from spec_tests.processes.worker import Note, Order
 
-PATIENCE_SECONDS = 120.0
+ROUND_SECONDS = 120.0
 """A round that takes longer hangs: that is a finding."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shot:
+class ScheduledKill:
     """Kill the worker once it has made so many notes, and so many seconds later."""
 
     after_notes: int
@@ -47,29 +47,29 @@ class _Process:
             return None
         return [msgspec.json.decode(line, type=Note) for line in lines]
 
-    def bury(self) -> None:
+    def reap(self) -> None:
         os.close(self.orders)
         os.close(self.notes)
         os.waitpid(self.pid, 0)
 
 
 @dataclass
-class Crew:
+class WorkerPool:
     """The workers on one warehouse."""
 
     directory: Path
     durable: bool
-    shot: int = 0
+    killed: int = 0
     """How many were killed from outside."""
-    _members: dict[int, _Process] = field(default_factory=dict)
+    _running: dict[int, _Process] = field(default_factory=dict)
 
-    def _hire(self, place: int) -> _Process:
+    def _start(self, place: int) -> _Process:
         orders_out, orders_in = os.pipe()
         notes_out, notes_in = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
-                for other in self._members.values():
+                for other in self._running.values():
                     os.close(other.orders)
                     os.close(other.notes)
                 os.close(orders_in)
@@ -79,48 +79,48 @@ class Crew:
                 os._exit(0)
         os.close(orders_out)
         os.close(notes_in)
-        self._members[place] = _Process(pid, orders_in, notes_out)
-        return self._members[place]
+        self._running[place] = _Process(pid, orders_in, notes_out)
+        return self._running[place]
 
-    def round(self, orders: Sequence[Order], shots: dict[int, Shot]) -> Iterator[tuple[int, Note]]:
+    def round(self, orders: Sequence[Order], kills: dict[int, ScheduledKill]) -> Iterator[tuple[int, Note]]:
         """All notes of one round, as (worker, note), in the order in which each worker made them."""
-        members = {place: self._members.get(place) or self._hire(place) for place in range(len(orders))}
+        workers = {place: self._running.get(place) or self._start(place) for place in range(len(orders))}
         for place, order in enumerate(orders):
-            os.write(members[place].orders, msgspec.json.encode(order) + b"\n")
-        seen = dict.fromkeys(members, 0)
+            os.write(workers[place].orders, msgspec.json.encode(order) + b"\n")
+        seen = dict.fromkeys(workers, 0)
         due: dict[int, float] = {}
         killed: set[int] = set()
         with selectors.DefaultSelector() as selector:
-            for place, member in members.items():
-                selector.register(member.notes, selectors.EVENT_READ, place)
+            for place, worker_process in workers.items():
+                selector.register(worker_process.notes, selectors.EVENT_READ, place)
             started = time.monotonic()
-            while members:
-                if time.monotonic() - started > PATIENCE_SECONDS:
-                    raise TimeoutError(f"workers {sorted(members)} hang")
-                for key, _ in selector.select(0 if due else PATIENCE_SECONDS):
+            while workers:
+                if time.monotonic() - started > ROUND_SECONDS:
+                    raise TimeoutError(f"workers {sorted(workers)} hang")
+                for key, _ in selector.select(0 if due else ROUND_SECONDS):
                     place = key.data
-                    notes = members[place].read()
+                    notes = workers[place].read()
                     for note in notes or ():
                         seen[place] += 1
                         yield place, note
                     done = notes is not None and any(note.what == "done" for note in notes)
                     if notes is None or (done and place not in killed):
-                        selector.unregister(members[place].notes)
+                        selector.unregister(workers[place].notes)
                         if notes is None:
-                            self._members.pop(place).bury()
-                        del members[place]
+                            self._running.pop(place).reap()
+                        del workers[place]
                         due.pop(place, None)
-                        shots.pop(place, None)
-                    elif not done and place in shots and seen[place] >= shots[place].after_notes:
-                        due[place] = time.perf_counter() + shots.pop(place).delay
+                        kills.pop(place, None)
+                    elif not done and place in kills and seen[place] >= kills[place].after_notes:
+                        due[place] = time.perf_counter() + kills.pop(place).delay
                 for place in [place for place, moment in due.items() if time.perf_counter() >= moment]:
-                    os.kill(members[place].pid, signal.SIGKILL)
-                    self.shot += 1
+                    os.kill(workers[place].pid, signal.SIGKILL)
+                    self.killed += 1
                     killed.add(place)
                     del due[place]
 
-    def dismiss(self) -> None:
-        for member in self._members.values():
-            os.kill(member.pid, signal.SIGKILL)
-            member.bury()
-        self._members.clear()
+    def stop(self) -> None:
+        for worker_process in self._running.values():
+            os.kill(worker_process.pid, signal.SIGKILL)
+            worker_process.reap()
+        self._running.clear()

@@ -1,11 +1,12 @@
-"""What the workers of a storm told, of one table at a time, and whether it is so."""
+"""What the workers of a storm did to one table, and the exact verdict on it."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import msgspec
 
@@ -15,8 +16,7 @@ from refimpl.actions import Add
 from refimpl.commit_owner import MaintenancePolicy, TableState
 from refimpl.commits import Ratified, Rejected, RejectionReason
 from refimpl.table_feature import CommitMode, TableFeature
-from spec_tests.processes.judging import Answer, Try, violations
-from spec_tests.processes.worker import STRANGER, Note, attempt_of, digest_of
+from spec_tests.processes.worker import EXTERNAL, Note, attempt_of, digest_of
 from spec_tests.support.builders import OwnedTable, owned
 
 
@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, kw_only=True):
     races_for_version_0: int = 0
     take_over_races: int = 0
     hand_backs: int = 0
-    shot: int = 0
+    killed_from_outside: int = 0
     deaths_by_effect: dict[str, int] = {}
     failed_effects: int = 0
     """Writes, syncs and the like that were made to fail."""
@@ -49,9 +49,9 @@ class Summary(msgspec.Struct, kw_only=True):
     """What workers did, and what came of it, by kind."""
     violations: list[str] = []
 
-    def told(self) -> str:
+    def text(self) -> str:
         """The figures of a run, so far."""
-        deaths = self.shot + sum(self.deaths_by_effect.values())
+        deaths = self.killed_from_outside + sum(self.deaths_by_effect.values())
         return (
             f"{self.rounds} rounds, {deaths} processes killed, {self.failed_effects} effects failed, "
             f"{self.tables} tables, {self.take_over_races} take-over races, {self.hand_backs} hand-backs, "
@@ -61,7 +61,7 @@ class Summary(msgspec.Struct, kw_only=True):
 
 
 @dataclass
-class Series:
+class TableLife:
     """The life of one table."""
 
     number: int
@@ -70,7 +70,7 @@ class Series:
     policy: MaintenancePolicy
     existing: bool
     """Whether it starts as a filesystem table."""
-    tries: dict[str, Try] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     """Attempt -> the table at whose owner it was made, where that is not the present one."""
     clients: set[str] = field(default_factory=set)
@@ -86,29 +86,29 @@ class Series:
     resolved: dict[str, bool] = field(default_factory=dict)
     seen: dict[int, str] = field(default_factory=dict)
     table_id: str | None = None
-    accused: bool = False
+    violated: bool = False
 
     @property
     def name(self) -> str:
         return f"t{self.number}"
 
     def noted(self, note: Note, summary: Summary) -> Iterator[str]:
-        """What a worker told. A violation that shows in it."""
+        """Record a worker's note; yields the violations that it shows."""
         match note.what:
             case "try":
-                self.tries[note.attempt] = Try(note.attempt, note.version, note.digest)
+                self.attempts[note.attempt] = Attempt(note.attempt, note.version, note.digest)
                 if not note.digest:
                     self.clients.add(note.attempt)
                 if note.text:
                     self.staged[note.attempt] = note.text
                 summary.attempts += 1
             case "ratified" | "registered":
-                attempt = self.tries[note.attempt]
+                attempt = self.attempts[note.attempt]
                 attempt.answer = Answer.RATIFIED
                 attempt.version = max(attempt.version, note.version)
                 summary.acknowledged += 1
             case "refused":
-                self.tries[note.attempt].answer = Answer.REFUSED
+                self.attempts[note.attempt].answer = Answer.REFUSED
                 summary.refused += 1
             case "unknown":
                 if note.text:
@@ -132,15 +132,15 @@ class Series:
         assert self.table_id is not None
         table = owned(warehouse, self.table_id)
         for attempt, landed in self.resolved.items():
-            if attempt in self.tries:
-                self.tries[attempt].resolved = landed
+            if attempt in self.attempts:
+                self.attempts[attempt].resolved = landed
         contents = table.history()
         if warehouse.owner.resolve(self.table_id).state is TableState.HANDED_BACK:  # clients go on without an owner
             contents |= {v: table.log.read(log_path.commit(v)) for v in table.published() if v not in contents}
         found = list(self._identified(contents))
         history = self._remembered(min(contents)) | {v: digest_of(content) for v, content in contents.items()}
         published = [*range(min(contents)), *table.published()]
-        found += violations(history, published, self.tries, self.seen)
+        found += violations(history, published, self.attempts, self.seen)
         found += self._replays(table, contents, choices)
         found += self._files(warehouse)
         halted = warehouse.owner.resolve(self.table_id).halted
@@ -151,7 +151,7 @@ class Series:
 
     def _identified(self, contents: dict[int, bytes]) -> Iterator[str]:
         """Transactions of clients choose version and bytes by themselves: their files say which commit is whose."""
-        clients = {each.attempt: each for each in self.tries.values() if not each.digest}  # not found yet
+        clients = {each.attempt: each for each in self.attempts.values() if not each.digest}  # not found yet
         found: dict[str, int] = {}
         for version, content in contents.items():
             if version in self.seen:
@@ -175,7 +175,9 @@ class Series:
         if first and not self.cleaned:
             return {}
         landed = {
-            each.version: each.digest for each in self.tries.values() if each.answer is Answer.RATIFIED or each.resolved
+            each.version: each.digest
+            for each in self.attempts.values()
+            if each.answer is Answer.RATIFIED or each.resolved
         }
         return {v: self.seen.get(v) or landed[v] for v in range(first) if v in self.seen or v in landed}
 
@@ -186,7 +188,7 @@ class Series:
         there = {attempt_of(add.path) for add in files if not add.path.startswith("part-")}
         landed = {
             each.attempt
-            for each in self.tries.values()
+            for each in self.attempts.values()
             if (each.answer is Answer.RATIFIED or each.resolved) and each.attempt not in self.without_files
         }
         for attempt in sorted(there ^ landed):
@@ -194,9 +196,9 @@ class Series:
             yield f"the files of attempt {attempt} are {where}"
 
     def _replays(self, table: OwnedTable, contents: dict[int, bytes], choices: random.Random) -> Iterator[str]:
-        """An attempt that landed is answered so again; one that was resolved otherwise is refused, for ever."""
+        """An attempt that landed is answered so again; one that was resolved otherwise is refused, finally."""
         others = self.clients | self.asked.keys()
-        known = [t for t in self.tries.values() if t.attempt not in others and not t.attempt.startswith(STRANGER)]
+        known = [t for t in self.attempts.values() if t.attempt not in others and not t.attempt.startswith(EXTERNAL)]
         for each in choices.sample(known, min(2, len(known))):
             content = contents.get(each.version, b"")
             landed = digest_of(content) == each.digest
@@ -211,3 +213,77 @@ class Series:
             refused = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.ATTEMPT_RESOLVED
             if not landed and not refused:
                 yield f"{each.attempt} was resolved as never to land, and was answered {outcome}"
+
+
+Digest = str
+
+
+class Answer(Enum):
+    """What is known of an attempt."""
+
+    IN_FLIGHT = "in flight"
+    """Sent; its process died, or was told that the outcome is unknown."""
+    RATIFIED = "ratified"
+    REFUSED = "refused"
+    """A conflict, a gap, a rejection, or "owner unavailable": it did not land."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt to make one version."""
+
+    attempt: str
+    version: int
+    digest: Digest
+    answer: Answer = Answer.IN_FLIGHT
+    resolved: bool | None = None
+    """Whether somebody was told, finally, that it landed (True) or not (False); None: nobody asked."""
+
+
+def violations(
+    history: Mapping[int, Digest],
+    published: Sequence[int],
+    attempts: Mapping[str, Attempt],
+    before: Mapping[int, Digest],
+) -> Iterator[str]:
+    """What is wrong, one sentence each.
+
+    `history`: the bytes of every version as a reader finds them; `published`: the versions visible as
+    `<v>.json`, ascending; `before`: the history as it was seen earlier.
+    """
+    versions = sorted(history)
+    if versions != list(range(len(versions))):
+        yield f"the versions are not contiguous: {versions}"
+    if list(published) != versions[: len(published)]:
+        yield f"the published versions {list(published)} are no prefix of {versions}"
+    for version, digest in before.items():
+        if history.get(version) != digest:
+            yield f"version {version} was {digest[:8]}, and is {history.get(version, 'gone')[:8]}"
+    owners: dict[Digest, int] = {}
+    for version, digest in history.items():
+        if digest in owners:
+            yield f"versions {owners[digest]} and {version} have the same bytes: an attempt landed twice"
+        owners[digest] = version
+    proposed = {each.digest for each in attempts.values()}
+    for version, digest in history.items():
+        if digest not in proposed:
+            yield f"no attempt has the bytes of version {version}"
+    for each in attempts.values():
+        yield from _about(each, history, owners.get(each.digest))
+
+
+def _about(each: Attempt, history: Mapping[int, Digest], found: int | None) -> Iterator[str]:
+    label = f"attempt {each.attempt} for version {each.version}"
+    if found is not None and found != each.version:
+        yield f"{label} is version {found}"
+    landed = history.get(each.version) == each.digest
+    if each.answer is Answer.RATIFIED and not landed:
+        yield f"{label} was acknowledged and is not there"
+    if each.answer is Answer.REFUSED and landed:
+        yield f"{label} was refused and is there"
+    if each.resolved is True and not landed:
+        yield f"{label} was resolved as landed and is not there"
+    if each.resolved is False and landed:
+        yield f"{label} was resolved as never to land and is there"
+    if each.answer is Answer.IN_FLIGHT and each.resolved is None:
+        yield f"no resolution of {label}"
