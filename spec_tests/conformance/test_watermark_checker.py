@@ -9,7 +9,7 @@ import pytest
 
 from conformance.checkers.rules import Rule
 from conformance.history import events
-from conformance.history.events import Done, Entry, Gap
+from conformance.history.events import Done, Entry
 from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
 from spec_tests.conformance.judging import asked, commit, log, read, rules, verdict_on
 
@@ -26,41 +26,11 @@ def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | No
     return Looked(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
 
 
-def test_publishing_in_order_and_late_is_conformant() -> None:
-    draft = two_commits(seen(4, absent=(0, 1)), seen(6, 0, absent=(1,)), seen(8, 0, 1, absent=(2,)))
-    assert rules(draft) == []
-
-
-def test_nothing_is_published_before_it_is_ratified() -> None:
-    assert rules(two_commits(seen(1, 1))) == [Rule.PUBLISHED_TOO_EARLY]
-    assert rules(two_commits(seen(2, 1))) == []
-    missing = two_commits(seen(1, 1))
-    missing.asked.append(commit("x", 2, 2, 3, Gap()))
-    assert rules(missing) == [Rule.FALSE_GAP]
-
-
-def test_a_published_version_is_in_the_log() -> None:
-    """managed-commits, "Commit Files": its existence proves that it is committed."""
-    assert rules(two_commits(seen(9, 2))) == [Rule.NEVER_RATIFIED]
-
-
 def test_a_visible_version_is_ratified_although_a_read_does_not_tell_of_it() -> None:
     draft = two_commits(seen(4, 1))
     draft.asked[1] = commit("b", 1, 2, None)
     draft.asked.append(read(5, 6, 0))
     assert rules(draft) == [Rule.STALE_READ]
-
-
-def test_an_earlier_version_is_published_first() -> None:
-    """FB16, FB29: a gap in what is published."""
-    assert rules(two_commits(seen(5, 1), seen(6, absent=(0,)))) == [Rule.PUBLISHED_OUT_OF_ORDER]
-    assert rules(two_commits(seen(5, 1), seen(6, 0))) == []
-
-
-def test_one_look_that_shows_1_without_0_is_no_violation() -> None:
-    """RULINGS.md#free-listing: a listing is not one moment."""
-    assert rules(two_commits(seen(9, 1, absent=(0,), since=5))) == []
-    assert rules(two_commits(seen(5, 1, since=4), seen(9, absent=(0,), since=5))) == []
 
 
 def test_a_published_version_stays_unless_cleanup_may_have_removed_it() -> None:
@@ -115,28 +85,8 @@ def test_the_owner_lists_what_is_not_published_within_the_range_asked_for(ask: A
     assert rules(published) == []
 
 
-def test_published_commits_may_be_listed_and_a_list_may_be_older_than_the_latest_version_beside_it() -> None:
-    draft = two_commits(seen(4, 0, 1))
-    draft.asked.append(listing(5, 1, 0, 1))
-    assert rules(draft) == []
-
-
 def backfill(to: int, invoked: int, answered: int | None) -> Asked:
     return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
-
-
-def test_a_backfill_that_was_answered_is_done() -> None:
-    """managed-commits, "Commit Owner API": all commits up to the version."""
-    draft = two_commits(seen(7, 0, absent=(1,)))
-    draft.asked.append(backfill(1, 4, 5))
-    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
-    draft.looked = [seen(7, 0, 1)]
-    assert rules(draft) == []
-    draft.looked = [seen(7, 0, absent=(1,))]
-    draft.asked[-1] = backfill(0, 4, 5)
-    assert rules(draft) == []
-    draft.asked[-1] = backfill(1, 4, None)
-    assert rules(draft) == []
 
 
 def test_a_backfill_need_not_publish_what_may_have_been_ratified_after_it_began() -> None:
@@ -233,35 +183,6 @@ def test_a_commit_by_put_if_absent_is_published_as_soon_as_a_backfill_asks() -> 
         asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), commit("c", 2, 1, 2), backfill(0, 3, 4)],
     )
     draft.looked = [seen(5, 0, 1, absent=(2,))]
-    assert rules(draft) == []
-
-
-def test_a_reader_by_path_reads_a_prefix_of_what_is_published() -> None:
-    draft = two_commits(seen(6, 0, absent=(1,)))
-    draft.ask("r", 4, 5, events.Snapshot(by_path=True), events.SnapshotRead(version=1, stale=True))
-    assert rules(draft) == [Rule.READ_UNPUBLISHED]
-    draft.asked[-1].answer = events.SnapshotRead(version=0, stale=True)
-    assert rules(draft) == []
-
-
-def test_a_table_is_given_back_only_with_everything_published() -> None:
-    """FB38; managed-commits, "Converting a managed-commit table to filesystem table"."""
-    draft = two_commits(seen(6, absent=(1,)))
-    draft.log.append(Version("h"))
-    draft.ask("m", 4, 5, events.HandBack(version=2, attempt="h"), events.Ratified(version=2))
-    assert rules(draft) == [Rule.HANDED_BACK_UNPUBLISHED]
-    draft.looked = [seen(6, 1)]
-    assert rules(draft) == []
-    draft.looked = [seen(6, 1, absent=(2,))]
-    assert rules(draft) == []
-
-
-def test_a_checkpoint_is_of_a_published_version() -> None:
-    """FB16, FB17; both documents, maintenance."""
-    draft = two_commits(seen(6, 0, absent=(1,)))
-    draft.ask("m", 4, 5, events.Checkpoint(version=1), Done())
-    assert rules(draft) == [Rule.CHECKPOINT_UNPUBLISHED]
-    draft.asked[-1].request = events.Checkpoint(version=0)
     assert rules(draft) == []
 
 
