@@ -168,7 +168,7 @@ def test_brute_force_lets_an_unknown_request_land_later_or_never() -> None:
     assert linear(draft)
 
 
-def test_brute_force_keeps_a_tombstone_for_ever() -> None:
+def test_brute_force_keeps_tombstones() -> None:
     draft = commits(("a", 0, 0, None, None), ("a", 0, 5, 6, events.Rejected()))
     draft.ask("w", 2, 3, events.AttemptOutcome(attempt="a"), events.NotLanded())
     assert linear(draft)

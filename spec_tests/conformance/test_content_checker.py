@@ -73,7 +73,7 @@ def test_any_two_places_are_compared(one: int, other: int) -> None:
     assert rules(history(*contents)) == []
 
 
-def test_a_staged_commit_is_published_byte_for_byte_and_an_inline_one_action_for_action() -> None:
+def test_staged_commits_keep_bytes_inline_ones_actions() -> None:
     assert set(rules(history(SAME, None, FORMATTED, None))) == {Rule.CONTENT_CHANGED}
     assert rules(history(INLINE, INLINE, FORMATTED, FORMATTED)) == []
     assert set(rules(history(INLINE, INLINE, WRONG, None))) == {Rule.CONTENT_CHANGED}
@@ -95,7 +95,7 @@ def test_of_two_contents_sent_for_one_attempt_either_may_stand() -> None:
     assert rules(draft) == []
 
 
-def test_the_content_of_an_attempt_that_lost_says_nothing_of_the_version() -> None:
+def test_content_of_a_losing_attempt_is_ignored() -> None:
     draft = history(SAME, SAME, SAME, SAME)
     draft.ask("x", 2, 3, events.Commit(version=0, attempt="x", content=WRONG), events.Conflict())
     assert rules(draft) == []

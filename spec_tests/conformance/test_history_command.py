@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> object:
     return ended.value.code
 
 
-def test_a_conformant_history_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conformant_history_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(GOOD)]) == judging.CONFORMANT == 0
     told = capsys.readouterr()
     assert told.err == ""
@@ -32,7 +32,7 @@ def test_a_conformant_history_is_told_in_one_line(capsys: pytest.CaptureFixture[
     ]
 
 
-def test_a_violation_is_told_with_its_requirement_and_both_operations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(BAD)]) == judging.VIOLATION == 1
     told = capsys.readouterr().out
     assert "1. stale-read: orders, version 1" in told
@@ -41,9 +41,7 @@ def test_a_violation_is_told_with_its_requirement_and_both_operations(capsys: py
     assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in told
 
 
-def test_real_times_are_told_from_the_beginning_of_the_history(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_real_times_count_from_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As somebody recorded them in production: in ns since the epoch, of which nobody can read the difference."""
     began = 1_700_000_000_000_000_000
     events = [json.loads(line) for line in BAD.read_text("utf-8").splitlines()]

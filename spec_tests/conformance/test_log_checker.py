@@ -36,7 +36,7 @@ def race(**changes: object) -> Draft:
     return draft
 
 
-def test_an_empty_history_is_conformant_and_so_is_one_of_a_table_that_nothing_happened_to() -> None:
+def test_empty_histories_and_idle_tables_are_conformant() -> None:
     assert rules(Draft()) == []
     assert rules(Draft(log=log("old"), before=1)) == []
 
@@ -71,7 +71,7 @@ def test_what_was_refused_is_not_there(refusal: events.Refusal) -> None:
     assert Rule.REFUSED_BUT_LANDED not in rules(draft)
 
 
-def test_two_answers_that_disagree_are_told_as_such() -> None:
+def test_disagreeing_answers_are_reported_together() -> None:
     draft = race()
     for at, attempt in ((10, "a"), (12, "z")):
         listed = events.Commits(latest=1, commits=(Entry(version=0, attempt=attempt), Entry(version=1)))
@@ -84,7 +84,7 @@ def test_two_answers_that_disagree_are_told_as_such() -> None:
 # When versions are ratified
 
 
-def test_a_replay_that_is_told_of_a_conflict_bounds_its_own_version() -> None:
+def test_a_replay_answered_as_conflict_bounds_its_own_version() -> None:
     draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1, Conflict()), commit("a", 0, 2, 3)])
     assert rules(draft) == [Rule.FALSE_CONFLICT]
 
@@ -110,7 +110,7 @@ def test_a_refusal_agrees_with_itself(version: int, answer: events.Refusal, expe
     assert rules(draft) == expected
 
 
-def test_a_refusal_may_tell_something_old_unless_it_promises_to_be_fresh() -> None:
+def test_refusals_may_be_stale_without_the_promise() -> None:
     draft = race()
     draft.asked.append(commit("y", 0, 9, 10, Conflict(latest=0)))
     assert rules(draft) == []
@@ -134,7 +134,7 @@ def test_a_refusal_tells_of_no_version_before_it_is_ratified() -> None:
     assert rules(draft) == [Rule.REPORTED_TOO_EARLY]
 
 
-def test_what_was_ratified_once_stays_so_when_it_is_told_again() -> None:
+def test_a_repeated_ratification_keeps_the_first_time() -> None:
     draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(2, 3, -1), commit("a", 0, 4, 5)])
     assert rules(draft) == [Rule.STALE_READ]
 
@@ -155,7 +155,7 @@ def test_a_read_that_may_be_stale_claims_less() -> None:
     assert rules(draft) == [Rule.STALE_READ]
 
 
-def test_a_reader_of_a_managed_commit_table_may_do_without_its_owner_unless_it_promises_to_ask() -> None:
+def test_managed_commit_readers_may_skip_the_owner() -> None:
     """managed-commits, "Reading managed-commit tables": two choices. FB01, FB02 are about those who ask."""
     draft = race(feature="managedCommit")
     draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
@@ -202,7 +202,7 @@ def test_an_attempt_that_was_resolved_as_landed_is_there() -> None:
     assert rules(draft) == [Rule.OUTCOME_WRONG]
 
 
-def test_what_landed_is_not_told_before_it_was_sent() -> None:
+def test_an_outcome_is_not_known_before_the_request() -> None:
     draft = Draft(
         log=log("a", "b"),
         asked=[commit("b", 1, 0, None), outcome("b", 1, events.Landed(version=1)), commit("a", 0, 2, 3)],
@@ -213,7 +213,7 @@ def test_what_landed_is_not_told_before_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("answer", [Conflict(), Gap(latest=-1)])
-def test_after_its_tombstone_an_attempt_gets_no_other_answer_where_that_is_promised(answer: events.Refusal) -> None:
+def test_tombstone_first_excludes_later_conflicts_and_gaps(answer: events.Refusal) -> None:
     """Without the promise a conflict is computed anew, and hurts nobody."""
     version = 0 if isinstance(answer, Conflict) else 2
     draft = Draft(
@@ -232,7 +232,7 @@ def test_after_its_tombstone_an_attempt_gets_no_other_answer_where_that_is_promi
     assert rules(draft) == []
 
 
-def test_a_conflict_answered_after_its_tombstone_was_computed_before_it() -> None:
+def test_a_late_conflict_was_computed_before_the_tombstone() -> None:
     """min(b, d) of the table: the answer came late, and speaks of an earlier moment."""
     late = commit("x", 0, 0, 9, Conflict())
     draft = Draft(
@@ -248,7 +248,7 @@ def test_a_conflict_answered_after_its_tombstone_was_computed_before_it() -> Non
     assert rules(draft) == []
 
 
-def test_winners_told_to_a_buried_attempt_are_older_than_its_tombstone() -> None:
+def test_winners_of_a_resolved_attempt_predate_its_tombstone() -> None:
     answer = Conflict(winners=(Entry(version=0, attempt="a"), Entry(version=1, attempt="b")))
     draft = Draft(
         log=log("a", "b"),
@@ -301,7 +301,7 @@ def test_clocks_that_may_differ_make_fewer_orders_certain() -> None:
 # The whole
 
 
-def test_a_gap_where_a_version_was_ratified_is_that_version_forgotten_and_nothing_else() -> None:
+def test_a_missing_ratified_version_is_only_forgotten() -> None:
     source = race().events()
     witness = source[-2]
     assert isinstance(witness, events.Witness)
@@ -317,7 +317,7 @@ def test_a_log_that_begins_late_was_there_before() -> None:
     assert check_events(draft.events()).conformant
 
 
-def test_versions_from_before_may_be_nobodys() -> None:
+def test_versions_before_the_history_may_lack_attempts() -> None:
     draft = Draft(first=6, before=1, log=log("o", "a"))
     draft.asked = [commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)]
     source = draft.events()
@@ -330,7 +330,7 @@ def test_versions_from_before_may_be_nobodys() -> None:
     ]
 
 
-def test_an_attempt_from_before_that_nobody_knew_is_whose_it_is_said_to_be() -> None:
+def test_a_later_answer_names_an_old_attempt() -> None:
     draft = Draft(first=6, before=1, log=log("o"), asked=[commit("a", 6, 0, 1), commit("a", 6, 2, 3)])
     source = draft.events()
     source[-2] = events.Witness(table="orders", version=6, before=True)
@@ -356,7 +356,7 @@ def test_several_tables_are_judged_each_for_itself() -> None:
     assert verdict.tables == {"orders": 1, "customers": 0}
 
 
-def test_a_contradiction_is_told_in_words_with_both_operations() -> None:
+def test_a_contradiction_names_both_operations() -> None:
     """style: fact, numbers; who asked what when, and was told what."""
     draft = race()
     draft.asked[3] = read(7, 8, 0)
@@ -387,7 +387,7 @@ def test_all_requests_of_the_attempt_belong_to_the_explanation() -> None:
     assert "All other requests of attempt b" in violation.message
 
 
-def test_many_violations_of_one_rule_are_counted_rather_than_told() -> None:
+def test_further_violations_of_a_rule_are_counted() -> None:
     draft = Draft(asked=[commit(f"a{at}", 0, at, at) for at in range(30)], log=[])
     verdict = verdict_on(Draft(asked=draft.asked[:5], log=[]))
     assert len(verdict.violations) == 5
@@ -407,7 +407,7 @@ def wrong_everywhere(versions: int) -> Draft:
     return draft
 
 
-def test_a_history_that_is_wrong_everywhere_is_judged_as_fast_as_a_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_many_contradictions_stays_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every explanation costs a look at everything: few are given, the rest is counted."""
     looks: list[int] = []
     original = bounds.earliest
@@ -427,7 +427,7 @@ def test_a_history_that_is_wrong_everywhere_is_judged_as_fast_as_a_good_one(monk
     assert len(verdict.violations) + verdict.left_out == 3 * 300
 
 
-def test_names_with_braces_are_told_as_they_are() -> None:
+def test_names_with_braces_are_kept() -> None:
     draft = Draft(log=log("{first}", "{0}"), asked=[commit("{0}", 1, 0, 1), commit("{first}", 0, 2, 3)])
     (violation,) = verdict_on(draft).violations
     assert violation.rule is Rule.RATIFIED_OUT_OF_ORDER

@@ -64,7 +64,7 @@ def test_a_bad_subject_that_does_nothing_wrong_survives(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("few_checks")
-def test_a_bad_subject_that_is_found_by_another_requirement_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_by_another_requirement_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     guilty = next(each for each in kills.bad() if each.id == "last-writer-wins")
     mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)

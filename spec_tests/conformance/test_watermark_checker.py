@@ -26,7 +26,7 @@ def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | No
     return Looked(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
 
 
-def test_a_visible_version_is_ratified_although_a_read_does_not_tell_of_it() -> None:
+def test_a_visible_version_is_ratified_despite_a_stale_read() -> None:
     draft = two_commits(seen(4, 1))
     draft.asked[1] = commit("b", 1, 2, None)
     draft.asked.append(read(5, 6, 0))
@@ -45,7 +45,7 @@ def test_a_published_version_stays_unless_cleanup_may_have_removed_it() -> None:
     assert rules(gone) == []
 
 
-def test_cleanup_may_have_begun_in_the_moment_of_the_look_and_by_another_clock() -> None:
+def test_cleanup_may_overlap_the_listing() -> None:
     gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
     gone.asked.append(asked("m", 7, None, events.Cleanup()))
     assert rules(gone) == []
@@ -75,7 +75,7 @@ def listing(at: int, latest: int, *versions: int, start: int | None = 0, end: in
         (asked("r", 4, 4, events.LoadTable(), events.Table(latest=1, commits=())), [Rule.COMMIT_FORGOTTEN]),
     ],
 )
-def test_the_owner_lists_what_is_not_published_within_the_range_asked_for(ask: Asked, expected: list[Rule]) -> None:
+def test_unpublished_commits_of_the_range_are_listed(ask: Asked, expected: list[Rule]) -> None:
     """FB11, FB13: forgotten although nothing is published."""
     unpublished = two_commits(seen(6, absent=(0,)))
     unpublished.asked.append(ask)
@@ -89,7 +89,7 @@ def backfill(to: int, invoked: int, answered: int | None) -> Asked:
     return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
 
 
-def test_a_backfill_need_not_publish_what_may_have_been_ratified_after_it_began() -> None:
+def test_backfill_may_skip_later_commits() -> None:
     """Versions beyond the latest are no error, and commits go on meanwhile."""
     for invoked, expected in ((2, []), (3, []), (4, [Rule.BACKFILL_NOT_DONE])):
         draft = two_commits(seen(7, absent=(1,)))
@@ -105,7 +105,7 @@ def test_a_backfill_need_not_publish_what_may_have_been_ratified_after_it_began(
         asked("o", 4, 4, events.AttemptOutcome(attempt="b"), events.Landed(version=1)),
     ],
 )
-def test_what_was_ratified_before_a_backfill_is_known_from_any_observation(witness: Asked) -> None:
+def test_any_observation_proves_a_commit_before_the_backfill(witness: Asked) -> None:
     """The latest time that all upper bounds leave, not only the writer's own answer."""
     draft = two_commits(seen(9, absent=(1,)))
     draft.asked = [commit("a", 0, 0, 1), commit("b", 1, 2, None), backfill(1, 5, 6)]
@@ -114,13 +114,13 @@ def test_what_was_ratified_before_a_backfill_is_known_from_any_observation(witne
     assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
 
 
-def test_a_later_version_told_early_proves_an_earlier_one_ratified() -> None:
+def test_a_later_version_proves_the_earlier_ones() -> None:
     draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 9), commit("b", 1, 2, 3), backfill(0, 4, 5)])
     draft.looked = [seen(7, absent=(0,))]
     assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
 
 
-def test_what_must_have_been_ratified_is_found_whatever_order_the_answers_came_in() -> None:
+def test_ratification_is_inferred_in_any_order_of_answers() -> None:
     """Two slow answers, then a quick one for the version after: all three were ratified before it ended."""
     draft = Draft(
         log=log("a", "b", "c"),
@@ -132,7 +132,7 @@ def test_what_must_have_been_ratified_is_found_whatever_order_the_answers_came_i
     assert rules(draft) == []
 
 
-def test_a_published_file_proves_its_version_ratified_before_a_backfill() -> None:
+def test_a_published_file_proves_its_version_ratified() -> None:
     draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), backfill(1, 4, 5)])
     draft.looked = [seen(3, 0), seen(7, absent=(1,))]
     assert rules(draft) == []
@@ -151,7 +151,7 @@ def test_a_commit_by_put_if_absent_is_ratified_by_becoming_visible() -> None:
     assert rules(draft) == []
 
 
-def test_a_commit_by_put_if_absent_waits_for_the_publication_of_those_before_it() -> None:
+def test_direct_commits_wait_for_earlier_publications() -> None:
     """managed-commits, "Commit Protocol": no backfilled commit until the previous one is backfilled."""
     draft = two_commits(seen(4, absent=(0,)), log=[Version("a"), Version("b", direct=True)])
     assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
@@ -159,7 +159,7 @@ def test_a_commit_by_put_if_absent_waits_for_the_publication_of_those_before_it(
     assert rules(draft) == []
 
 
-def test_a_version_after_a_commit_by_put_if_absent_shows_that_it_is_visible() -> None:
+def test_a_later_version_proves_a_direct_commit_visible() -> None:
     draft = Draft(
         log=[Version("a", direct=True), Version("b")],
         asked=[commit("a", 0, 0, None), commit("b", 1, 1, 2)],
@@ -170,14 +170,14 @@ def test_a_version_after_a_commit_by_put_if_absent_shows_that_it_is_visible() ->
     assert rules(draft) == []
 
 
-def test_a_commit_by_put_if_absent_from_before_was_visible_from_before() -> None:
+def test_old_direct_commits_are_visible() -> None:
     draft = Draft(log=[Version("old", direct=True)], before=1, looked=[seen(3, absent=(0,))])
     assert rules(draft) == [Rule.DIRECT_BUT_INVISIBLE]
     draft.log[0].direct = False
     assert rules(draft) == []
 
 
-def test_a_commit_by_put_if_absent_is_published_as_soon_as_a_backfill_asks() -> None:
+def test_direct_commits_are_already_published_for_backfill() -> None:
     draft = Draft(
         log=[Version("a"), Version("b", direct=True), Version("c")],
         asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), commit("c", 2, 1, 2), backfill(0, 3, 4)],

@@ -151,7 +151,7 @@ def test_restarts_are_among_the_steps() -> None:
     assert '"restart"' in (result.reproduction or "")
 
 
-def test_what_happened_once_is_told_with_its_history_although_it_does_not_happen_again() -> None:
+def test_a_single_failure_keeps_its_history() -> None:
     """The history proves it. That nobody can repeat it is worth saying, and no reason to be silent."""
     result = run(REQUESTS, STAGED, IsWrongOnce())
     assert result.verdict is Verdict.FAILED
@@ -218,7 +218,7 @@ def test_a_count_is_a_number_of_scenarios() -> None:
     assert generation.executions == 7
 
 
-def test_a_program_is_json_that_somebody_can_write() -> None:
+def test_a_program_is_plain_json() -> None:
     text = '{"seed":1,"steps":[{"type":"create"},{"type":"commit","fate":"lost"},{"type":"resend","client":1}]}'
     program = steps.decode(text)
     assert program.steps[1] == steps.Commit(fate=steps.Fate.LOST)

@@ -143,7 +143,7 @@ def test_after_a_lost_answer_both_is_possible_until_an_answer_tells() -> None:
     assert {world.log for world in lost} == {TABLE.log}
 
 
-def test_a_lost_answer_leaves_no_choice_where_the_proposal_could_not_land() -> None:
+def test_a_lost_answer_to_a_hopeless_proposal_has_one_outcome() -> None:
     assert model.lost(worlds(TABLE), commit(2)) == {TABLE}
     assert model.lost(worlds(TABLE), commit(4)) == {TABLE}
     assert model.lost(worlds(TABLE._replace(never=frozenset({"new"}))), commit(3)) == {
@@ -162,7 +162,7 @@ def test_a_request_that_the_subject_left_open_may_land_later() -> None:
     assert {world.log[4] for world in read} == {"new"}
 
 
-def test_an_attempt_that_is_resolved_does_not_land_later_although_it_was_left_open() -> None:
+def test_a_resolved_attempt_never_lands_later() -> None:
     opened = model.judge(worlds(TABLE), TERMS, commit(3), m.Unknown())
     assert not isinstance(opened, Wrong)
     resolved = model.judge(opened, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded())

@@ -107,7 +107,7 @@ def test_a_history_of_which_nothing_is_left_in_the_log_is_shrunk_too() -> None:
     assert {each.rule.value for each in judged(small.history).violations} == {"ratified-but-lost"}
 
 
-def test_a_history_that_nobody_could_end_is_left_alone() -> None:
+def test_an_unjudgeable_history_is_left_alone() -> None:
     """Nothing can be concluded from it."""
     text = noisy()
     cut = "".join(text.splitlines(keepends=True)[:-5])

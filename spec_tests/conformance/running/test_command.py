@@ -230,7 +230,7 @@ def test_a_generated_finding_is_replayed_step_by_step(tmp_path: Path) -> None:
     assert case.violations[0].requirements == finding.violations[0].requirements
 
 
-def test_a_result_is_shown_in_every_form_with_the_exit_code_of_its_run(tmp_path: Path) -> None:
+def test_every_form_shows_the_result_and_exit_code(tmp_path: Path) -> None:
     assert command("run", f"{OURS}:Wrong", *SMALL, "--report", tmp_path / "one").exit_code == ExitCode.VIOLATION
     file = tmp_path / "one" / "result.json"
     begins = {
@@ -262,7 +262,7 @@ def test_a_history_is_judged(file: Path, code: ExitCode) -> None:
     assert json.loads(command("check", file, "--json").stdout)["verdict"] == ("violation" if code else "conformant")
 
 
-def test_the_first_questions_tell_a_broken_adapter_from_a_broken_owner() -> None:
+def test_smoke_distinguishes_adapter_from_owner() -> None:
     fine = command("smoke", "model")
     assert (fine.exit_code, "the adapter works" in fine.stdout) == (ExitCode.CONFORMANT, True)
     steps = json.loads(command("smoke", "model", "--json").stdout)

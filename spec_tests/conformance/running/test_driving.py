@@ -41,7 +41,7 @@ def one(seed: int = 1) -> RunCase:
     return RunCase(check=ONE.name, feature="catalogManaged", commit_mode="staged", seed=seed, count=1)
 
 
-def test_every_answer_moves_the_pulse_also_of_processes_beside_the_subject() -> None:
+def test_every_answer_counts_as_activity() -> None:
     activity = ActivityMonitor()
     with activity.watch(open_subject("model")) as subject:
         subject.ask("a", Hello())
@@ -53,7 +53,7 @@ def test_every_answer_moves_the_pulse_also_of_processes_beside_the_subject() -> 
         assert activity.answers == 2
 
 
-def test_a_subject_is_opened_anew_after_a_case_that_did_not_pass_and_only_then(tmp_path: Path) -> None:
+def test_a_subject_is_reopened_after_a_failed_case(tmp_path: Path) -> None:
     good, bad = opened("model", tmp_path_of(tmp_path, "good")), opened(f"{OURS}:Wrong", tmp_path_of(tmp_path, "bad"))
     for driven, verdict, folders in ((good, Verdict.PASSED, ["1"]), (bad, Verdict.FAILED, ["1", "2"])):
         assert driven.run(one()).verdict is verdict

@@ -95,7 +95,7 @@ def test_a_wrong_owner_is_not_and_the_requirement_is_named() -> None:
     assert result.environment.first_failure_seconds is not None
 
 
-def test_the_same_seed_gives_the_same_bytes_however_many_workers_share_the_work() -> None:
+def test_results_do_not_depend_on_the_workers() -> None:
     """With all that a failure says: messages, histories, reproductions of generated cases."""
     selection = Selection(check=(ONE.name, "any-sequence-of-requests[catalogManaged/inline]"))
     for subject, counts in (("model", (1, 2)), (f"{OURS}:Wrong", (1, 2))):
@@ -261,7 +261,7 @@ def test_a_subject_that_does_little_proves_little() -> None:
     assert "fewer than half" in result.stopped
 
 
-def test_a_subject_whose_process_dies_of_one_request_is_not_conformant() -> None:
+def test_a_crashing_subject_is_not_conformant() -> None:
     served = f"stdio:{sys.executable} -m conformance serve {OURS}:DyingSometimes"
     result = run(served, selection=Selection(check=("unusual-requests-are-answered[managedCommit/staged]", ONE.name)))
     assert any(case.verdict is Verdict.PASSED for case in result.cases)
@@ -269,7 +269,7 @@ def test_a_subject_whose_process_dies_of_one_request_is_not_conformant() -> None
     assert "exit code 7" in result.stopped
 
 
-def test_a_subject_that_changes_its_mind_is_found_out_when_it_is_opened_again() -> None:
+def test_a_changed_identity_is_found_on_reopening() -> None:
     result = run(f"{OURS}:Fickle")
     assert result.exit_code == ExitCode.USAGE
     assert "`version`" in result.stopped

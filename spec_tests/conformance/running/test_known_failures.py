@@ -77,7 +77,7 @@ def test_an_entry_is_stale_once_its_cases_say_something_else(
     assert known_failures.stale([known], cases, ALL) == ((known,) if stale else ())
 
 
-def test_a_generated_list_has_to_be_given_reasons_and_then_accepts_the_run(tmp_path: Path) -> None:
+def test_a_generated_list_needs_reasons(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
     file.write_text(known_failures.generate("my owner", [FAILED], []), "utf-8")
     with pytest.raises(UnusableError) as refused:
@@ -97,7 +97,7 @@ def test_a_generated_list_keeps_the_reasons_that_are_known(tmp_path: Path) -> No
     assert text.count('reason = ""') == 1
 
 
-def test_variants_that_all_fail_alike_are_one_entry_and_others_are_not(tmp_path: Path) -> None:
+def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
     alike = [
         case(f"limits/a-check[managedCommit/{commit_mode}]", Verdict.FAILED, (MUST,))
         for commit_mode in ("staged", "direct")

@@ -43,7 +43,7 @@ def test_every_check_has_its_first_turn_before_any_has_its_second_one() -> None:
     assert {str(case.variant) for case in first} == {str(case.variant) for case in examples}
 
 
-def test_a_case_keeps_its_seed_whatever_is_selected_and_gets_another_from_another_run_seed() -> None:
+def test_a_seed_depends_on_case_and_run_seed_only() -> None:
     everything = {case.name: case.seed for case in plan(OWNER, QUICK, 7).cases}
     chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
     assert chosen
@@ -53,7 +53,7 @@ def test_a_case_keeps_its_seed_whatever_is_selected_and_gets_another_from_anothe
     assert all(others[name] != seed for name, seed in everything.items())
 
 
-def test_a_seed_is_a_whole_number_for_every_reader_of_json() -> None:
+def test_a_seed_is_exact_in_json() -> None:
     assert all(0 <= case_seed(seed, "a") < 2**53 for seed in range(100))
 
 
@@ -108,7 +108,7 @@ def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None
         assert {case.variant.commit_mode for case in chosen} == {"staged"}
 
 
-def test_selections_of_one_kind_add_up_and_those_of_different_kinds_narrow() -> None:
+def test_selections_add_up_within_a_kind_and_narrow_across() -> None:
     def names(**chosen: list[str]) -> set[str]:
         return {case.name for case in plan(OWNER, QUICK, 0, select(**chosen)).cases}
 
@@ -127,7 +127,7 @@ def test_a_requirement_selects_the_cases_that_are_evidence_for_it() -> None:
     assert all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
 
 
-def test_a_selection_is_told_as_it_is_typed() -> None:
+def test_a_selection_prints_as_typed() -> None:
     chosen = select(check=["*"], family=["limits"], layer=["model"])
     assert str(chosen) == "--check '*' --family limits --layer model"
     assert str(Selection()) == ""
@@ -145,9 +145,7 @@ def test_a_selection_is_told_as_it_is_typed() -> None:
         ({"layer": ["models"]}, "did you mean model"),
     ],
 )
-def test_what_cannot_select_anything_is_refused_with_what_may_be_meant(
-    chosen: dict[str, list[str]], words: str
-) -> None:
+def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words: str) -> None:
     with pytest.raises(UnusableError) as refused:
         select(**chosen)
     assert words in refused.value.problem

@@ -44,7 +44,7 @@ def test_without_a_subject_the_plugin_is_silent_and_imports_nothing(folder: Path
     assert "commit owner" not in done.stdout
 
 
-def test_the_cases_of_a_correct_owner_pass_beside_the_tests_that_are_there(folder: Path) -> None:
+def test_cases_run_beside_ordinary_tests(folder: Path) -> None:
     done = run(folder, "--commit-owner-subject", "model", "-k", f"{ONE.name} or test_own", installed=True)
     assert done.returncode == 0, done.stdout
     assert "6 passed" in done.stdout
@@ -93,9 +93,7 @@ def test_known_failures_are_expected_and_stale_ones_fail_the_session(folder: Pat
         (("--commit-owner-subject", "model", "--commit-owner-known", "/no/such.toml"), "/no/such.toml"),
     ],
 )
-def test_a_subject_or_option_that_is_unusable_ends_the_session_with_one_message(
-    folder: Path, words: tuple[str, ...], says: str
-) -> None:
+def test_an_unusable_subject_ends_the_session(folder: Path, words: tuple[str, ...], says: str) -> None:
     done = run(folder, *words)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert says in done.stderr

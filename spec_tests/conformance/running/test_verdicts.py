@@ -20,7 +20,7 @@ def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> R
     return found
 
 
-def test_there_is_a_verdict_for_every_requirement_of_the_catalogue_in_its_order() -> None:
+def test_every_requirement_has_a_verdict_in_order() -> None:
     found = verdicts.requirement_results([case()], RETRY)
     assert [each.requirement for each in found] == [each.id for each in load().requirements]
     assert all(each.paraphrase and each.source for each in found)
@@ -36,7 +36,7 @@ def test_one_violation_outweighs_every_passed_case_and_stands_first() -> None:
     assert (found.verdict, found.cases) == (RequirementVerdict.VIOLATED, ("limits/b[x/y]", "limits/a[x/y]"))
 
 
-def test_a_violation_counts_for_a_requirement_that_its_check_did_not_name() -> None:
+def test_a_violation_counts_for_unnamed_requirements() -> None:
     """A checker of histories finds what no check had in mind."""
     found = verdict_of(OTHER_MUST, case("limits/a[x/y]", Verdict.FAILED, (MUST, OTHER_MUST), requirements=(MUST,)))
     assert found.verdict is RequirementVerdict.VIOLATED
@@ -47,7 +47,7 @@ def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
     assert verdict_of(OTHER_MUST, failed).verdict is RequirementVerdict.INCONCLUSIVE
 
 
-def test_a_requirement_is_not_held_while_an_example_of_it_failed_for_another_reason() -> None:
+def test_a_failed_example_leaves_its_requirement_open() -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     passed = case("limits/b[x/y]", requirements=(OTHER_MUST,))
     found = verdict_of(OTHER_MUST, failed, passed)
@@ -56,13 +56,13 @@ def test_a_requirement_is_not_held_while_an_example_of_it_failed_for_another_rea
 
 
 @pytest.mark.parametrize("layer", [Layer.MODEL, Layer.PROCESSES, Layer.SIMULATION])
-def test_a_generated_case_that_failed_for_another_reason_takes_nothing_away(layer: Layer) -> None:
+def test_a_failed_generated_case_leaves_other_verdicts(layer: Layer) -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     failed = msgspec.structs.replace(failed, layer=layer)
     assert verdict_of(OTHER_MUST, failed, case(requirements=(OTHER_MUST,))).verdict is RequirementVerdict.HELD
 
 
-def test_advice_that_is_not_followed_is_a_warning_and_a_permission_is_never_violated() -> None:
+def test_ignored_advice_is_a_warning() -> None:
     broken = case("limits/a[x/y]", Verdict.FAILED, (SHOULD, MAY), requirements=(SHOULD, MAY))
     assert verdict_of(SHOULD, broken).verdict is RequirementVerdict.WARNED
     assert verdict_of(MAY, broken).verdict is RequirementVerdict.INCONCLUSIVE
@@ -77,7 +77,7 @@ def test_what_was_not_tried_is_no_evidence(verdict: Verdict) -> None:
     assert (found.verdict, found.cases) == (RequirementVerdict.NOT_CHECKED, ())
 
 
-def test_a_requirement_of_which_every_case_stayed_open_is_inconclusive_and_says_why() -> None:
+def test_a_requirement_without_judged_cases_is_inconclusive() -> None:
     found = verdict_of(MUST, case("limits/a[x/y]", Verdict.INCONCLUSIVE, reason="it refused"))
     assert (found.verdict, found.note) == (RequirementVerdict.INCONCLUSIVE, "it refused")
 
@@ -98,7 +98,7 @@ def test_a_requirement_of_which_every_case_stayed_open_is_inconclusive_and_says_
         ("MC-COMMIT-02", RETRY, RequirementVerdict.NOT_CHECKED, "no case of this run"),
     ],
 )
-def test_without_a_case_the_verdict_says_why_there_is_none(
+def test_a_verdict_without_cases_gives_the_reason(
     requirement: str, who: Identity, verdict: RequirementVerdict, words: str
 ) -> None:
     found = verdict_of(requirement, who=who)
@@ -173,6 +173,6 @@ def test_a_case_to_which_no_answer_came_is_not_passed_over(reason: str) -> None:
     assert "1 case ended because no answer came" in problem
 
 
-def test_a_subject_that_says_itself_that_it_does_not_know_is_judged_by_the_rest() -> None:
+def test_unknown_answers_are_left_out_of_the_verdict() -> None:
     reason = "operation 3: the outcome stayed unknown: my database was slow"
     assert verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)]) == ()
