@@ -53,7 +53,7 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     backfill_every: int | None = 1
     """The owner backfills after every so many commits; None: only on request."""
     backlog_limit: int = 1000
-    """At most so many unbackfilled commits; beyond it commits are refused until somebody backfills."""
+    """At most so many unbackfilled commits; beyond it commits are rejected until a backfill."""
     hand_back: bool = True
     """Whether the owner would agree to give the table back to the filesystem."""
 
@@ -91,7 +91,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     backfilled: Version | None = None
     """Every version up to here is published, durably."""
     halted: str | None = None
-    """Why commits are refused until somebody looks, if they are."""
+    """Why commits are refused until an operator looks, if they are."""
 
     @property
     def next(self) -> Version:
@@ -131,7 +131,7 @@ class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     policy: MaintenancePolicy
     commits: CommitsAnswer
     halted: str | None = None
-    """Why commits are refused until somebody looks, if they are."""
+    """Why commits are refused until an operator looks, if they are."""
 
     @property
     def feature(self) -> TableFeature:
@@ -165,7 +165,7 @@ class CommitOwner(Protocol):
     """A commit owner, as its client side sees it. All methods are safe to call from several processes."""
 
     name: str
-    """Stands in the table property that names the owner, where the table feature has one."""
+    """The value of the table property that names the owner, where the table feature has one."""
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
         """The live table of this name, id or absolute path, before its protocol is known.
@@ -195,9 +195,9 @@ class CommitOwner(Protocol):
         ...
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        """Phase 3 of creation: version 0 stands at the location with the proposal's bytes; give it its name.
+        """Phase 3 of creation: the location holds version 0 with the proposal's bytes; give it its name.
 
-        `Conflict`: other bytes stand there. `VersionGap(None)`: no version 0 stands there.
+        `Conflict`: the location holds other bytes. `VersionGap(None)`: it holds no version 0.
         """
         ...
 
@@ -209,7 +209,7 @@ class CommitOwner(Protocol):
         """Atomically make `proposal` the version, or say why not.
 
         managed-commits and catalog-managed, "Commit Protocol". A proposal that landed answers
-        `Ratified` for ever. Raises `OutcomeUnknown` when it cannot know.
+        `Ratified` always. Raises `OutcomeUnknown` when it cannot know.
         """
         ...
 
@@ -217,7 +217,7 @@ class CommitOwner(Protocol):
         """Where a writer waits for its turn to commit, so that no writer starves. Advisory: an owner that
         keeps no queue returns `nullcontext(False)`, and a commit outside of a turn is as good as one inside.
 
-        The value tells whether others were first: then a look at `get_commits` saves a lost race.
+        The value says whether others were first: then a look at `get_commits` saves a lost race.
         """
         ...
 
@@ -248,8 +248,8 @@ class CommitOwner(Protocol):
         commit_mode: CommitMode | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> Outcome:
-        """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` if nobody
-        was first. managed-commits, "Converting an existing filesystem based table".
+        """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` unless another
+        commit is first. managed-commits, "Converting an existing filesystem based table".
 
         Where the change sets the table feature's `table_id_property`, that new uuid is the table's id.
         """

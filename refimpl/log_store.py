@@ -8,6 +8,7 @@ reported only after the name itself is durable.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from refimpl import log_path
@@ -71,8 +72,8 @@ class LogStore:
     def stage_again(self, staging_folder: str, name: str, content: bytes) -> None:
         """Make a staged file durable that is there already, with these bytes.
 
-        Whoever wrote it may have died before that, or may have been told that an fsync failed, and a second one may
-        lie: so the same bytes become a new file.
+        Its writer may have died before that, or an fsync of it failed, after which a second one may lie: so the same
+        bytes become a new file.
 
         Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
         """
@@ -115,8 +116,8 @@ class LogStore:
         return created
 
     def put_once(self, name: str, content: bytes) -> bool:
-        """`put_if_absent` for bytes that are nobody else's: True if the name has exactly these, durably, whoever put
-        them there. An fsync of theirs may have failed, and a second one may lie: so they become a new file."""
+        """`put_if_absent` for bytes that no other writer has: True if the name has exactly these, durably, also from an
+        earlier call. Its fsync may have failed, and a second one may lie: so they become a new file."""
         if self.put_if_absent(name, content):
             return True
         if self.bytes_or_none(name) != content:
@@ -172,39 +173,26 @@ class LogStore:
 
     def listing(self) -> list[LogPath]:
         """The files of the log with a meaning, by version; never those of a staging folder. Empty without a log."""
-        try:
-            entries = self._files.list_directory(self.folder)
-        except FileNotFoundError:
-            return []
-        found = [
-            path
-            for entry in entries
-            if not entry.is_directory
-            and (path := log_path.parse(entry.name, size=entry.size, modified=entry.modified)) is not None
-        ]
-        return sorted(found, key=lambda path: (path.version, path.name))
+        return self._parsed(self.folder, log_path.parse)
 
     def staged_listing(self, staging_folder: str) -> list[LogPath]:
         """The staged files, by version: proposals of any fate. Never a source of commits."""
+        return self._parsed(self.folder / staging_folder, log_path.parse_staged)
+
+    def _parsed(self, folder: Path, parse: Callable[..., LogPath | None]) -> list[LogPath]:
+        entries = self._entries(folder)
+        found = [parse(entry.name, size=entry.size, modified=entry.modified) for entry in entries]
+        return sorted((path for path in found if path is not None), key=lambda path: (path.version, path.name))
+
+    def _entries(self, folder: Path) -> list[FileStatus]:
         try:
-            entries = self._files.list_directory(self.folder / staging_folder)
+            return [entry for entry in self._files.list_directory(folder) if not entry.is_directory]
         except FileNotFoundError:
             return []
-        found = [
-            path
-            for entry in entries
-            if not entry.is_directory
-            and (path := log_path.parse_staged(entry.name, size=entry.size, modified=entry.modified)) is not None
-        ]
-        return sorted(found, key=lambda path: (path.version, path.name))
 
     def sidecars(self) -> list[FileStatus]:
         """The files in the folder of V2 checkpoints' sidecars."""
-        try:
-            entries = self._files.list_directory(self.folder / SIDECAR_FOLDER)
-        except FileNotFoundError:
-            return []
-        return [entry for entry in entries if not entry.is_directory]
+        return self._entries(self.folder / SIDECAR_FOLDER)
 
     def temporaries(self) -> list[tuple[str, int]]:
         """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""
@@ -265,10 +253,10 @@ class LogStore:
             self._files.unlink(self.folder / name)
 
     def make_durable(self, name: str) -> None:
-        """Make a file that somebody else created, and its name, durable.
+        """Make a file of another writer, and its name, durable.
 
-        Whoever made it may have been told that an fsync failed, and a second one may lie: the same bytes become a new
-        file, as in `overwrite`.
+        An fsync of it may have failed, after which a second one may lie: the same bytes become a new file, as in
+        `overwrite`.
         """
         self.overwrite(name, self.read(name))
 

@@ -7,7 +7,6 @@ it with a second listing; one order for both is simpler.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -168,11 +167,6 @@ class LogReader:
         if commit.file_name is not None and self.feature is not None:
             return str(self.log.folder / self.feature.staging_folder / commit.file_name)
         return str(self.log.folder / log_path.commit(commit.version))
-
-    def commits(self, commits: tuple[Commit, ...]) -> Iterator[tuple[Version, list[Action]]]:
-        """The actions of each commit, in the order given."""
-        for commit in commits:
-            yield commit.version, self.actions(commit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,17 +47,11 @@ _DIALECT: Final = "spark"
 class Predicate:
     """A condition whose syntax is right; whether it fits a table shows when it meets one."""
 
-    __slots__ = ("_tree", "columns", "text")
+    __slots__ = ("_tree", "text")
 
     def __init__(self, text: str, tree: exp.Expression) -> None:
         self.text = text
         self._tree = tree
-        self.columns: frozenset[str] = frozenset(column.parts[0].name.lower() for column in tree.find_all(exp.Column))
-        """The top-level columns that it mentions, in lower case."""
-
-    def partition_only(self, partition_columns: tuple[str, ...]) -> bool:
-        """Whether partition values alone decide it."""
-        return self.columns <= {name.lower() for name in partition_columns}
 
     def condition(self, schema: Struct) -> Condition:
         """The condition on the columns of a schema. Raises `InvalidRequestError` for what does not fit it."""
@@ -233,7 +227,7 @@ def _bare(node: exp.Expression) -> exp.Expression:
 def _column(node: exp.Expression, schema: Struct) -> Column:
     node = _bare(node)
     if not isinstance(node, exp.Column):
-        _refuse(node, "stands where the name of a column must stand")
+        _refuse(node, "is not the name of a column, which is expected here")
     path: list[str] = []
     kind: DataType = schema
     for part in node.parts:
@@ -383,6 +377,3 @@ def _moment(literal: Any) -> datetime.datetime:
     if isinstance(literal, datetime.datetime):
         return literal
     return datetime.datetime.combine(literal, datetime.time())
-
-
-__all__ = ["FileTest", "Predicate", "parse"]

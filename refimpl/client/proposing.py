@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -182,36 +182,14 @@ class Won:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """Somebody else's commit is the version. `attempt` is the one that lost."""
+    """The commit of another writer is the version. `attempt` is the one that lost."""
 
     version: Version
     attempt: AttemptId | None = None
     staged_file: str | None = None
     latest: Version | None = None
     known: tuple[RatifiedCommit, ...] = ()
-    """Winners that the conflict told; possibly none, possibly not all."""
-
-
-class Proposer(Protocol):
-    """Where a transaction proposes its versions."""
-
-    def turn(self) -> AbstractContextManager[bool]:
-        """Where to wait, so that no writer starves; for fairness only. The value: whether others were first."""
-        ...
-
-    def ahead(self, version: Version) -> Lost | None:
-        """A race for `version` that is lost already, seen without proposing; None if there seems to be none."""
-        ...
-
-    def propose(self, version: Version, content: bytes) -> Won | Lost: ...
-
-    def winners(self, lost: Lost) -> list[Winner] | Won:
-        """The commits from the lost version on, contiguous, at least one; or `Won` after all."""
-        ...
-
-    def discard(self, lost: Lost) -> None:
-        """Clean up after an attempt that has lost for certain, as far as possible."""
-        ...
+    """Winners in the answer; possibly none, possibly not all."""
 
 
 class FilesystemProposer:
@@ -228,10 +206,11 @@ class FilesystemProposer:
         self._log = reader.log
 
     def turn(self) -> AbstractContextManager[bool]:
-        """Nobody keeps a queue for a table without an owner."""
+        """No queue: a table without an owner has none."""
         return contextlib.nullcontext(False)
 
     def ahead(self, version: Version) -> Lost | None:
+        """A race for `version` that is lost already, seen without proposing; None if there seems to be none."""
         return Lost(version=version) if self._log.published(version) else None
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
@@ -252,7 +231,7 @@ class FilesystemProposer:
             if self._log.put_if_absent(name, content):
                 self._check_still_next(version)
                 return Won(version=version)
-            if self._log.read(name) == content:  # an earlier call that failed; so may have its fsync, for ever
+            if self._log.read(name) == content:  # of an earlier call that failed: its fsync may have failed too
                 self._log.overwrite(name, content)
                 return Won(version=version)
         except OSError as error:
@@ -302,6 +281,7 @@ class FilesystemProposer:
         raise OwnerUnavailableError(f"cannot write {self._log.folder / name}: {error}; nothing landed") from error
 
     def winners(self, lost: Lost) -> list[Winner] | Won:
+        """The commits from the lost version on, contiguous, at least one; or `Won` after all."""
         found = read_winners(self._reader, lost.version, None, {})
         if found:
             return found
@@ -388,6 +368,7 @@ class OwnerProposer:
         return self.reader.feature.staging_folder
 
     def turn(self) -> AbstractContextManager[bool]:
+        """Where to wait, so that no writer starves; for fairness only. The value: whether others were first."""
         return self.owner.turn(self.table_id)
 
     def ahead(self, version: Version) -> Lost | None:
@@ -500,8 +481,8 @@ class OwnerProposer:
             return
         raise CorruptionError(
             f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified (it "
-            f"says its latest is {latest}); run verify: somebody published behind its back, or it was restored from a "
-            f"backup",
+            f"says its latest is {latest}); run verify: the log has an unknown published version, or the owner was "
+            f"restored from a backup",
             version=version,
             latest=latest,
         )
@@ -552,3 +533,7 @@ def _lost(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
         latest=conflict.latest_ratified_version,
         known=conflict.winners,
     )
+
+
+Proposer = FilesystemProposer | OwnerProposer
+"""Where a transaction proposes its versions."""

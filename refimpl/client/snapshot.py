@@ -175,13 +175,6 @@ class Snapshot:
         parsed = predicate.parse(where) if isinstance(where, str) else where
         return parsed.test(self.schema, self.partition_columns)
 
-    def matching_files(self, where: str | Predicate | None = None) -> list[Add]:
-        """Active files that may hold rows for which `where` (SQL) is true, by partition values and statistics."""
-        if where is None:
-            return list(self.files.values())
-        test = self.file_test(where)
-        return [add for add in self.files.values() if test.may_match(add)]
-
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
         """The rows: all columns or those named, all rows or those for which `where` (SQL) is true.
 
