@@ -70,7 +70,7 @@ class RatifiedCommit(_Value, frozen=True, kw_only=True):
 
 
 class Ratified(_Value, frozen=True, kw_only=True):
-    """The proposal is the version. A replay of it gets this answer for ever."""
+    """The proposal is the version. A replay of it always gets this answer."""
 
     commit: RatifiedCommit
     replayed: bool = False
@@ -92,7 +92,7 @@ class VersionGap(_Value, frozen=True, kw_only=True):
 
 
 class RejectionReason(Enum):
-    """Why an owner refuses a proposal that raced with nobody. Stable: programs compare these."""
+    """Why an owner rejects a proposal that lost no race. Stable: programs compare these."""
 
     BAD_FILE_NAME = "bad-file-name"
     STAGED_FILE_MISSING = "staged-file-missing"

@@ -5,7 +5,7 @@ the caller should       error
 ======================  ==========================================================
 fix the call            `InvalidRequestError` and its kinds
 rebase and try again    `LostRaceError` (the commit loop does it; others see it
-                        only when their patience is used up)
+                        only when their tries are used up)
 redo the whole work     `ConcurrentModificationError` and its kinds
 resolve, never guess    `OutcomeUnknown`
 wait or make room       `OwnerUnavailableError`
@@ -44,7 +44,7 @@ def _rebuild(kind: type[DeltaError], message: str, facts: dict[str, Any]) -> Del
 
 
 class InvalidRequestError(DeltaError):
-    """The request can never succeed as it stands; nothing was changed."""
+    """The request can never succeed unchanged; nothing was changed."""
 
 
 class TableNotFoundError(InvalidRequestError):
@@ -138,7 +138,7 @@ class BacklogFullError(OwnerUnavailableError):
 
 
 class CorruptionError(DeltaError):
-    """Stored bytes contradict what was acknowledged. Nothing is written until somebody looks."""
+    """Stored bytes contradict what was acknowledged. Nothing is written until an operator has looked."""
 
 
 class CorruptLogError(CorruptionError):
@@ -150,4 +150,4 @@ class CorruptLedgerError(CorruptionError):
 
 
 CERTAINLY_NOT_COMMITTED = (InvalidRequestError, LostRaceError, ConcurrentModificationError, OwnerUnavailableError)
-"""Errors of a commit after which no log can name the new data files. After any other nobody knows, and they stay."""
+"""Errors of a commit after which no log can name the new data files. After any other it is unknown, and they stay."""

@@ -83,11 +83,11 @@ class Files(Protocol):
 
     def exists(self, path: str) -> bool:
         """Whether anything has this name, be it a dangling link. Takes text: every commit asks this, and a
-        `Path` costs more. Raises an `OSError` where the disk does not tell: that is no "no"."""
+        `Path` costs more. Raises an `OSError` where the disk does not answer: that is no "no"."""
         ...
 
     def identity(self, path: str) -> object:
-        """Equal as long as the name is that of the same file, which somebody keeps open; None if nothing has it."""
+        """Equal as long as the name is that of the same file, kept open by a process; None if nothing has it."""
         ...
 
     def hold_shared(self, path: str, start: int, length: int) -> object:

@@ -1,6 +1,6 @@
 """First come, first served among the processes of this host: an advisory queue, for fairness only.
 
-A polling lock lets whoever just released it take it again; under optimistic concurrency the loser then
+A polling lock is often taken again by the process that just released it; under optimistic concurrency the loser then
 pays twice, and one process commits five thousand times while another commits once. Writers that stand
 in this queue take turns. Nothing depends on it: who does not wait, or waited too long, may go ahead.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 HostQueue = Callable[[], AbstractContextManager[bool]]
-"""Waits for one's turn, and holds it for the length of a `with`, whose value tells whether others were first."""
+"""Waits for one's turn, and holds it for the length of a `with`, whose value says whether others were first."""
 
 LONGEST_WAIT_SECONDS: Final = 5.0
 """A process that holds its turn for longer is stuck; the next one stops waiting for it."""
@@ -33,12 +33,12 @@ _FIRST_TICKET_BYTE: Final = 2**20
 _RANGE: Final = struct.Struct("hhqqi")
 """`struct flock` of Linux: type, whence, start, length, pid."""
 _SECONDS_PER_TURN: Final = 0.0004
-"""Who stands further back looks less often: so long for everybody in front."""
+"""A process further back looks less often: so long for each one in front."""
 _SECONDS_PER_DRAW: Final = 0.00005
 
 
 def host_queue(path: Path) -> HostQueue:
-    """The queue in this file. Where the system has no open-file-description locks nobody waits."""
+    """The queue in this file. Without open-file-description locks no process waits."""
     if not sys.platform.startswith("linux"):
         return lambda: contextlib.nullcontext(False)
 
@@ -67,7 +67,7 @@ def _draw(fd: int) -> int:
     deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while not _lock(fd, 0):
         if time.monotonic() > deadline:
-            raise TimeoutError("somebody was stopped in the middle of drawing a ticket")
+            raise TimeoutError("another process was stopped while it drew a ticket")
         time.sleep(_SECONDS_PER_DRAW)
     following, done = _COUNTERS.unpack(os.pread(fd, _COUNTERS.size, 0).ljust(_COUNTERS.size, b"\0"))
     os.pwrite(fd, _COUNTERS.pack(following + 1, done), 0)
@@ -77,7 +77,7 @@ def _draw(fd: int) -> int:
 
 
 def _await(fd: int, ticket: int) -> bool:
-    """Whether one had to wait. The lock on the byte in front stays: nobody else ever asks for that one."""
+    """Whether one had to wait. The lock on the byte in front stays: no other process asks for that one."""
     if ticket == 0:
         return False
     before = _FIRST_TICKET_BYTE + ticket - 1

@@ -41,7 +41,7 @@ CHECKPOINT_KINDS: Final = frozenset({FileKind.CLASSIC_CHECKPOINT, FileKind.CHECK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPath:
-    """One file of a log. `size` in bytes and `modified` in ms since the epoch, where a listing told them."""
+    """One file of a log. `size` in bytes and `modified` in ms since the epoch, where a listing has them."""
 
     name: str
     kind: FileKind

@@ -1,7 +1,7 @@
 """The table features of managed commits, as values of one type.
 
 managed-commits and catalog-managed name the same states differently and differ in a few rules.
-Every difference is a field here; nobody else asks which of them a feature is.
+Every difference is a field here; no other module asks which of them a feature is.
 """
 
 from __future__ import annotations

@@ -275,8 +275,8 @@ _SCHEMA: Final = pa.schema([pa.field(name, pa.struct(list(members.items()))) for
 def encode(state: TableState, *, oldest_tombstone: int) -> tuple[bytes, int]:
     """The checkpoint's bytes, and how many actions it holds.
 
-    `oldest_tombstone`: files removed at or before this time (ms since the epoch) are forgotten; nobody can
-    need them once VACUUM may delete them.
+    `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
+    reader needs them once VACUUM may delete them.
     """
     tombstones = [remove for remove in state.tombstones.values() if (remove.deletion_timestamp or 0) > oldest_tombstone]
     small = [*state.transactions.values(), *state.domains.values()]

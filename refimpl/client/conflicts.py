@@ -186,7 +186,7 @@ def _features(protocol: Protocol) -> set[str]:
 
 def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
-    files and statistics were made by them. Names, comments and users' own properties bind nobody."""
+    files and statistics were made by them. Names, comments and users' own properties are no part of it."""
     if not any(isinstance(action, Metadata) for action in winner.actions):
         return
     if summary.changes_metadata:

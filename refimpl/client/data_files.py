@@ -1,6 +1,6 @@
 """Data files: Arrow rows become Parquet files of a table, and a table's Parquet files become Arrow rows.
 
-Written: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and stands in its partition's folder from
+Written: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and is in its partition's folder from
 the start; it joins the table only when a transaction commits its action. So nothing here is visible to
 a reader, and a writer that dies leaves nothing but files that no log names.
 
@@ -76,7 +76,7 @@ def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
 
 @dataclasses.dataclass(slots=True)
 class _OpenFile:
-    """One Parquet file while it is written, and what its footer will not tell."""
+    """One Parquet file while it is written, and what its footer will not hold."""
 
     path: Path
     relative: str
@@ -156,7 +156,7 @@ class DataFileWriter:
         return self._actions
 
     def abort(self) -> None:
-        """Delete every file that this writer made. Only for a caller that never told anybody their names."""
+        """Delete every file that this writer made. Only for a caller that passed on none of their names."""
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.parquet.close()

@@ -5,7 +5,7 @@ Reading
     `READ_UNUSED` may be listed as long as the table does not use it.
 
 Writing
-    Writer versions 2 to 7 (1 as well). A version below 7 stands for the features that it brought, a version
+    Writer versions 2 to 7 (1 as well). A version below 7 implies the features that it brought, a version
     of 7 for those that the protocol lists. All must be in `WRITTEN`, or in `WRITTEN_UNUSED` and unused.
     A table must be readable to be written.
 
@@ -192,7 +192,7 @@ def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
-    """Unknown features count as used: nothing tells what they mean."""
+    """Unknown features count as used."""
     return name not in unused or unused[name](metadata)
 
 

@@ -1,6 +1,6 @@
 """Column statistics of one data file, from its Parquet footer, as an add action's `stats`.
 
-Delta's protocol, "Per-file Statistics". Footers cost nothing, whoever wrote the file, but they have
+Delta's protocol, "Per-file Statistics". Footers cost nothing, for files of any writer, but they have
 traps (all of them only ever cost a bound, never a wrong one):
 
 - a NaN is left out of the bounds by Arrow, and is the upper one by Spark: columns with NaN get no bounds;
@@ -65,7 +65,7 @@ def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
 def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> frozenset[Leaf]:
     """The columns that get statistics in a table with these properties; `schema` without partition columns.
 
-    `delta.dataSkippingStatsColumns` names them (a struct stands for its members); else
+    `delta.dataSkippingStatsColumns` names them (a struct means its members); else
     `delta.dataSkippingNumIndexedCols` counts them from the left, -1 for all; else they are the first 32.
     Raises `InvalidTableError` for a count that is no number.
     """
@@ -93,7 +93,7 @@ def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:
 
 @dataclass(slots=True)
 class _Column:
-    """What the row groups seen so far tell about one leaf."""
+    """What the row groups so far say of one leaf."""
 
     nulls: int | None = 0
     bounded: bool = True
@@ -137,7 +137,7 @@ def from_footer(
 ) -> str:
     """The `stats` JSON of a file that was written with `schema` (without partition columns), for `columns`.
 
-    `with_nan` names floating-point leaves that hold a NaN, which a footer written by Arrow does not tell;
+    `with_nan` names floating-point leaves that hold a NaN, which a footer written by Arrow does not show;
     `null_counts` adds counts that footers lack (arrays and maps).
     """
     known = leaves(schema)

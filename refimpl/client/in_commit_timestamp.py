@@ -83,7 +83,7 @@ def _without_enablement(configuration: Mapping[str, str]) -> dict[str, str]:
 
 
 def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
-    """Since when commits carry their time, as the latest snapshot tells; None where the feature is off.
+    """Since when commits carry their time, as the latest snapshot says; None where the feature is off.
 
     Rules 1, 3 and 7. Raises `InvalidTableError` for one enablement property without the other, or for a
     property that is no number.

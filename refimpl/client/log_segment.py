@@ -134,7 +134,7 @@ def build(
 def known_commits(
     listing: Iterable[LogPath], answer: CommitsAnswer | None = None, feature: TableFeature | None = None
 ) -> tuple[Commit, ...]:
-    """All commits that still exist and lead without a gap to the latest version: what history can tell."""
+    """All commits that still exist and lead without a gap to the latest version."""
     files = _sorted_by_kind(listing)
     owned = () if answer is None else _checked_answer(answer)
     available = _available(files, owned, feature)

@@ -3,7 +3,7 @@
 catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of what is
 published, and checksums of any version, are always allowed; everything else only where the owner says so.
 managed-commits, "Maintenance operations on managed-commit tables". So every job asks the owner first, each time anew;
-a filesystem table has no owner to ask.
+a filesystem table has none.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def _newest_published(table: Table, latest: Version) -> Version:
 def _point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
     """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
 
-    `size`: actions in the checkpoint; `files`: add actions among them. Between the look and the write somebody
-    else may point to a newer one: so it is looked again afterwards, and the newest is named in the end.
+    `size`: actions in the checkpoint; `files`: add actions among them. Between the look and the write another
+    process may point to a newer one: so it looks again afterwards, and names the newest in the end.
     """
     if _newest(log)[0].version > version or _names_newer(log, version):
         return
@@ -342,7 +342,7 @@ def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
         for path in left if files else ():
             if path.kind in CHECKPOINT_KINDS:
                 names |= checkpoint.sidecar_names(table.log, path)
-    except (CorruptLogError, FileNotFoundError):  # nobody knows what it needs
+    except (CorruptLogError, FileNotFoundError):  # it may need any of them
         return []
     oldest = table.environment.now() - SIDECARS_SPARED_FOR
     return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]

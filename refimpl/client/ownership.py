@@ -149,7 +149,7 @@ def _proposal(
 def _landed(
     send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, retries: RetryPolicy
 ) -> bool:
-    """Whether the change is the version; False: somebody was first, build it anew."""
+    """Whether the change is the version; False: another commit was first, build the change anew."""
     unknown = OutcomeUnknown(
         f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
         f"answered; read the table before anything else is tried",

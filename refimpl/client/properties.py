@@ -128,7 +128,8 @@ def _check_key(key: str) -> None:
         )
     if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN:
         raise InvalidRequestError(
-            f"the property {key} is none of Delta's that can be set here: {', '.join(sorted(KNOWN))}", property=key
+            f"the property {key} cannot be set here; the properties of Delta that can: {', '.join(sorted(KNOWN))}",
+            property=key,
         )
 
 
@@ -161,7 +162,7 @@ def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: TableFeat
 
 
 def carried_over(before: Metadata, after: Metadata) -> Metadata:
-    """`after`, a replacement of `before` by somebody who knows nothing of the protected properties.
+    """`after`, a replacement of `before` by a caller that ignores the protected properties.
 
     Where it lacks one, it is kept; where it sets one otherwise, that is an `InvalidRequestError`.
     """

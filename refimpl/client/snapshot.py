@@ -214,7 +214,7 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
 def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Snapshot:
     """A version, judged by the newest one, of which `known` is an older one.
 
-    Without an owner the newest one is looked at first: it tells whether the table may be read so. Through an owner
+    Without an owner the newest one is looked at first: it says whether the table may be read so. Through an owner
     time travel costs nothing that lies beyond its version.
     """
     if reader.owner is not None:
@@ -249,7 +249,7 @@ _OWNER_CHANGES: Final = 4
 def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     """How the table is to be read now; `reader` itself if what it gave is in order.
 
-    managed-commits, both "Converting ..." sections: the published commits tell whether a table has an owner. Each
+    managed-commits, both "Converting ..." sections: the published commits show whether a table has an owner. Each
     take-over is a new table to the owner, and of an old one it knows nothing newer than the hand-back. So the owner is
     asked again whose table this is where the newest version names another feature, or is newer than the owner knows.
     """

@@ -48,7 +48,7 @@ class Table:
         found: ResolvedTable | None = None,
         name: str | None = None,
     ) -> None:
-        """`owner`: who is asked whose table it is; None for access by path. `found`: what the owner said of it."""
+        """`owner`: resolves the table; None for access by path. `found`: what the owner said of it."""
         self.location = location
         self.environment = environment
         self.name = name

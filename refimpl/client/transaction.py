@@ -179,10 +179,10 @@ class Transaction:
         """Whether a batch is still to be written: False if the application committed this version or a later one.
 
         DELTA.md#idempotent-writers. With True the batch is recorded in this transaction,
-        and whoever records a batch of the same application meanwhile is a conflict.
+        and a concurrent batch of the same application is a conflict.
         """
         if not isinstance(app_id, str) or type(version) is not int:
-            raise InvalidRequestError(f"a batch is a number of an application's name, not {version!r} of {app_id!r}")
+            raise InvalidRequestError(f"invalid batch ({app_id!r}, {version!r}); expected (app_id: str, version: int)")
         recorded = self.transaction_version(app_id)
         if recorded is not None and version <= recorded:
             return False
@@ -211,7 +211,7 @@ class Transaction:
         self._check_open()
         before = self.snapshot.metadata
         if (metadata.id, metadata.format) != (before.id, before.format):
-            raise InvalidRequestError(f"the id of {self._label} is {before.id} and its format Parquet, for ever")
+            raise InvalidRequestError(f"the id of {self._label} ({before.id}) and its format (parquet) cannot change")
         if (metadata.schema_string, metadata.partition_columns) != (before.schema_string, before.partition_columns):
             check_columns(parse(metadata.schema_string), metadata.partition_columns)
         self._change(properties.carried_over(self._metadata or self.snapshot.metadata, metadata))
