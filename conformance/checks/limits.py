@@ -16,7 +16,7 @@ from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import restart
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 BACKLOG = (Profile.BACKLOG_LIMIT,)
 WAITING = ("staged", "inline")
@@ -66,10 +66,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Exchange:
 
 def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
     """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
-    for _ in range(TRIES):
-        told = s.commit(table, client="other")
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.commit(table, client="other"))
     s.expect(
         told,
         m.Ratified,

@@ -26,7 +26,7 @@ from conformance.scenario.ownership import (
     taking_over,
     write_file,
 )
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 MANAGED = ("managedCommit",)
@@ -36,10 +36,7 @@ MANAGED = ("managedCommit",)
 def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
     """The owner that took the table over commits to it; refusals by a policy end some time."""
     told = change
-    for _ in range(TRIES):
-        told = s.commit(table, client=client)
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.commit(table, client=client))
     s.expect(
         told,
         m.Ratified,
@@ -72,10 +69,7 @@ def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
     """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, not
     all."""
     table = filesystem_table(s, versions=3)
-    for _ in range(TRIES):
-        change = s.ask("migrator", taking_over(s, table), table)
-        if not isinstance(change.answer, m.Rejected):
-            break
+    change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         change, m.Ratified, "PROFILE-TRANSFER-01", expected="version 3 is the table's next: the owner takes it over"
     )
@@ -170,10 +164,7 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
         observed="it says something else",
     )
     write_file(s, table, 3)
-    for _ in range(TRIES):
-        again = s.ask("migrator", taking_over(s, table), table)
-        if not isinstance(again.answer, m.Rejected):
-            break
+    again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         again,
         m.Ratified,
@@ -266,10 +257,7 @@ def a_repeated_take_over_is_ratified(s: Scenario) -> None:
     """The answer to a take-over is lost. Sent again, at once and after a commit, it is ratified with the same version
     and table, not answered as a conflict with itself."""
     table = filesystem_table(s, versions=1)
-    for _ in range(TRIES):
-        sent = s.lose("migrator", taking_over(s, table), table)
-        if not isinstance(sent.answer, m.Rejected):
-            break
+    sent = persist(lambda: s.lose("migrator", taking_over(s, table), table))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number}: the table was not taken over")
     expected = "the take-over is version 1: sent again it is ratified as version 1"
@@ -347,10 +335,7 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
     """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all."""
     table = s.create()
     s.land(table)
-    for _ in range(TRIES):
-        told = s.ask("migrator", giving_back(s, table))
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.ask("migrator", giving_back(s, table)))
     ratified = s.expect(
         told, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
     )
@@ -420,10 +405,7 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
     s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02", expected="version 1 is taken: the table is not given back")
     early = s.ask("migrator", giving_back(s, table, 4))
     s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not given back")
-    for _ in range(TRIES):
-        told = s.commit(table, client="other")
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.commit(table, client="other"))
     s.expect(
         told, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
         expected="the owner refused to give the table back, so nothing changed: it ratifies version 2",
@@ -439,10 +421,7 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
     table."""
     table = s.create()
     s.land(table)
-    for _ in range(TRIES):
-        sent = s.lose("migrator", giving_back(s, table))
-        if not isinstance(sent.answer, m.Rejected):
-            break
+    sent = persist(lambda: s.lose("migrator", giving_back(s, table)))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number}: the table was not given back")
     given_back(s, table, sent)
@@ -464,10 +443,7 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     stale = s.ask("migrator", taking_over(s, table, 4), table)
     s.expect(stale, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
              expected="version 4 is a filesystem writer's: the take-over is refused")  # fmt: skip
-    for _ in range(TRIES):
-        change = s.ask("migrator", taking_over(s, table), table)
-        if not isinstance(change.answer, m.Rejected):
-            break
+    change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         change, m.Ratified, "MC-CONVERT-02", may_refuse=True, expected="version 6 is the table's next: taken over"
     )
@@ -546,10 +522,7 @@ def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str
 
 
 def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
-    for _ in range(TRIES):
-        again = s.ask("migrator", taking_over(s, table, 2), table)
-        if not isinstance(again.answer, m.Rejected):
-            break
+    again = persist(lambda: s.ask("migrator", taking_over(s, table, 2), table))
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-03", "MC-CONVERT-09", because=(interrupted,),
         expected=f"the owner died at {point}, before its ownership change was visible, and version 1 is a filesystem "

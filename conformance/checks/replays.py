@@ -17,7 +17,7 @@ from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.scenario import TRIES, Delayed, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
 REFUSALS = (m.Gap, m.Conflict, m.Rejected)
@@ -26,10 +26,7 @@ REFUSALS = (m.Gap, m.Conflict, m.Rejected)
 
 def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The next version is committed, and its writer never hears of it."""
-    for _ in range(TRIES):
-        sent = s.lose(client, s.proposal(table))
-        if not isinstance(sent.answer, m.Rejected):
-            break
+    sent = persist(lambda: s.lose(client, s.proposal(table)))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number} did not land, so there is nothing to replay")
     table.versions += 1

@@ -9,6 +9,7 @@ owner goes on as before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from conformance.checks.ownership import attempt_at, dies_at
 from conformance.checks.registry import check
@@ -19,7 +20,7 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import crash, restart
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 DURABLE = (Profile.DURABLE_RESTART,)
 
@@ -53,10 +54,7 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The owner ratifies the next version. Refusals by a policy end some time."""
-    for _ in range(TRIES):
-        told = s.commit(table, client=client)
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.commit(table, client=client))
     s.expect(told, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
              expected=f"after the restart the owner goes on: it ratifies version {table.versions}")  # fmt: skip
     table.versions += 1
@@ -173,10 +171,7 @@ def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
 def a_creation_is_ratified_again_after_a_restart(s: Scenario) -> None:
     """The answer to a create request is lost, and the owner restarts. The repeated request is ratified with its table,
     not answered as a conflict with itself."""
-    for _ in range(TRIES):
-        sent = s.lose("creator", s.creation())
-        if not isinstance(sent.answer, m.Rejected):
-            break
+    sent = persist(lambda: s.lose("creator", s.creation()))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number}: no table was created")
     restart(s)
@@ -410,10 +405,7 @@ def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
             s.created(name, told, told.answer)
         if not isinstance(told.answer, m.Unknown):
             continue
-        for _ in range(TRIES):
-            again = s.ask("creator", request)
-            if not isinstance(again.answer, m.Rejected):
-                break
+        again = persist(partial(s.ask, "creator", request))
         ratified = s.expect(
             again, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", because=(told,),
             expected=f"the owner died at {point}, and nobody else created the table: it is ratified now",

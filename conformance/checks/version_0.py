@@ -33,7 +33,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.ownership import write_file
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle, persist
 
 ONE = ("MC-CREATE-02", "CM-COMMIT-08", "MC-COMMIT-02")
 RACE = (*ONE, "PROFILE-CORE-04", "PROFILE-VERSION0-01")
@@ -98,10 +98,7 @@ def a_lost_creation_is_a_conflict(s: Scenario) -> None:
     """A creator whose name was taken gets a conflict, so that it continues with the existing table instead of
     failing."""
     table = s.create(TABLE)
-    for _ in range(TRIES):
-        told = s.ask("second", s.creation(TABLE))
-        if not isinstance(told.answer, Rejected):
-            break
+    told = persist(lambda: s.ask("second", s.creation(TABLE)))
     s.expect(told, Conflict, *(ONE if isinstance(told.answer, Ratified) else ()), "PROFILE-CORE-04",
              expected="the table is there already, made by another: a conflict")  # fmt: skip
     s.land(table, client="second")

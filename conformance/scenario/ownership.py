@@ -17,7 +17,7 @@ from typing import Any
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models import proposals
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle, persist
 
 
 def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
@@ -86,10 +86,7 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
 
 def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner takes the table over, with its next version."""
-    for _ in range(TRIES):
-        told = s.ask(client, taking_over(s, table), table)
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.ask(client, taking_over(s, table), table))
     ratified = s.expect(
         told, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
         expected=f"version {table.versions} is the table's next, and no other client proposes it: it is "
@@ -130,10 +127,7 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
 def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
     scenario is inconclusive."""
-    for _ in range(TRIES):
-        told = s.ask(client, giving_back(s, table))
-        if not isinstance(told.answer, m.Rejected):
-            break
+    told = persist(lambda: s.ask(client, giving_back(s, table)))
     s.expect(
         told, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
         expected=f"version {table.versions} is the table's next: it is given back with it",

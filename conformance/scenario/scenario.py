@@ -90,6 +90,15 @@ class Delayed:
     given_up: bool = False
 
 
+def persist(ask: Callable[[], Exchange]) -> Exchange:
+    """Ask again while the subject refuses by its own policy, `TRIES` times in all; `ask` proposes a new attempt."""
+    for _ in range(TRIES - 1):
+        exchange = ask()
+        if not isinstance(exchange.answer, m.Rejected):
+            return exchange
+    return ask()
+
+
 class Scenario:
     """One run of a check. `requirements` are all that the check is evidence for on this variant."""
 
@@ -267,10 +276,7 @@ class Scenario:
     def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Exchange:
         """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
         with new attempts, `TRIES` times; then the scenario is inconclusive."""
-        for _ in range(TRIES):
-            told = self.commit(table, client=client, **options)
-            if not isinstance(told.answer, m.Rejected):
-                break
+        told = persist(lambda: self.commit(table, client=client, **options))
         ratified = self.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                                expected=f"version {table.versions} is the next, and no other client proposed it: "
                                f"it is ratified")  # fmt: skip
@@ -283,10 +289,7 @@ class Scenario:
     def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
         """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
         is asked again with new attempts; one that refuses all of them calls a lost race something else."""
-        for _ in range(TRIES):
-            told = self.commit(table, version, client=client, **options)
-            if not isinstance(told.answer, m.Rejected):
-                break
+        told = persist(lambda: self.commit(table, version, client=client, **options))
         broken: tuple[str, ...] = ()
         if isinstance(told.answer, m.Ratified):
             elsewhere = told.answer.version != version
