@@ -49,6 +49,11 @@ class Verdict(StrEnum):
     """The budget expired, or the run was interrupted."""
 
 
+def headline(expected: str, observed: str) -> str:
+    """The message of a violation: what went wrong, then what should have happened."""
+    return f"{observed[:1].upper()}{observed[1:]}. Expected: {expected}."
+
+
 class Violation(_Value, frozen=True, kw_only=True):
     """One way in which a case shows requirements to be violated."""
 
@@ -136,7 +141,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class KnownFailure(_Value, frozen=True, kw_only=True):
-    """An accepted failure. One that passes, or matches nothing, fails the run."""
+    """A known failure. One that passes, or matches nothing, fails the run."""
 
     case: str
     """A case's name, or a pattern with `*`."""

@@ -1,8 +1,6 @@
-"""Backfill ordering: what is published is a prefix of what is ratified, with its content, and nothing is lost.
+"""Backfill: the published commits are a prefix of the ratified ones, with their content, and none is lost.
 
-The variations: how much is published (nothing, a part, all, more than there is), how often, by whom (one publisher,
-two, the owner itself), and what writers do meanwhile. managed-commits, "Commit Backfills"; catalog-managed, "Publishing
-Commits".
+managed-commits, "Commit Backfills", "Commit Files"; catalog-managed, "Publishing Commits", "Terminology: Commits".
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ UNPUBLISHED = ("staged", "inline")
 
 
 def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str]:
-    """What is published, which is a prefix. A listing is not one moment, so a hole is looked at twice: whoever saw a
-    version must see the one before it after that."""
+    """The published versions, which form a prefix. A listing is not atomic, so the kit lists again after a gap."""
     seen = s.published(table)
     for version in range(max(seen, default=-1)):
         if version not in seen:
@@ -61,18 +58,19 @@ def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
     s.require(not missing, *DONE, evidence=(done,), table=table,
               expected=f"commits up to version {asked} are published",
-              observed=f"versions {missing} are not; a listing shows {sorted(seen)}")  # fmt: skip
+              observed=f"versions {missing} are not published; a listing shows {sorted(seen)}")  # fmt: skip
     return seen
 
 
 def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed:
-    """Everybody can find every ratified commit: the owner lists it, or it is published."""
+    """Every ratified commit is listed by the owner or published."""
     listed = reads.ask(s, table)
     seen = s.published(table)
     lost = [version for version in range(table.versions) if version not in listed.commits and version not in seen]
     s.require(not lost, *TRACKED, evidence=(listed.exchange, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
-              observed=f"{lost} are neither: listed are {list(listed.order)}, published {sorted(seen)}")  # fmt: skip
+              observed=f"versions {lost} are neither listed nor published: listed are {list(listed.order)}, "
+              f"published {sorted(seen)}")  # fmt: skip
     return listed
 
 
@@ -87,7 +85,7 @@ def same_content(s: Scenario, table: TableHandle, landed: Exchange, published: s
     same = digests.of_actions(proposal.actions or ()) == _actions(published)
     s.require(same, *CONTENT, evidence=(landed,), table=table, version=proposal.version,
               expected=f"version {proposal.version} is published with the actions that were ratified",
-              observed=f"published is {published[:300]!r}")  # fmt: skip
+              observed=f"version {proposal.version} was published as {published[:300]!r}")  # fmt: skip
 
 
 def _actions(content: str) -> str | None:
@@ -103,8 +101,7 @@ def a_backfill_publishes_everything_up_to_its_version(s: Scenario) -> None:
     """Of four commits, a backfill to version 2 publishes at least versions 1 and 2; one to version 4 publishes all.
     Published versions always form a prefix."""
     table = s.create()
-    for _ in range(4):
-        s.land(table)
+    s.land_all(table, 4)
     complete(s, table, s.backfill(table, 2))
     complete(s, table, s.backfill(table, 4))
 
@@ -114,8 +111,7 @@ def unpublished_commits_stay_listed(s: Scenario) -> None:
     """After a backfill of versions 1 and 2 of four, the owner lists versions 3 and 4 until they are published. Every
     ratified commit is listed or published at any time."""
     table = s.create()
-    for _ in range(4):
-        s.land(table)
+    s.land_all(table, 4)
     tracked(s, table)
     part = s.backfill(table, 2)
     tracked(s, table, part)
@@ -144,7 +140,7 @@ def only_ratified_commits_are_published(s: Scenario) -> None:
         loser = lost.request.attempt  # type: ignore[union-attr]
         s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, evidence=(won, lost), table=table, version=1,
                   expected="the published file of version 1 is the commit that was ratified",
-                  observed="it is the commit of the writer that lost the version")  # fmt: skip
+                  observed="version 1 was published as the commit of the writer that lost it")  # fmt: skip
 
 
 @check(Family.BACKFILL, *ORDER, *DONE)
@@ -163,15 +159,14 @@ def repeated_backfills_keep_the_order(s: Scenario) -> None:
 def a_repeated_backfill_is_done(s: Scenario) -> None:
     """A backfill to a version that is already published, or to a lower one, is answered as done and changes nothing."""
     table = s.create()
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     before = complete(s, table, s.backfill(table, 2))
     for version in (2, 1, 0):
         again = s.backfill(table, version)
         after = s.published(table)
         s.require(before == after, *CONTENT, evidence=(again,), table=table, version=version,
                   expected="what was published stays as it is",
-                  observed=f"it was {before}, and is {after}")  # fmt: skip
+                  observed=f"a repeated backfill changed the published commits from {before} to {after}")  # fmt: skip
     s.land(table)
 
 
@@ -180,8 +175,7 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
     """A backfill to version 7 of a table with two commits may be done as far as possible, or rejected. No unratified
     version appears, and the table accepts commits."""
     table = s.create()
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     early = s.commit(table, 4, client="hasty")
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
     seen = complete(s, table, told) if isinstance(told.answer, Done) else prefix(s, table, told)
@@ -197,8 +191,7 @@ def concurrent_publishers_and_a_writer(s: Scenario) -> None:
     """Two publishers request versions 3 and 2, and a writer commits before the second request arrives. All are done in
     order; the new commit is neither lost nor published."""
     table = s.create()
-    for _ in range(3):
-        s.land(table)
+    s.land_all(table, 3)
     slow = s.delay("slow publisher", BackfillToVersion(table=table.reference, version=2))
     complete(s, table, s.backfill(table, 3, client="fast publisher"))
     s.land(table)
@@ -239,7 +232,7 @@ def published_commits_stay_unchanged(s: Scenario) -> None:
         changed = [each for each, content in seen.items() if now.get(each) != content]
         s.require(not changed, *RATIFIED_ONLY, table=table, version=changed[0] if changed else None,
                   expected="every published commit is still there, as it was",
-                  observed=f"{changed} are not")  # fmt: skip
+                  observed=f"published versions {changed} changed or disappeared")  # fmt: skip
         seen = now
 
 
@@ -266,13 +259,7 @@ def a_fully_published_table_accepts_commits(s: Scenario) -> None:
     tracked(s, table)
 
 
-# Backfill ordering where the files are not as they should be: something else stands where a commit has to be
-# published, a file above a hole, staged files that belong to nobody, or none where one should be. Whatever a check puts
-# there that no owner could have written it takes away again; looks in between are not recorded, because they show the
-# kit's own doing.
-#
-# managed-commits, "Commit Files" and "Commit Backfills"; catalog-managed, "Terminology: Commits" and "Publishing
-# Commits".
+# Foreign, missing and orphaned files. The kit removes those that it writes; observations meanwhile are not recorded.
 
 STORAGE = (Profile.STORAGE_ACCESS,)
 STAGED = ("staged",)
@@ -283,7 +270,7 @@ LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
 
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
     """Content by name of all files of the log, off the record."""
-    answer = s.subject.ask("stranger", Observe(table=table.reference))
+    answer = s.subject.ask("external observer", Observe(table=table.reference))
     if not isinstance(answer, Observation):
         raise Inconclusive(f"the files of {table.name} cannot be seen: {answer}")
     return {file.name: file.content or "" for file in answer.files}
@@ -291,7 +278,7 @@ def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
 
 @contextmanager
 def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
-    """With a file of somebody else where an unpublished version has to be published. Its content."""
+    """Run with a foreign file under the name of an unpublished version; yields its content."""
     foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
     told = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
     if isinstance(told.answer, Conflict):
@@ -308,19 +295,19 @@ def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
     nothing after it; after the file is removed, all three commits are published as ratified."""
     table = s.create()
-    landed = [s.land(table) for _ in range(3)]
+    landed = s.land_all(table, 3)
     with blocked(s, table, 1) as foreign:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
     stands = files.get(commit_file(1)) == foreign
     s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, evidence=(landed[0], told), table=table,
               version=1,
-              expected="version 1 is ratified with other actions than the file has that stands in its place: it is not "
-              "published, and the backfill is not done",
-              observed="the backfill was answered as done, and the other file still stands there")  # fmt: skip
+              expected="version 1 was ratified with other actions than the foreign file: the backfill is not done",
+              observed="the backfill was answered `done`, but the file of version 1 is the foreign one")  # fmt: skip
     later = [version for version in (2, 3) if commit_file(version) in files]
     s.require(not (stands and later), *ORDER, evidence=(told,), table=table, version=2,
-              expected="version 1 could not be published: no later version is", observed=f"{later} are")  # fmt: skip
+              expected="version 1 could not be published: no later version is",
+              observed=f"versions {later} were published without the one before them")  # fmt: skip
     s.backfill(table, 3)
     seen = s.published(table)
     for each in landed:
@@ -333,7 +320,7 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     """Of four commits the second cannot be published, because another file has its name. No later commit is published,
     and all stay listed; after the file is removed, all are published."""
     table = s.create()
-    landed = [s.land(table) for _ in range(4)]
+    landed = s.land_all(table, 4)
     with blocked(s, table, 2) as foreign:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
@@ -341,7 +328,8 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     if files.get(commit_file(2)) == foreign:
         later = [version for version in (3, 4) if commit_file(version) in files]
         s.require(not later, *ORDER, evidence=(told, landed[1]), table=table, version=3,
-                  expected="version 2 could not be published: no later one is", observed=f"{later} are")  # fmt: skip
+                  expected="version 2 could not be published: no later one is",
+                  observed=f"versions {later} were published without the one before them")  # fmt: skip
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
         s.require(not lost, *TRACKED, evidence=(listed.exchange, told), table=table, version=lost[0] if lost else None,
                   expected="versions 2 to 4 are ratified and not published: they are listed",
@@ -355,7 +343,7 @@ def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
     """A client published version 1, byte for byte, without notifying the owner. A backfill accepts the file and
     publishes versions 2 and 3."""
     table = s.create()
-    landed = [s.land(table) for _ in range(3)]
+    landed = s.land_all(table, 3)
     first = landed[0].request
     assert isinstance(first, Commit)
     staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(1, first.attempt)}")
@@ -372,7 +360,7 @@ def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
     """A client published version 3 before versions 1 and 2. The owner goes on to list versions 1 and 2, and a backfill
     publishes them."""
     table = s.create()
-    landed = [s.land(table) for _ in range(3)]
+    landed = s.land_all(table, 3)
     third = landed[2].request
     assert isinstance(third, Commit)
     staged = glance(s, table).get(f"{STAGING[s.feature]}/{staged_file(3, third.attempt)}")
@@ -416,8 +404,8 @@ def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
     told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
     seen = s.published(table)
     s.require(2 not in seen, *RATIFIED_ONLY, evidence=(told,), table=table, version=2,
-              expected="nobody proposed version 2: it is not published",
-              observed=f"published are {sorted(seen)}")  # fmt: skip
+              expected="version 2 was not proposed: it is not published",
+              observed=f"version 2 was published without a proposal; published are {sorted(seen)}")  # fmt: skip
     s.land(table)
     s.backfill(table, 2)
     s.published(table)
@@ -441,7 +429,7 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
         same_content(s, table, landed, published, files[name])
     s.require(published is not None or not isinstance(told.answer, Done), *DONE, evidence=(landed, told), table=table,
               version=1, expected="version 1 is not published: the backfill is not done",
-              observed="it was answered as done")  # fmt: skip
+              observed="the backfill was answered `done`, but version 1 is not published")  # fmt: skip
     storage_access.plant(s, table, name, files[name])
     s.backfill(table, 1)
     same_content(s, table, landed, s.published(table).get(1, ""), files[name])
@@ -469,6 +457,6 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
               evidence=[told for told in (refused, seen.exchange) if told is not None], table=table,
               version=table.versions,
               expected=f"version {table.versions} was refused: version {latest} is the latest",
-              observed=f"version {seen.latest} is the latest: the commit landed")  # fmt: skip
+              observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip
     s.backfill(table, latest)
     s.published(table)

@@ -1,8 +1,6 @@
-"""Concurrent writers: of all who propose one version, one gets it, and everybody else is told so.
+"""Concurrent writers: one proposal of a version is ratified, after the previous version, and the others are rejected.
 
-The variations: who proposes (two, three, five, in turn or all at once), when the requests arrive (in order, in reverse,
-long after others committed), and what the losers do next. managed-commits, "Commit Protocol"; catalog-managed, "Commit
-Protocol".
+managed-commits, "Commit Protocol"; catalog-managed, "Commit Protocol".
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from conformance.interface.messages import CommitEntry, Conflict, Done, Gap, Rat
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
+from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
@@ -26,13 +25,15 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exc
     won = [told for told in race if isinstance(told.answer, Ratified)]
     if not won:
         if any(isinstance(told.answer, Rejected | Unknown) for told in race):
-            raise Inconclusive(f"nobody got version {version}; some were refused, which its owner may do")
+            raise Inconclusive(
+                f"no proposal of version {version} was ratified; some were rejected, which the specification permits"
+            )
         s.fail("PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", evidence=race[:2], table=table, version=version,
                expected=f"version {version} was free: one of its {len(race)} proposals is ratified",
-               observed="none was")  # fmt: skip
+               observed=f"none of {len(race)} proposals of the free version {version} was ratified")  # fmt: skip
     s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=version,
               expected=f"of {len(race)} proposals of version {version} one is ratified",
-              observed=f"{len(won)} were told that they are version {version}")  # fmt: skip
+              observed=f"{len(won)} proposals of version {version} were answered `ratified`")  # fmt: skip
     for told in race:
         if told is not won[0]:
             s.expect(told, (Conflict, Rejected), "PROFILE-CORE-04", because=won,
@@ -120,7 +121,7 @@ def a_late_proposal_replaces_nothing(s: Scenario) -> None:
     unchanged, and a new proposal of version 4 is ratified."""
     table = s.create()
     late = s.delay("slow", s.proposal(table, 1))
-    fast = [s.land(table, client="fast") for _ in range(3)]
+    fast = s.land_all(table, 3, client="fast")
     told = s.deliver(late)
     s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
              expected="version 1 is taken since long: it is not ratified again")  # fmt: skip
@@ -134,7 +135,7 @@ def late_proposals_in_reverse_order_all_lose(s: Scenario) -> None:
     get a conflict."""
     table = s.create()
     late = [s.delay(f"slow {version}", s.proposal(table, version)) for version in (1, 2, 3)]
-    landed = [s.land(table, client="fast") for _ in range(3)]
+    landed = s.land_all(table, 3, client="fast")
     for delayed, won in zip(reversed(late), reversed(landed), strict=True):
         s.expect(s.deliver(delayed), (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
                  expected="its version is taken: it is not ratified again")  # fmt: skip
@@ -146,8 +147,7 @@ def a_published_version_stays_taken(s: Scenario) -> None:
     """After versions 1 and 2 are published, a writer that has not seen them proposes version 1, then 2: both get a
     conflict. Version 3 is free."""
     table = s.create()
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     s.backfill(table, 2)
     for version in (1, 2):
         s.contend(table, version, client="late")
@@ -187,7 +187,7 @@ def a_losing_proposal_leaves_the_winner_unchanged(s: Scenario) -> None:
     s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
               evidence=(won, lost), table=table, version=1,
               expected="version 1 is the winner's commit, as it was before the other lost",
-              observed=f"before the lost race it was listed as {was}, after it as {now}")  # fmt: skip
+              observed=f"version 1 was listed as {was} before the lost race, and as {now} after it")  # fmt: skip
     s.backfill(table, 1)
     s.published(table)
 
@@ -221,11 +221,11 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
              expected="`ratified` as version 1, or a conflict; in any case nothing is applied again")  # fmt: skip
     s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", evidence=(again,),
               table=table, expected="the attempt is version 1, and no other version",
-              observed=f"it was told to be {again.answer}")  # fmt: skip
+              observed=f"the duplicate was answered {in_words(again.answer)}")  # fmt: skip
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.exchange), table=table,
               version=3, expected="nothing was applied twice: version 2 is the latest",
-              observed=f"version {seen.latest} is the latest")  # fmt: skip
+              observed=f"the duplicate was applied: version {seen.latest} is the latest")  # fmt: skip
     s.land(table, client="other")
 
 
@@ -233,8 +233,7 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
 def versions_are_counted_per_table(s: Scenario) -> None:
     """Two tables have the same owner: commits to one leave the versions of the other free."""
     orders, returns = s.create("orders"), s.create("returns")
-    for _ in range(3):
-        s.land(orders)
+    s.land_all(orders, 3)
     s.land(returns)
     s.contend(returns, 1)
     s.land(orders)
@@ -253,9 +252,7 @@ def an_earlier_loser_can_win(s: Scenario) -> None:
     s.contend(table, 3, client="lucky")
 
 
-# Concurrent writers of a table whose commits are ratified by publishing them: the file decides, by put-if-absent,
-# whoever wrote it and whoever heard of it. managed-commits, "Commit Protocol", second choice; catalog-managed, "Commit
-# Protocol", option 3.
+# Direct commits: put-if-absent decides, with or without notification of the owner
 
 DIRECT = ("direct",)
 WHOLE = ("MC-COMMIT-04", "CM-COMMIT-04")
@@ -276,11 +273,11 @@ def a_ratified_direct_commit_is_visible_and_complete(s: Scenario) -> None:
         same = digests.of_actions(actions) == digests.of_actions(seen[version].splitlines())
         s.require(same, *WHOLE, evidence=(won,), table=table, version=version,
                   expected=f"the file of version {version} has the {len(actions)} actions that were proposed",
-                  observed=f"it has {len(seen[version].splitlines())}, or others: {seen[version][:300]}")  # fmt: skip
+                  observed=f"version {version} has {len(seen[version].splitlines())}")  # fmt: skip
 
 
-def published_by_a_stranger(s: Scenario, table: TableHandle) -> Exchange:
-    """A commit by put-if-absent of which the owner is not told."""
+def published_by_a_client(s: Scenario, table: TableHandle) -> Exchange:
+    """A commit by put-if-absent without notification of the owner."""
     made = storage_access.publish(s, table, s.proposal(table), client="silent")
     if not isinstance(made.answer, Done):
         raise Inconclusive(f"version {table.versions} could not be published by a client: {made.answer}")
@@ -294,13 +291,13 @@ def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
     """A client published version 1 by put-if-absent without notifying the owner. A proposal of version 1 through the
     owner loses, and the file is unchanged."""
     table = s.create()
-    made = published_by_a_stranger(s, table)
+    made = published_by_a_client(s, table)
     before = s.published(table)
     lost = s.commit(table, 1, client="late")
     after = s.published(table)
     s.require(before.get(1) == after.get(1), *WHOLE, evidence=(made, lost), table=table, version=1,
               expected="the file of version 1 that was there first stays as it is",
-              observed=f"it was {before.get(1, '')[:150]}, and is {after.get(1, 'gone')[:150]}")  # fmt: skip
+              observed=f"version 1 was {before.get(1, '')[:150]}, and is {after.get(1, '')[:150]}")  # fmt: skip
     s.expect(lost, (Conflict, Rejected), *WHOLE, because=(made,),
              expected="version 1 is there: it is not ratified again")  # fmt: skip
 
@@ -310,7 +307,7 @@ def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
     """A client published version 1 by put-if-absent and did not notify the owner. The version is committed: a proposal
     of version 2 is ratified."""
     table = s.create()
-    made = published_by_a_stranger(s, table)
+    made = published_by_a_client(s, table)
     told = s.commit(table, 2, client="next")
     s.expect(told, Ratified, *VISIBLE, because=(made,), may_refuse=True,
              expected="version 1 is visible, so it is committed, and version 2 comes next: ratified")  # fmt: skip
@@ -332,18 +329,14 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     the owner answers with a conflict, and the log has the client's commit."""
     table = s.create()
     late = s.delay("late", s.proposal(table))
-    made = published_by_a_stranger(s, table)
+    made = published_by_a_client(s, table)
     told = s.deliver(late)
     s.expect(told, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
              expected="version 1 is there: it is not ratified again")  # fmt: skip
     s.published(table)
 
 
-# Concurrent writers: a version is ratified only after the one before it, and a proposal that was refused is over.
-#
-# The variations: how far ahead a proposal is (one version, many), of which table (new, with commits, all published),
-# how many are too early at once, and what comes afterwards. managed-commits, "Commit Protocol"; catalog-managed,
-# "Commit Protocol".
+# Versions are ratified in order
 
 ORDER = ("MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07")
 EARLY = ("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
@@ -368,7 +361,7 @@ def a_version_is_ratified_only_after_its_predecessor(s: Scenario) -> None:
     s.land(table)
     early = too_early(s, table, 3)
     s.require(3 not in s.published(table), *EARLY, evidence=(early,), table=table, version=3,
-              expected="version 3 is refused, and not published", observed="its file is there")  # fmt: skip
+              expected="version 3 is refused, and not published", observed="version 3 was published")  # fmt: skip
     s.land(table)
     s.land(table, client="hasty")
 
@@ -387,8 +380,7 @@ def the_first_commit_of_a_table_is_version_1(s: Scenario) -> None:
 def publishing_does_not_change_the_next_version(s: Scenario) -> None:
     """Versions 1 and 2 are published: version 4 is still too early, and version 3 is next."""
     table = s.create()
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     s.backfill(table, 2)
     too_early(s, table, 4)
     s.land(table)
@@ -406,7 +398,7 @@ def an_early_proposal_does_not_land_later(s: Scenario) -> None:
     s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.exchange), table=table,
               version=3,
               expected="version 3 was refused: version 2 is the latest",
-              observed=f"the latest version is {seen.latest}")  # fmt: skip
+              observed=f"a rejected proposal landed: the latest version is {seen.latest}")  # fmt: skip
     s.land(table, client="other")
 
 
@@ -419,8 +411,7 @@ def early_proposals_in_reverse_order_all_fail(s: Scenario) -> None:
     for delayed in reversed(sent):
         s.expect(s.deliver(delayed), (Gap, Rejected, Conflict), *EARLY,
                  expected="no commit follows version 0 yet: nothing but version 1 is ratified")  # fmt: skip
-    for _ in range(4):
-        s.land(table, client="patient")
+    s.land_all(table, 4, client="patient")
     reads.ask(s, table)
 
 
@@ -432,14 +423,13 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
     s.land(table, client="first")
     lost = s.contend(table, 1, client="second")
     early = too_early(s, table, 3)
-    for _ in range(2):
-        s.land(table, client="first")
+    s.land_all(table, 2, client="first")
     refused = {lost.request.attempt, early.request.attempt}  # type: ignore[union-attr]
     seen = reads.ask(s, table)
     for version, commit in seen.commits.items():
         s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED,
                   evidence=(lost, seen.exchange),
                   table=table, version=version, expected="an attempt that was refused is not in the log",
-                  observed=f"version {version} is listed as {commit.file_name}")  # fmt: skip
+                  observed=f"a rejected attempt is listed: version {version} is {commit.file_name}")  # fmt: skip
     s.backfill(table, 3)
     s.published(table)

@@ -1,8 +1,4 @@
-"""Conflicts: a transaction that was not the first is checked against whoever was.
-
-Every scenario is the same race. The table has two files, `a` and `b`, since version 1; the transaction read version 1;
-another writer commits version 2; then the transaction commits. What both did differs.
-"""
+"""Conflicts: a transaction that lost a race is checked against the winners."""
 
 from __future__ import annotations
 
@@ -30,28 +26,29 @@ class Race:
     s: ClientScenario
     table: TableHandle
     winner: Exchange
-    told: Exchange
+    exchange: Exchange
 
     def conflicts(self, *requirements: str, why: str) -> None:
         """The transaction ended with an error, and nothing of it is in the log."""
         expected = f"{why}: the transaction ends with a conflict, and commits nothing"
         self.s.require(
-            isinstance(self.told.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
-            evidence=(self.told, self.winner), expected=expected, observed=in_words(self.told.answer),
+            isinstance(self.exchange.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
+            evidence=(self.exchange, self.winner), expected=expected,
+            observed=f"the transaction was answered {in_words(self.exchange.answer)}",
         )  # fmt: skip
         latest = latest_of(self.s, self.table)
         self.s.require(
-            latest == 2, "CONFLICT-CHECK-02", evidence=(self.told,), expected=expected,
+            latest == 2, "CONFLICT-CHECK-02", evidence=(self.exchange,), expected=expected,
             observed=f"the table's latest version is {latest}, not 2",
         )  # fmt: skip
 
     def commits(self, *requirements: str, why: str) -> None:
         """It is the version after the winner."""
-        done = self.told.answer
+        done = self.exchange.answer
         self.s.require(
             isinstance(done, m.Committed) and done.version == 3, *requirements, "CONFLICT-RETRY-05",
-            evidence=(self.told, self.winner), expected=f"{why}: the transaction is committed as version 3",
-            observed=in_words(done),
+            evidence=(self.exchange, self.winner), expected=f"{why}: the transaction is committed as version 3",
+            observed=f"the transaction was answered {in_words(done)}",
         )  # fmt: skip
         self.table.versions = 4
 
@@ -96,7 +93,7 @@ def race(s: ClientScenario, table: TableHandle, winner: Sequence[str], *, blind:
     """The winner commits version 2, and then the transaction of the client under test, which read version 1."""
     won = win(s, table, winner, blind=blind)
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, **mine))
-    return Race(s=s, table=table, winner=won, told=told)
+    return Race(s=s, table=table, winner=won, exchange=told)
 
 
 def added(s: ClientScenario, path: str, partition: str | None = None, *, partitioned: bool = False) -> str:
@@ -164,7 +161,7 @@ def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
         "CONFLICT-FILES-03",
         "CONFLICT-ORDER-08",
-        why="the table has no partitions by which its read could be told apart",
+        why="the table has no partitions that limit its read",
     )
 
 
@@ -272,7 +269,7 @@ def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> N
     """A writer that does not support a feature that the winner added does not commit."""
     table = prepare(s)
     theirs = {**proposals.PROTOCOLS[s.feature]}
-    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "aFeatureThatNobodyHas"])
+    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "anUnknownFeature"])
     race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
         "CONFLICT-ORDER-02", why="the winner's protocol asks writers for a feature that no client has"
     )
@@ -320,7 +317,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     following = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
     done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
     s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(told,), expected="batch 6 is new: version 3",
-              observed=f"{done}")  # fmt: skip
+              observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
     table.versions = 4
 
 
@@ -336,7 +333,7 @@ def every_winner_is_checked(s: ClientScenario) -> None:
     s.require(
         isinstance(told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(told, first),
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
-        observed=in_words(told.answer),
+        observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
 
 
@@ -361,12 +358,10 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
     mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
     told = s.act("writer", mine)
     table.versions += len(won)
-    return Race(s=s, table=table, winner=won[0] if won else told, told=told)
+    return Race(s=s, table=table, winner=won[0] if won else told, exchange=told)
 
 
-# Isolation, and transactions with nothing in them: what a writer may overlook, may leave out, and may not.
-#
-# The races are those of `conformance.checks.conflicts`. Isolation changes one check only, that of added files.
+# Isolation levels, and empty transactions
 
 REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 """It read the whole table, and replaces all of it."""
@@ -402,9 +397,9 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     table = prepare(s, Isolation.SNAPSHOT.value)
     found = race(s, table, [added(s, "theirs")], blind=True, isolation=Isolation.SNAPSHOT, **mine)
     s.require(
-        isinstance(found.told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
-        evidence=(found.told, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
-        observed=in_words(found.told.answer),
+        isinstance(found.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
+        evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
+        observed=f"the transaction was answered {in_words(found.exchange.answer)}",
     )  # fmt: skip
 
 
@@ -434,7 +429,7 @@ def appends_that_may_be_ignored(s: ClientScenario) -> None:
 
 
 def _either(found: Race) -> None:
-    if isinstance(found.told.answer, m.Committed):
+    if isinstance(found.exchange.answer, m.Committed):
         found.commits(why="what it overlooked, it may overlook")
     else:
         found.conflicts(why="what it may overlook, it may look at too")
@@ -461,5 +456,5 @@ def _is(s: ClientScenario, table: TableHandle, done: m.Committed, told: Exchange
     newest = table.versions - 1
     s.require(
         done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", evidence=(told,),
-        expected=f"the table's latest version is {newest} after `{done}`", observed=f"it is {latest}",
+        expected=f"the table's latest version is {newest} after `{done}`", observed=f"the latest version is {latest}",
     )  # fmt: skip

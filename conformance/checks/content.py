@@ -1,7 +1,6 @@
-"""What a commit is: all of its actions, one on each line, in a file of its version's name, unchanged for ever.
+"""The content of a commit: all of its actions, one per line, in one file that never changes; and staged files.
 
-managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries", "Terminology: Commits"
-and "Publishing Commits".
+managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries", "Terminology: Commits".
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.formatting import difference
-from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
 COMMITTED = ("MC-API-03", "CM-CATALOG-03")
@@ -54,7 +53,7 @@ def whole(s: Scenario, table: TableHandle, landed: Exchange) -> None:
     version = landed.request.version
     s.require(len(part) == len(proposed) or not part, *WHOLE, evidence=(landed,), table=table, version=version,
               expected=f"all {len(proposed)} actions of version {version} are visible together, or none is",
-              observed=f"{len(part)} of them are")  # fmt: skip
+              observed=f"{len(part)} of the actions are visible")  # fmt: skip
     as_proposed(s, table, landed, found)
 
 
@@ -66,7 +65,7 @@ def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, found: list[s
               evidence=(landed,),
               table=table, version=version,
               expected=f"version {version} is the {len(actions)} actions that were proposed",
-              observed=f"it is {found}"[:400])  # fmt: skip
+              observed=f"version {version} is {found}"[:400])  # fmt: skip
 
 
 def _normal(line: str) -> str:
@@ -104,7 +103,7 @@ def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
         for line in s.published(table).get(version, "").splitlines():
             s.require(is_an_action(line), *LINES, evidence=(landed,), table=table, version=version,
                       expected="every line of a commit file is a JSON object that holds one action",
-                      observed=f"a line is {line[:200]!r}")  # fmt: skip
+                      observed=f"the published file has the line {line[:200]!r}")  # fmt: skip
 
 
 def is_an_action(line: str) -> bool:
@@ -130,7 +129,7 @@ def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
              and COMMIT_NAME.fullmatch(file.name)]  # fmt: skip
     s.require(names == [commit_file(1)], *NAMED, evidence=(landed, done), table=table, version=1,
               expected=f"version 1 is published as {commit_file(1)}",
-              observed=f"its content is in {names or 'no file'}")  # fmt: skip
+              observed=f"the content of version 1 is in {names or 'no file'}")  # fmt: skip
 
 
 @check(Family.CONTENT, *CONTENT, *COMMITTED)
@@ -166,7 +165,7 @@ def a_ratified_commit_never_changes(s: Scenario) -> None:
         same = [_normal(line) for line in first or ()] == [_normal(line) for line in now or ()]
         s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", evidence=(landed,), table=table, version=1,
                   expected="version 1 says what it said when it was ratified",
-                  observed=f"it said {first}, and says {now}"[:500])  # fmt: skip
+                  observed=f"version 1 changed from {first} to {now}"[:500])  # fmt: skip
 
 
 @check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
@@ -174,11 +173,7 @@ def the_declared_commit_mode_is_available(s: Scenario) -> None:
     """A subject that declares a commit mode ratifies a plain append in that mode. Its policies may reject some commits,
     not all."""
     table = s.create()
-    told = s.commit(table)
-    for _ in range(TRIES):
-        if not isinstance(told.answer, Rejected):
-            break
-        told = s.commit(table)
+    told = persist(lambda: s.commit(table))
     s.expect(told, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
              expected=f"the subject declares {s.commit_mode} commits: the next version is ratified")  # fmt: skip
     table.versions += 1
@@ -205,7 +200,7 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
 def inline_content_is_returned_until_published(s: Scenario) -> None:
     """Of three inline commits one is published: the catalog returns the complete content of the other two."""
     table = s.create()
-    landed = [s.land(table) for _ in range(3)]
+    landed = s.land_all(table, 3)
     s.backfill(table, 1)
     listed = reads.ask(s, table)
     published = s.published(table)
@@ -218,7 +213,7 @@ def inline_content_is_returned_until_published(s: Scenario) -> None:
             s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.exchange), table=table,
                       version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
-                      observed=f"it serves {served}"[:400])  # fmt: skip
+                      observed=f"for version {version} the catalog returned {served}"[:400])  # fmt: skip
 
 
 @check(Family.CONTENT, *COMMITTED)
@@ -248,10 +243,7 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
     as_proposed(s, table, landed, content_of(s, table, landed) or [])
 
 
-# Staged files: where they stand, what they are called, and that each is one proposal of one version.
-#
-# managed-commits, "Delta Log Entries" and "Commit Files"; catalog-managed, "Delta Log Entries" and "Terminology:
-# Commits".
+# Staged files
 
 STAGED = ("staged",)
 STORAGE = (Profile.STORAGE_ACCESS,)
@@ -267,11 +259,11 @@ def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Li
     listed = reads.ask(s, table)
     commit = listed.commits.get(version)
     if commit is None or (commit.file_name is None and commit.actions is None):
-        raise Inconclusive(f"version {version} is published already: nobody says which staged file it was")
+        raise Inconclusive(f"version {version} is already published: its staged file is unknown")
     if commit.file_name is None:
         s.fail(*WHERE, evidence=(listed.exchange,), table=table, version=version,
                expected=f"version {version} is a staged commit: its owner says which file it is",
-               observed="it says what is in it, and no file")  # fmt: skip
+               observed=f"version {version} was listed by its content, without a file name")  # fmt: skip
     return listed, commit.file_name.rpartition("/")[2]
 
 
@@ -297,7 +289,7 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
     wrong = [each for each in names if each.startswith(tuple(others))]
     s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
               expected=f"staged files of the feature `{s.feature}` stand in `_delta_log/{folder}`",
-              observed=f"there are {wrong}")  # fmt: skip
+              observed=f"the other feature's staging folder has {wrong}")  # fmt: skip
     s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], evidence=(landed,), table=table, version=1,
               expected=f"version 1 is `{name}`: that file stands in `_delta_log/{folder}`",
               observed=f"the log has {names}"[:400])  # fmt: skip
@@ -313,10 +305,11 @@ def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
         parts = name.split(".")
         s.require(parts[0] == f"{version:020}", "MC-FILES-04", "CM-FILES-02", evidence=(landed,), table=table,
                   version=version, expected=f"the name begins with {version:020}",
-                  observed=f"it is {name}")  # fmt: skip
+                  observed=f"the staged file is named {name}")  # fmt: skip
         right = len(parts) == 3 and UUID.fullmatch(parts[1]) is not None and parts[2] == "json"
         s.require(right, "MC-FILES-02", "CM-FILES-02", evidence=(landed,), table=table, version=version,
-                  expected="the name is `<version>.<uuid>.json`", observed=f"it is {name}")  # fmt: skip
+                  expected="the name is `<version>.<uuid>.json`",
+                  observed=f"the staged file is named {name}")  # fmt: skip
 
 
 @check(Family.CONTENT, *OWN, commit_modes=STAGED)
@@ -331,11 +324,11 @@ def every_attempt_has_its_own_staged_file(s: Scenario) -> None:
     after = staged_content(s, table, 1, name)
     s.require(before == after, *OWN, evidence=(won, lost), table=table, version=1,
               expected=f"no other attempt writes to `{name}`, the file of the winner",
-              observed=f"it was {before}, and is {after}"[:500])  # fmt: skip
+              observed=f"`{name}` changed from {before} to {after}"[:500])  # fmt: skip
     assert isinstance(won.request, Commit)
     s.require(after is None or won.request.attempt in after, *OWN, evidence=(won, lost), table=table, version=1,
               expected=f"`{name}` says what attempt {won.request.attempt} proposed",
-              observed=f"it says {after}"[:300])  # fmt: skip
+              observed=f"`{name}` contains {after}"[:300])  # fmt: skip
 
 
 @check(Family.CONTENT, "CM-FILES-01", "MC-LOG-05", commit_modes=STAGED)
@@ -348,7 +341,7 @@ def a_staged_file_has_the_format_of_a_commit(s: Scenario) -> None:
     wrong = [line for line in content.splitlines() if not is_an_action(line)]
     s.require(not wrong, "CM-FILES-01", "MC-LOG-05", evidence=(landed,), table=table, version=1,
               expected="every line of a staged file is a JSON object that holds one action",
-              observed=f"a line is {wrong[:1]}"[:300])  # fmt: skip
+              observed=f"the staged file has the line {wrong[:1]}"[:300])  # fmt: skip
     same_content(s, table, landed, content)
 
 
@@ -360,10 +353,11 @@ def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
     listed, name = listed_file(s, table, 1)
     s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.exchange), table=table, version=1,
               expected=f"version 1 is `{name}`: its content is what that file says",
-              observed="its owner tells a content of its own beside it")  # fmt: skip
+              observed="the owner returned content beside the file name")  # fmt: skip
     s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.exchange), table=table,
               version=1,
-              expected=f"the file `{name}` that its owner names is there", observed="there is none")  # fmt: skip
+              expected=f"the file `{name}` that its owner names is there",
+              observed=f"`{name}` does not exist")  # fmt: skip
 
 
 def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exchange:

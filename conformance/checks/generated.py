@@ -54,8 +54,7 @@ def any_sequence_with_restarts(g: Generation) -> None:
     g.run(steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
 
 
-# Real clients at the same time, each its own process where the subject allows that. What they were told is recorded
-# and judged: nothing is expected of any one answer.
+# Client processes, whose recorded history is judged
 
 
 @check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, layer=Layer.PROCESSES)

@@ -58,7 +58,7 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
                   observed="; ".join(wrong))  # fmt: skip
         s.require(identity == s.identity, "PROFILE-CORE-01", evidence=(told,),
                   expected="a subject says the same of itself whenever it is asked",
-                  observed=f"first it was {s.identity}, and now it is {identity}"[:900])  # fmt: skip
+                  observed=f"`hello` changed between calls: was {s.identity}, is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
 
 
@@ -73,14 +73,14 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
     for file in files:
         size = None if file.content is None else len(file.content.encode("utf-8", "surrogateescape"))
         s.require(size == file.size, LOOKED_AT, table=table,
-                  expected=f"`{file.name}` has {file.size} bytes: contents were asked for, so these are told",
-                  observed="no content was told" if size is None else f"{size} bytes were")  # fmt: skip
-    answer = s.subject.ask("stranger", Observe(table=table.reference, contents=False))
+                  expected=f"`{file.name}` has {file.size} bytes: its content was requested, and is shown",
+                  observed="the file has no content" if size is None else f"{size} bytes were shown")  # fmt: skip
+    answer = s.subject.ask("external observer", Observe(table=table.reference, contents=False))
     names = {file.name for file in answer.files} if isinstance(answer, Observation) else set()
     stayed = {file.name for file in files} & {file.name for file in s.observe(table)}
     s.require(stayed <= names, LOOKED_AT, table=table,
               expected=f"files that were there all the time are listed without contents too: {sorted(stayed)}",
-              observed=f"{sorted(names)}")  # fmt: skip
+              observed=f"the listing shows {sorted(names)}")  # fmt: skip
 
 
 @check(Family.INTERFACE, OUTCOMES)
@@ -104,7 +104,7 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
         told = s.ask("lost", request)
         s.require(not isinstance(told.answer, Ratified | Table | Landed), OUTCOMES, evidence=(told,),
                   expected="there is no such table: `not_found`, or another refusal",
-                  observed=str(told.answer)[:300])  # fmt: skip
+                  observed=f"the request was answered {str(told.answer)[:300]}")  # fmt: skip
     s.land(table)
 
 
@@ -119,12 +119,13 @@ def unusual_requests_are_answered(s: Scenario) -> None:
         beyond = [] if isinstance(told.answer, Rejected | NotFound) else [
             commit.version for commit in getattr(told.answer, "commits", ()) if commit.version > 1]  # fmt: skip
         s.require(not beyond, OUTCOMES, evidence=(told,), table=table, expected="there is no version above 1",
-                  observed=f"{beyond} are listed")  # fmt: skip
+                  observed=f"versions {beyond} are listed, which do not exist")  # fmt: skip
     s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
     far = s.commit(table, 2**40, client="hasty")
     s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
               table=table,
-              expected="version 1 is the latest: such a version is refused", observed="it is ratified")  # fmt: skip
+              expected="version 1 is the latest: such a version is refused",
+              observed="a proposal far above the latest version was ratified")  # fmt: skip
     s.land(table)
     reads.ask(s, table)
 
@@ -170,14 +171,15 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
         found = seen(s, table, file)
         s.require(found == content, TOUCHED, evidence=[each for each, _ in steps[-2:]], table=table,
                   expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
-                  observed="there is no such file" if found is None else f"it says {found[:200]!r}")  # fmt: skip
+                  observed="the file is missing" if found is None else f"the file is {found[:200]!r}")  # fmt: skip
 
     stands(storage_access.plant(s, table, file, first), first)
     stands(storage_access.plant(s, table, file, second), second)
     told = storage_access.plant(s, table, file, first, if_absent=True)
     stands(told, second)
     s.require(isinstance(told.answer, Conflict), TOUCHED, evidence=(told,), table=table,
-              expected="the file is there: a put-if-absent is answered as a conflict", observed="`done`")  # fmt: skip
+              expected="the file is there: a put-if-absent is answered as a conflict",
+              observed="put-if-absent of an existing file was answered `done`")  # fmt: skip
     stands(storage_access.remove(s, table, file), None)
     stands(storage_access.plant(s, table, file, first, if_absent=True), first)
     s.land(table)
@@ -191,7 +193,7 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     proposal = storage_access.stage(s, table)
     told = s.ask("writer", proposal)
     if isinstance(told.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
-        s.fail(TOUCHED, evidence=(told,), expected="the staged file is there", observed="it is not")
+        s.fail(TOUCHED, evidence=(told,), expected="the staged file is there", observed="the staged file is missing")
     if isinstance(told.answer, Rejected | Unsupported):
         raise Inconclusive(f"operation {told.number}: the subject does not take files that its writers staged")
     s.expect(told, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
@@ -199,4 +201,4 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     s.backfill(table, 1)
     published = s.published(table).get(1, "")
     s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, evidence=(told,), table=table, version=1,
-              expected="the kit's file is published", observed=repr(published)[:300])  # fmt: skip
+              expected="the kit's file is published", observed=f"published is {published!r}"[:300])  # fmt: skip

@@ -49,7 +49,7 @@ def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange) 
         table=table,
         version=getattr(told.request, "version", None),
         expected=f"{table.name} is dropped: it accepts no commit any more",
-        observed="the commit is ratified",
+        observed="a commit to a dropped table was ratified",
     )
 
 
@@ -117,7 +117,7 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
             table=table,
             version=last,
             expected=f"the resolution tells that version {last} is the latest",
-            observed=f"it tells {answer.latest}",
+            observed=f"the resolution returned latest version {answer.latest}",
         )
         listed = {commit.version for commit in answer.commits or ()}
         missing = [v for v in range(table.versions) if v not in listed and v not in s.published(table)]
@@ -128,7 +128,9 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
             table=table,
             version=missing[0] if missing else last,
             expected="the resolution tells the ratified commits, at least those that are not published",
-            observed="it tells of no commits" if answer.commits is None else f"it leaves out version {missing}",
+            observed="the resolution returned no commits"
+            if answer.commits is None
+            else f"the resolution lacks version {missing}",
         )
 
 
@@ -144,7 +146,7 @@ def a_resolution_contains_the_table_feature(s: Scenario) -> None:
         evidence=(told,),
         table=table,
         expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
-        observed=f"{answer.feature}, with {answer.commit_mode} commits",
+        observed=f"the resolution returned {answer.feature}, with {answer.commit_mode} commits",
     )
 
 
@@ -173,7 +175,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
         table=table,
         version=0,
         expected="the protocol of version 0, with the feature `catalogManaged`",
-        observed=f"{answer.protocol}",
+        observed=f"the resolution returned the protocol {answer.protocol}",
     )
     attempt, time = s.attempt(), s.timestamp(1)
     before = _inner(answer.metadata, "metaData")
@@ -193,7 +195,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
         table=table,
         version=1,
         expected="version 1 set a property: the metadata that the resolution tells has it",
-        observed=f"its properties are {properties}",
+        observed=f"the resolution returned the properties {properties}",
     )
 
 

@@ -52,7 +52,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Exchange:
             table=table,
             version=table.versions - 1,
             expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
-            observed=f"it is ratified, and {kept} are not backfilled",
+            observed=f"a commit was ratified above the limit: {kept} are not backfilled",
         )
     s.expect(
         told,
@@ -159,10 +159,7 @@ def the_limit_survives_a_restart(s: Scenario) -> None:
     goes_on(s, table, refused, 2)
 
 
-# Tables of more commits than an owner may think of: what it told of the first ones it tells still.
-#
-# The variations: lists, replays, outcomes and tombstones of `MANY` commits. Pages that end, caches of the last so many
-# attempts, and versions that are sorted as text show here, and in no table of a few commits.
+# Tables with many commits: pages, caches of recent attempts, versions sorted as text
 
 MANY = 24
 """Versions have one digit, and two."""

@@ -182,7 +182,9 @@ def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
     for content in (b"", b'{"tableSizeBytes":', b"[]"):
         log.plant(f"{4:020}.crc", content)
-        must_read(log, 4, "LOG-25", expected=f"the checksum of version 4 is {content!r}, which is none: the log tells")
+        must_read(
+            log, 4, "LOG-25", expected=f"the checksum of version 4 is {content!r}, which is invalid: the log is read"
+        )
 
 
 @check(Family.READING, "LOG-26", side="client")

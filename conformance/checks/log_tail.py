@@ -1,5 +1,4 @@
-"""Stale reads, the client's half: whoever asks the owner sees every commit that was ratified before, wherever its
-content has gone in the meantime."""
+"""Stale reads of clients: a reader that asks the owner sees every commit ratified before, wherever its content is."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
     s.owner.on(m.GetCommits, before=lambda: log.backfill(3))
     must_read(
         log, 3, "CM-READ-01", "MC-GET-03", *FRESH, "LOG-04",
-        expected="version 3 was ratified before the read began; its publication during the read hides it from nobody "
+        expected="version 3 was ratified before the read began; its publication meanwhile hides it from no reader "
         "who lists after the question, or lists again when the answer says that there is more",
     )  # fmt: skip
 
@@ -155,8 +154,8 @@ def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None
         honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
         s.require(
             honest, "CM-READ-09", *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
-            expected="the owner did not answer: an error, for nobody but the owner knows the newest version",
-            observed=f"a snapshot of version {read.version}, told as if it were the newest",
+            expected="the owner did not answer: an error, because only the owner knows the newest version",
+            observed=f"a snapshot of version {read.version} was returned as the newest",
         )  # fmt: skip
         is_snapshot(log, told, read, *FRESH)
     s.owner.rules.clear()
@@ -179,9 +178,9 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
         raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
     s.require(
         told.answer.version == 3, "LOG-27", *FRESH, evidence=(told, log.committed[3]), table=log.table, version=3,
-        expected="the owner told that version 3 is the latest, and the listing lacked it: version 3, found in another "
+        expected="the owner returned latest version 3, and the listing lacked it: version 3, found in another "
         "way, or an error",
-        observed=f"a snapshot of version {told.answer.version}",
+        observed=f"the read returned a snapshot of version {told.answer.version}",
     )  # fmt: skip
 
 
@@ -197,14 +196,15 @@ def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
     if not does_without_its_owner(s) and not read.stale:
         s.require(
             read.version >= 2, *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
-            expected="version 2 was ratified before the read began", observed=f"a snapshot of version {read.version}",
+            expected="version 2 was ratified before the read began",
+            observed=f"the read returned a snapshot of version {read.version}",
         )  # fmt: skip
     is_snapshot(log, told, read, *FRESH)
     s.owner.rules.clear()
     must_read(log, log.latest, *FRESH, expected=f"version {log.latest} was ratified before the read began")
 
 
-# Clients that publish commits themselves, where they may.
+# Publishing by clients
 
 LONG_AGO = 1_500_000_000_000
 """ms since the epoch: a modification time that no file gets by being written."""
@@ -215,7 +215,7 @@ LONG_AGO = 1_500_000_000_000
     commit_modes=("staged",),
 )  # fmt: skip
 def a_client_does_not_publish_twice(s: ClientScenario) -> None:
-    """A client that hands back a table is told of unbackfilled commits; then the owner backfills them. A client that
+    """A client that hands back a table learns of unbackfilled commits; then the owner backfills them. A client that
     publishes them too leaves the existing files unchanged."""
     table = s.create()
     s.land(table)
@@ -236,6 +236,6 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
     written = [each.name for each in files if each.exists() and each.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
     s.require(
         not written, "MC-RELEASE-09", evidence=(told,),
-        expected="versions 1 and 2 are published already: whoever puts a commit there if it is absent changes nothing",
+        expected="versions 1 and 2 are already published: put-if-absent changes nothing",
         observed=f"{', '.join(written)} were written again",
     )  # fmt: skip

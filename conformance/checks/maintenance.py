@@ -1,4 +1,8 @@
-"""Maintenance: what may be written for which version, and what the owner must have allowed."""
+"""Maintenance by clients, metadata cleanup, and the owner's policy.
+
+catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its tightened form: checkpoints, log compactions
+and checksums are always allowed, everything else only where the owner allows it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +74,7 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
     s.require(
         found == set(log.at(2).files), "LOG-34", evidence=(told,),
         expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
-        observed=f"it gives {sorted(found)}",
+        observed=f"the kit reads the files {sorted(found)} from it",
     )  # fmt: skip
 
 
@@ -105,7 +109,7 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
         return
     named = actions_in(hint)[0].get("version")
     s.require(
-        named == 3, "FIELD-01", evidence=(older, newer), observed=f"it names version {named}",
+        named == 3, "FIELD-01", evidence=(older, newer), observed=f"`_last_checkpoint` names version {named}",
         expected="the hint names version 3, the newest checkpoint, after one of version 1 was written",
     )  # fmt: skip
 
@@ -142,7 +146,7 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
     s.require(
         found == (wanted.applications, wanted.domains, "yes"), "LOG-34", evidence=(told,),
         expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
-        f"the property `kit.kept`", observed=f"it gives {read if found is None else found}",
+        f"the property `kit.kept`", observed=f"the checkpoint gives {read if found is None else found}",
     )  # fmt: skip
 
 
@@ -162,7 +166,8 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     log.hide(*(commit_file(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", evidence=(told,),
+        observed=f"the kit reads the files {sorted(found)} from it",
         expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
 
@@ -175,7 +180,8 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
     log.hide(*(commit_file(version) for version in (2,)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(told,), observed=f"it gives {sorted(found)}",
+        found == set(log.at(3).files), "LOG-35", evidence=(told,),
+        observed=f"the kit reads the files {sorted(found)} from it",
         expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
         f"3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
@@ -219,7 +225,8 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
         told = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         s.require(
             not isinstance(told.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            evidence=(told,), expected=f"the owner does not allow {job}: it is refused", observed=in_words(told.answer),
+            evidence=(told,), expected=f"the owner does not allow {job}: it is refused",
+            observed=f"{job} was answered {in_words(told.answer)}",
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
@@ -230,7 +237,7 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
         s.require(
             isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > asked, "CM-MAINT-05",
             evidence=(run,), expected=f"the owner's policy is asked for before every {job}",
-            observed="nobody asked for it",
+            observed=f"{job} ran without a request for the policy",
         )  # fmt: skip
 
 
@@ -248,14 +255,12 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
     missing = sorted(set(before) - set(names(log)))
     s.require(
         not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(told,),
-        expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} are gone",
+        expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} were deleted",
     )  # fmt: skip
 
 
-# Metadata cleanup: up to a cut-off checkpoint, and nothing that somebody may still need.
-#
-# All scenarios have the same log. Versions 0 to 6 are published, 7 and 8 only with the owner; there are checkpoints
-# of 2 and 4; the time to clean up to is that of version 5, so the cut-off checkpoint is the one of version 4.
+# Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; checkpoints of 2 and 4; the cleanup time is that of
+# version 5, so the cut-off checkpoint is the one of version 4.
 
 CUT_OFF = 4
 KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04")
@@ -266,21 +271,21 @@ class Cleaned:
     """A cleanup, and what is left."""
 
     s: ClientScenario
-    told: Exchange
+    exchange: Exchange
     before: set[str]
     after: set[str]
 
     def keeps(self, name: str, *requirements: str, why: str) -> None:
         self.s.require(
-            name in self.after, *requirements, evidence=(self.told,), expected=f"{why}: {name} stays",
-            observed="it is gone",
+            name in self.after, *requirements, evidence=(self.exchange,), expected=f"{why}: {name} stays",
+            observed=f"{name} was deleted",
         )  # fmt: skip
 
     def deletes(self, name: str, *requirements: str, why: str) -> None:
         """Advice. A cleanup that deletes nothing at all may do so."""
         self.s.require(
-            name not in self.after or self.after == self.before, *requirements, evidence=(self.told,),
-            expected=f"{why}: {name} is deleted", observed="it is still there",
+            name not in self.after or self.after == self.before, *requirements, evidence=(self.exchange,),
+            expected=f"{why}: {name} is deleted", observed=f"{name} was kept, although the cleanup deleted other files",
         )  # fmt: skip
 
 
@@ -299,7 +304,7 @@ def clean(s: ClientScenario, log: LogBuilder, version: int = 5) -> Cleaned:
     request = m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(version))
     told = s.act("maintenance", request, log.table)
     s.expect(told, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner allows metadata cleanup")
-    return Cleaned(s=s, told=told, before=before, after=everything(log))
+    return Cleaned(s=s, exchange=told, before=before, after=everything(log))
 
 
 def everything(log: LogBuilder) -> set[str]:
@@ -334,8 +339,8 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
         checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
     )
     s.require(
-        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, evidence=(cleaned.told,),
-        expected="the table can still be read", observed="it cannot",
+        s.kit_reads(log.table, 9) == set(log.at(9).files), *KEEPS, evidence=(cleaned.exchange,),
+        expected="the table can still be read", observed="the table cannot be read after the cleanup",
     )  # fmt: skip
 
 
@@ -348,8 +353,8 @@ def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     cleaned = clean(s, log)
     gone = [name for name in (*kept, *newer) if not (log.folder / name).exists()]
     s.require(
-        not gone, *KEEPS, evidence=(cleaned.told,), observed=f"{', '.join(gone)} are gone",
-        expected="the checkpoint of version 4 is the cut-off checkpoint, or there is none: it and the newer one stay, "
+        not gone, *KEEPS, evidence=(cleaned.exchange,), observed=f"{', '.join(gone)} were deleted",
+        expected="the checkpoint of version 4 is the cut-off checkpoint, if any: it and the newer one stay, "
         "with the sidecars that they name",
     )  # fmt: skip
 
@@ -472,11 +477,7 @@ def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
         cleaned.keeps(name, "RULING-CLEANUP-01", why="the owner still lists its commit")
 
 
-# What maintenance an owner allows, as it tells clients.
-#
-# The variations: of a new table, of one whose commits wait for their backfill, of one that has been backfilled, for
-# several clients. catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its tightened form:
-# checkpoints, log compactions and checksums are always allowed, everything else only where the owner says so.
+# The policy
 
 ALWAYS = ("checkpoint", "log-compaction", "checksum")
 POLICY = (Profile.MAINTENANCE_POLICY,)
@@ -493,7 +494,7 @@ def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tupl
         evidence=(told,),
         table=table,
         expected=f"{', '.join(ALWAYS)} are always allowed",
-        observed=f"{', '.join(missing)} not among {', '.join(allowed) or 'nothing'}",
+        observed=f"{', '.join(missing)} not allowed; allowed are {', '.join(allowed) or 'no jobs'}",
     )
     return allowed
 
@@ -520,7 +521,7 @@ def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
     s.land(other)
     allows(s, table)
     allows(s, other)
-    nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-nobody-made"))
+    nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-does-not-exist"))
     s.expect(
         nowhere,
         (m.NotFound, m.Rejected, m.Unsupported),
@@ -542,5 +543,5 @@ def the_policy_survives_a_restart(s: Scenario) -> None:
         "PROFILE-DURABLE-03",
         table=table,
         expected=f"as before the restart: {', '.join(before)}",
-        observed=", ".join(after),
+        observed=f"after the restart the owner allows {', '.join(after)}",
     )

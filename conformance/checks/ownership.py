@@ -1,9 +1,8 @@
-"""Taking a filesystem table over: an owner agrees to own it, and the file that says so decides.
+"""Ownership changes: taking a filesystem table over, handing it back, and crashes during both.
 
-The variations: as the next version, as one that is taken, as one out of reach; a filesystem writer that is faster, and
-one that is slower; the same take-over sent again; a table that has an owner. managed-commits, "Converting an existing
-filesystem based table to managed-commit table": the promise of the owner comes first, the commit point is a
-put-if-absent, and whoever lost forgets.
+The owner's promise is durable first, the commit point is a put-if-absent, and an owner that lost forgets.
+managed-commits, "Converting an existing filesystem based table to managed-commit table" and "Converting a
+managed-commit table to filesystem table".
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
         m.Ratified,
         "MC-CONVERT-06",
         because=(change,),
-        expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}; "
-        f"nobody else could repair the table",
+        expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}",
     )
     table.versions += 1
 
@@ -60,7 +58,9 @@ def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requi
         table=table,
         version=version,
         expected=f"{commit_file(version)} is attempt {attempt}, and is there",
-        observed="there is no such file" if content is None else f"it is attempt {found}",
+        observed=f"{commit_file(version)} is missing"
+        if content is None
+        else f"{commit_file(version)} is attempt {found}",
     )
 
 
@@ -103,7 +103,7 @@ def a_ratified_take_over_is_visible(s: Scenario) -> None:
         table=table,
         version=2,
         expected="a filesystem writer of version 2 finds that there is a file",
-        observed="it could write one",
+        observed="a filesystem writer could create the file of version 2",
     )
     ratifies(s, table, change, "filesystem writer")
 
@@ -130,7 +130,7 @@ def a_take_over_needs_the_next_version(s: Scenario) -> None:
             table=table,
             version=version,
             expected="the take-over was refused, so the log is versions 0 to 2 as they were",
-            observed=f"versions {sorted(log)}, with an owner in one of them or a version more",
+            observed=f"a rejected take-over changed the log: it has versions {sorted(log)}, or names an owner",
         )
     take_over(s, table)
     s.land(table)
@@ -161,7 +161,7 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
         table=table,
         version=2,
         expected="the filesystem writer's version 2 is as it was",
-        observed="it says something else",
+        observed="the filesystem writer's version 2 was replaced",
     )
     write_file(s, table, 3)
     again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
@@ -225,7 +225,7 @@ def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     s.require(
         after == before, "MC-CONVERT-09", evidence=(told,), table=first, version=2,
         expected=f"the table that was not taken over has versions {sorted(before)}, as before",
-        observed=f"it has versions {sorted(after)}",
+        observed=f"the first table has versions {sorted(after)}",
     )  # fmt: skip
     owned(s, second, told, ratified)
     s.land(second)
@@ -245,7 +245,7 @@ def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
         table=table,
         version=2,
         expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
-        observed="it is ratified, or files were written",
+        observed="the commit was ratified, or files were written",
     )
     take_over(s, table)
     s.land(table)
@@ -269,7 +269,8 @@ def a_repeated_take_over_is_ratified(s: Scenario) -> None:
     last = s.expect(late, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
     s.require(
         last == ratified, "PROFILE-CORE-06", evidence=(late, again), table=table, version=1,
-        expected="every replay is told the same version of the same table", observed=f"{last} after {ratified}",
+        expected="every replay gets the same version of the same table",
+        observed=f"the replay was answered {last}, the first answer was {ratified}",
     )  # fmt: skip
     s.land(table, client="other")
 
@@ -289,7 +290,7 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
         evidence=(second, first),
         table=table,
         expected=f"the table is {table.reference} already: it does not become another one too",
-        observed=f"it is {getattr(second.answer, 'table', None)} as well",
+        observed=f"the table was taken over again, as {getattr(second.answer, 'table', None)}",
     )
     if same:  # the same owner once more, as an ordinary commit
         table.versions += 1
@@ -310,11 +311,7 @@ def a_take_over_survives_restarts(s: Scenario) -> None:
     s.contend(table, 2, client="other")
 
 
-# Giving a table back to the filesystem: what its owner does before, with the last commit, and never again.
-#
-# The variations: with a backlog and without, a proposal that lost its version or came too early, a commit on its way
-# meanwhile, the same proposal again, what filesystem writers do next, and the way back. managed-commits, "Converting a
-# managed-commit table to filesystem table".
+# Handing a table back
 
 GIVEN = (Profile.OWNERSHIP_TRANSFER,)
 
@@ -326,7 +323,7 @@ def refused(s: Scenario, table: TableHandle, told: Exchange, because: Exchange) 
         not isinstance(told.answer, m.Ratified), "MC-RELEASE-04", evidence=(told, because), table=table,
         version=version,
         expected="the owner gave the table back, so it ratifies nothing more for it",
-        observed=f"it ratified version {version}",
+        observed=f"the former owner ratified version {version}",
     )  # fmt: skip
 
 
@@ -340,7 +337,7 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
         told, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
     )
     s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(told,), expected="given back with version 2",
-              observed=f"with version {ratified.version}")  # fmt: skip
+              observed=f"the table was handed back with version {ratified.version}")  # fmt: skip
     given_back(s, table, told)
 
 
@@ -349,15 +346,14 @@ def a_hand_back_publishes_all_commits(s: Scenario) -> None:
     """Three commits are unbackfilled when the table is handed back. All are published then, because clients no longer
     ask the owner."""
     table = s.create()
-    for _ in range(3):
-        s.land(table)
+    s.land_all(table, 3)
     told = hand_back(s, table)
     log = s.published(table)
     missing = [version for version in range(4) if version not in log]
     s.require(
         not missing, "MC-RELEASE-03", evidence=(told,), table=table, version=missing[0] if missing else None,
         expected="versions 0 to 3 are published before the table is given back with version 4",
-        observed=f"{', '.join(map(commit_file, missing))} missing",
+        observed=f"{', '.join(map(commit_file, missing))} missing after the hand-back",
     )  # fmt: skip
 
 
@@ -391,7 +387,7 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
     s.require(
         s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(told,),
         table=table, expected="versions 4 and 5 are the filesystem writers', and stay so",
-        observed=f"versions {sorted(before)}, or another content",
+        observed=f"the log has versions {sorted(before)}, or changed content",
     )  # fmt: skip
 
 
@@ -466,11 +462,7 @@ def a_hand_back_survives_a_restart(s: Scenario) -> None:
     s.land(kept)
 
 
-# Changes of ownership and crashes: whatever the owner was about to do, the table has one owner afterwards, or none.
-#
-# An owner that can be told where to die (`crash_points`) dies at each of its points in turn. managed-commits,
-# "Converting an existing filesystem based table to managed-commit table": the promise is durable before the file is
-# written, and the file decides.
+# Crashes at each of the crash points
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART, Profile.IDEMPOTENT_RETRY)
 
@@ -482,8 +474,7 @@ def attempt_at(s: Scenario, table: TableHandle, version: int) -> str | None:
 
 
 def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-    """Ask a subject that dies when it reaches the point. If it died it is started again; otherwise the next point that
-    it is told takes the place of this one."""
+    """Send a request to a subject that crashes at the point, and restart it if it did."""
     crash(s, point)
     told = s.ask(client, request, table)
     if isinstance(told.answer, m.Unknown):
@@ -553,5 +544,5 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
         given_back(s, table, told)
         s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(told,), table=table,
                   expected="the table is given back with version 2: versions 0 to 2 are published",
-                  observed="some are not")  # fmt: skip
+                  observed=f"published after the hand-back are {sorted(s.published(table))}")  # fmt: skip
         refused(s, table, s.commit(table, 3, client="other"), told)

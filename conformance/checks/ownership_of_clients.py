@@ -62,16 +62,16 @@ def enablement(s: ClientScenario, table: TableHandle, version: int, told: Exchan
     s.require(
         properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
         evidence=(told,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
-        observed=f"{properties}",
+        observed=f"the properties are {properties}",
     )  # fmt: skip
     s.require(
         properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(told,),
         expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
-        observed=f"{properties.get(ENABLEMENT_TIMESTAMP)}",
+        observed=f"the enablement timestamp is {properties.get(ENABLEMENT_TIMESTAMP)}",
     )  # fmt: skip
 
 
-def lost_to_nobody(s: ClientScenario, told: Exchange) -> m.Ratified:
+def not_lost(s: ClientScenario, told: Exchange) -> m.Ratified:
     return s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
 
 
@@ -81,12 +81,12 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     the previous commit."""
     table = unstamped(s, modified=LATE)
     told = convert(s, table)
-    lost_to_nobody(s, told)
+    not_lost(s, told)
     [info] = s.actions_of(table, 2, "commitInfo")
     s.require(
         info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(told,),
         expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
-        observed=f"its time is {info['inCommitTimestamp']}",
+        observed=f"the in-commit timestamp is {info['inCommitTimestamp']}",
     )  # fmt: skip
     enablement(s, table, 2, told)
 
@@ -98,11 +98,11 @@ def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
     table = unstamped(s)
     s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
     told = convert(s, table)
-    ratified = lost_to_nobody(s, told)
+    ratified = not_lost(s, told)
     s.require(
         ratified.version == 3, "ICT-15", evidence=(told,),
         expected="version 2 was a filesystem writer's: the ownership change is version 3",
-        observed=f"ratified as version {ratified.version}",
+        observed=f"the take-over was ratified as version {ratified.version}",
     )  # fmt: skip
     enablement(s, table, 3, told, "ICT-15")
 
@@ -111,14 +111,14 @@ def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
 def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
-    lost_to_nobody(s, convert(s, table))
+    not_lost(s, convert(s, table))
     told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     s.expect(told, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
         any(each.operation == told.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
         "CM-WRITE-04", evidence=(told,),
         expected="the table has an owner since version 1: the commit is proposed to it",
-        observed=f"`{told.answer}` without asking the owner",
+        observed=f"the writer answered {in_words(told.answer)} without asking the owner",
     )  # fmt: skip
     table.versions += 1
 
@@ -128,7 +128,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     """A writer read a table without an owner; then the table was taken over. The writer creates no file."""
     table = s.filesystem_table("imports")
     path = table.reference
-    lost_to_nobody(s, convert(s, table))
+    not_lost(s, convert(s, table))
     told = s.act(
         "writer", Transact(table=path, marker=s.attempt(), read_version=0, adds=(DataFile(path="late"),)), table
     )
@@ -139,7 +139,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
         heard or not isinstance(told.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
         evidence=(told,),
         expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
-        observed=f"`{told.answer}` without asking the owner",
+        observed=f"the writer answered {in_words(told.answer)} without asking the owner",
     )  # fmt: skip
 
 
@@ -151,13 +151,20 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     told = convert(s, table)
     s.require(
         not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", evidence=(told,),
-        expected="the owner refused: no ownership change", observed=in_words(told.answer),
+        expected="the owner refused: no ownership change",
+        observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
     after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     done = s.expect(
-        after, m.Committed, "MC-CONVERT-04", expected="nobody owns the table: the writer creates the file of version 1"
+        after, m.Committed, "MC-CONVERT-04", expected="the table has no owner: the writer creates the file of version 1"
     )
-    s.require(done.version == 1, "MC-CONVERT-04", evidence=(after, told), expected="version 1", observed=in_words(done))
+    s.require(
+        done.version == 1,
+        "MC-CONVERT-04",
+        evidence=(after, told),
+        expected="version 1",
+        observed=f"the transaction was answered {in_words(done)}",
+    )
     table.versions = 2
 
 
@@ -178,10 +185,10 @@ def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
     """A table with in-commit timestamps from version 0 on has no enablement properties."""
     creation = s.creation("created")
     told = s.act("creator", creation)
-    table = s.created("created", told, s.expect(told, m.Ratified, "PROFILE-CLIENT-02", expected="nobody has that name"))
+    table = s.created("created", told, s.expect(told, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
     [metadata] = s.actions_of(table, 0, "metaData")
     named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
     s.require(
         not named, "ICT-13", evidence=(told,), expected="timestamps count from version 0 on: nothing says since when",
-        observed=f"{named} are set",
+        observed=f"the properties {named} are still set",
     )  # fmt: skip

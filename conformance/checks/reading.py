@@ -58,8 +58,8 @@ def the_requested_version_is_read(s: ClientScenario) -> None:
     log.land(file("file-4"))
     must_read(log, 2, "LOG-09", version=2, expected="version 2, although there are newer ones")
     must_read(log, 3, "CM-READ-09", "MC-LOG-03", "LOG-09", version=3,
-              expected="version 3 is ratified, and its content is the owner's: it is read although nobody published "
-              "it")  # fmt: skip
+              expected="version 3 is ratified, and its content is the owner's: it is read although it is "
+              "unpublished")  # fmt: skip
     must_read(log, 4, "LOG-09", *FRESH, expected="without a version, the latest: 4")
     must_refuse(log, "LOG-11", version=5, expected="version 5 does not exist: an error, not another version")
 
@@ -82,8 +82,7 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     latest = newest_returned(s, since)
     s.require(
         read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(told, log.committed[latest]),
-        table=log.table,
-        version=read.version, observed=f"a snapshot of version {read.version}",
+        table=log.table, version=read.version, observed=f"the read returned a snapshot of version {read.version}",
         expected=f"the catalog said that version {latest} is the latest: the snapshot of version {latest}, whatever "
         f"newer files the listing shows",
     )  # fmt: skip
@@ -109,7 +108,7 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
             newest_returned(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(told, log.committed[3]), table=log.table,
             version=3,
             expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
-            observed="a snapshot of version 3, of which the catalog has not told",
+            observed="the read returned version 3, which the catalog had not returned",
         )  # fmt: skip
         is_snapshot(log, told, told.answer, "CM-READ-04")
     must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog tells of it")
@@ -204,7 +203,7 @@ def unratified_staged_files_are_ignored(s: ClientScenario) -> None:
         log.plant(f"{folder}/{version:020}.{s.attempt()}.json", content)
     must_read(
         log, 2, "MC-FILES-05", "CM-FILES-04", "LOG-17", "LOG-16", "CM-LOG-08",
-        expected=f"the owner ratified versions 0 to 2, and told where they are: whatever else is in {folder} is no "
+        expected=f"the owner ratified versions 0 to 2, and returned their file names: any other file in {folder} is no "
         f"commit, because only the owner knows which of these files are",
     )  # fmt: skip
     must_read(log, 1, "MC-FILES-05", "CM-FILES-04", "LOG-17", "LOG-16", "CM-LOG-08", version=1,
@@ -216,7 +215,7 @@ def _lost(s: ClientScenario, version: int) -> bytes:
     return "".join(f"{line}\n" for line in request.actions or ()).encode()
 
 
-# Readers: how a table is found, and what may be read without its owner.
+# Access
 
 
 @check(Family.READING, "MC-READ-03", "MC-READ-04", "MC-READ-01", "MC-READ-02", "MC-FILES-09", "MC-FILES-10",
@@ -241,12 +240,13 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     beyond = max(version, newest_returned(s, since))
     s.require(
         read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(told,), table=log.table, version=read.version,
-        expected=f"version {version} is the last one that is published: without its owner nobody knows of a later one",
-        observed=f"a snapshot of version {read.version}",
+        expected=f"version {version} is the last one that is published: without its owner no later one is known",
+        observed=f"the read returned a snapshot of version {read.version}",
     )  # fmt: skip
     s.require(
         read.version >= version, "MC-FILES-09", "MC-READ-04", evidence=(told,), table=log.table, version=version,
-        expected=f"version {version} is published, and a listing shows it", observed=f"version {read.version}",
+        expected=f"version {version} is published, and a listing shows it",
+        observed=f"the read returned version {read.version}",
     )  # fmt: skip
     is_snapshot(log, told, read, "MC-READ-03", "MC-READ-04")
 
@@ -263,7 +263,7 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
             bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table,
             expected="a reader that was given only a path refuses a table whose protocol lists catalogManaged, or asks "
             "its catalog",
-            observed=f"a snapshot of version {told.answer.version}, and the catalog was not asked",
+            observed=f"version {told.answer.version} was read without asking the catalog",
         )  # fmt: skip
         is_snapshot(log, told, told.answer, "CM-ACCESS-01")
 
@@ -303,7 +303,7 @@ def _append_only_metadata(log: LogBuilder, append_only: str) -> str:
     )
 
 
-# Readers: what the actions of a commit mean.
+# Actions
 
 
 def with_checkpoint(log: LogBuilder, version: int) -> None:

@@ -1,10 +1,8 @@
-"""Replays: a writer that was not answered sends the same attempt again, and is told what became of it.
+"""Replays of an attempt, and lookups of its outcome: both are final.
 
-The variations: at once, after others committed, after a backfill, by a writer that went on in the wrong way (the same
-attempt for another version, or with other actions), and a request that was refused and is sent again. What a replay of
-a creation or of an ownership change must be answered stands with those families.
-PROFILES.md#idempotent-retry: an attempt that landed is ratified for ever, a conflict is judged anew, a gap is not
-remembered.
+PROFILES.md#idempotent-retry: the replay of a landed attempt is ratified, a conflict is judged anew, a gap is not
+remembered. PROFILES.md#attempt-outcome: an attempt reported as not landed never lands, because its writer proposes its
+changes again.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
         told = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
         s.require(
             not isinstance(told.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(told, sent), table=third,
-            expected=f"nobody proposed anything to `{third.name}`: no attempt has landed there",
-            observed="the attempt is said to have landed, as it has in another table",
+            expected=f"no attempt was proposed to `{third.name}`: none has landed there",
+            observed="an attempt of another table was reported as landed",
         )  # fmt: skip
     again = s.ask("writer", msgspec.structs.replace(sent.request, table=second.reference))
     if isinstance(again.answer, m.Ratified):
@@ -54,7 +52,7 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
             found.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
             evidence=(again, sent), table=second, version=again.answer.version,
             expected=f"ratified in `{second.name}`: its version {again.answer.version} is that attempt",
-            observed="it is not there: the attempt landed in another table",
+            observed=f"an attempt of another table was ratified as version {again.answer.version}",
         )  # fmt: skip
         second.versions += 1
     s.land(second, client="other")
@@ -66,14 +64,15 @@ def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "")
     again = s.ask(client, sent.request)
     version = sent.request.version
     expected = f"the attempt is version {version}{since}: sent again it is answered `ratified` as version {version}"
-    ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", expected=expected, because=(sent,))
+    ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", expected=expected, because=(sent,),
+                        what="the replay of a landed attempt")  # fmt: skip
     s.require(
         ratified.version == version,
         "PROFILE-CORE-06",
         "PROFILE-RETRY-01",
         evidence=(again, sent),
         expected=expected,
-        observed=f"it is answered as version {ratified.version}",
+        observed=f"the replay was answered as version {ratified.version}",
     )
     return again
 
@@ -148,7 +147,7 @@ def a_landed_attempt_cannot_be_rebased(s: Scenario) -> None:
         table=table,
         version=3,
         expected=f"attempt {sent.request.attempt} is version 1: it is not ratified as version 3 too",
-        observed="it is ratified once more",
+        observed="a landed attempt was ratified again, as version 3",
     )
     s.land(table, client="other")
     replay(s, sent, since=", whatever was tried with it since")
@@ -180,7 +179,7 @@ def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
         table=table,
         version=1,
         expected="version 1 says what was ratified",
-        observed="it says what was sent later",
+        observed="a replay replaced the content of version 1",
     )
 
 
@@ -191,8 +190,7 @@ def a_repeated_conflict_is_up_to_date(s: Scenario) -> None:
     table = s.create()
     s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
-    s.land(table, client="winner")
-    s.land(table, client="winner")
+    s.land_all(table, 2, client="winner")
     again = s.ask("loser", lost.request)
     conflict = s.expect(
         again,
@@ -211,7 +209,7 @@ def a_repeated_conflict_is_up_to_date(s: Scenario) -> None:
             table=table,
             version=3,
             expected="the conflict is judged anew: the latest version is 3 by now",
-            observed=f"it tells {conflict.latest}, as if nothing had happened since",
+            observed=f"the repeated conflict has the old latest version {conflict.latest}",
         )
     s.land(table, client="loser")
 
@@ -254,12 +252,7 @@ def a_rejected_proposal_never_lands(s: Scenario) -> None:
     s.land(table, client="first")
 
 
-# What became of an attempt: the answer is final, for everybody who asks, for ever.
-#
-# The variations: asked by the writer, by another client, twice; at once, after others committed, after a backfill; of
-# attempts that landed, that were refused, that nobody ever sent, and whose request is still on its way: whoever is told
-# that such an attempt has not landed writes its changes again, so it must never land.
-# PROFILES.md#attempt-outcome.
+# Lookup of outcomes
 
 OUTCOME = (Profile.ATTEMPT_OUTCOME,)
 
@@ -280,7 +273,7 @@ def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "write
     assert isinstance(sent.request, m.Commit)
     told = outcome(s, table, sent.request.attempt, client)
     version = sent.request.version
-    expected = f"the attempt is version {version}, and everybody who asks is told so"
+    expected = f"the attempt landed as version {version}, for every client"
     answer = s.expect(told, m.Landed, "PROFILE-OUTCOME-01", expected=expected, because=(sent,))
     s.require(
         answer.version == version,
@@ -289,7 +282,7 @@ def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "write
         table=table,
         version=version,
         expected=expected,
-        observed=f"it is said to be version {answer.version}",
+        observed=f"the attempt was reported as version {answer.version}",
     )
 
 
@@ -301,7 +294,7 @@ def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "wri
         m.NotLanded,
         "PROFILE-OUTCOME-02",
         "PROFILE-OUTCOME-01",
-        expected=f"no version is attempt {attempt}: it is told that it has not landed, and never will",
+        expected=f"no version is attempt {attempt}: it has not landed, and never will",
     )
     return told
 
@@ -316,9 +309,8 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
         evidence=(told, resolved),
         table=table,
         version=late.request.version,
-        expected=f"attempt {late.request.attempt} was said never to land, so its "
-        f"request is refused when it arrives at last",
-        observed="it is ratified",
+        expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
+        observed="an attempt reported as not landed was ratified",
     )
 
 
@@ -403,8 +395,7 @@ def a_tombstone_survives_other_commits(s: Scenario) -> None:
     late = s.delay("writer", s.proposal(table, 3))
     s.give_up(late)
     resolved = not_landed(s, table, attempt_of(late), "other")
-    s.land(table, client="other")
-    s.land(table, client="other")
+    s.land_all(table, 2, client="other")
     s.backfill(table, 2)
     arrives_late(s, table, late, resolved)
     s.land(table, client="other")

@@ -1,9 +1,6 @@
-"""Restarts: what an owner knows after one.
+"""Restarts and crashes: an owner keeps all that it answered, and an interrupted request was done or not.
 
-The variations: with commits that are published and commits that are not, after every kind of operation, several times;
-attempts that landed, attempts that were resolved, requests that arrive after the restart.
-PROFILES.md#durable-restart: what was ratified stays ratified with its content, the latest version never goes back, the
-owner goes on as before.
+PROFILES.md#durable-restart, PROFILES.md#harness-control.
 """
 
 from __future__ import annotations
@@ -48,7 +45,7 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
         table=table,
         version=missing[0] if missing else None,
         expected=f"versions 0 to {max(last, table.versions - 1)} are published or listed",
-        observed=f"version {', '.join(map(str, missing))} is neither",
+        observed=f"version {', '.join(map(str, missing))} is neither published nor listed",
     )
 
 
@@ -66,7 +63,7 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
     """Of three commits one is published when the owner restarts. Afterwards it lists the other two and publishes them;
     each version is the ratified attempt."""
     table = s.create()
-    sent = [s.land(table) for _ in range(3)]
+    sent = s.land_all(table, 3)
     s.backfill(table, 1)
     before, known = latest(s, table)
     restart(s)
@@ -74,7 +71,7 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
     s.require(
         still >= known, "PROFILE-DURABLE-02", evidence=(after, before), table=table, version=known,
         expected=f"{known} was the latest version before the restart, so it is no less after it",
-        observed=f"{still}",
+        observed=f"the latest version decreased to {still}",
     )  # fmt: skip
     whole(s, table, "PROFILE-DURABLE-01")
     s.backfill(table, 3)
@@ -87,7 +84,7 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
         s.require(
             same, "PROFILE-DURABLE-01", evidence=(told,), table=table, version=told.request.version,
             expected=f"version {told.request.version} was ratified before the restart: it says what was proposed",
-            observed="it is not published" if found is None else "it says something else",
+            observed="a ratified commit is not published" if found is None else "a ratified commit has other content",
         )  # fmt: skip
 
 
@@ -102,7 +99,8 @@ def the_latest_version_survives_restarts(s: Scenario) -> None:
         after, still = latest(s, table)
         s.require(
             still >= known, "PROFILE-DURABLE-02", evidence=(after, before), table=table, version=known,
-            expected=f"{known} was the latest version before the restart", observed=f"{still} is after it",
+            expected=f"{known} was the latest version before the restart",
+            observed=f"the latest version decreased from {known} to {still} in a restart",
         )  # fmt: skip
     whole(s, table, "PROFILE-DURABLE-01")
 
@@ -127,7 +125,7 @@ def an_owner_continues_after_a_restart(s: Scenario) -> None:
             last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(told,), table=table,
             version=last,
             expected=f"after the restart the owner publishes on request: version {last} is there",
-            observed="it is not there",
+            observed=f"version {last} is not published",
         )  # fmt: skip
 
 
@@ -223,16 +221,13 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
     told = [s.deliver(each) for each in late]
     won = [each for each in told if isinstance(each.answer, m.Ratified)]
     s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=2,
-              expected="one of the two is version 2", observed="both are told so")  # fmt: skip
+              expected="one of the two is version 2",
+              observed="two proposals of version 2 were answered `ratified`")  # fmt: skip
     table.versions += len(won)
     goes_on(s, table)
 
 
-# Crashes: whatever an owner was doing when it died, it was done or it was not.
-#
-# The variations: dead between two requests, after every kind of operation, and at every point that the owner can be
-# told to die at (`crash_points`) while it commits, publishes, creates a table or resolves an attempt.
-# PROFILES.md#harness-control, PROFILES.md#durable-restart.
+# Crashes, between requests and at each crash point
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
 COMMITS_OF_A_BACKFILL = 4
@@ -240,7 +235,7 @@ COMMITS_OF_A_BACKFILL = 4
 
 
 def points(s: Scenario) -> Iterator[tuple[int, str]]:
-    """Where the subject can be told to die, numbered."""
+    """The crash points of the subject, numbered."""
     if not s.identity.crash_points:
         raise Inconclusive("the subject names no points at which it can die")
     return iter(enumerate(s.identity.crash_points))
@@ -257,7 +252,7 @@ def a_crashed_owner_answers_nothing(s: Scenario) -> None:
         told = s.ask("writer", request)
         s.require(
             not isinstance(told.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", evidence=(told,), table=table,
-            expected="the subject was told to die: it answers nothing", observed="it answers as before",
+            expected="the subject crashed: it answers nothing", observed="the subject answered after a crash",
         )  # fmt: skip
     restart(s)
     goes_on(s, table)
@@ -288,7 +283,7 @@ def every_answer_survives_a_crash(s: Scenario) -> None:
     s.backfill(table, 3)
     s.require(attempt_at(s, table, 3) == getattr(told.request, "attempt", ""), "PROFILE-DURABLE-01", evidence=(told,),
               table=table, version=3, expected="version 3 is the attempt that was ratified",
-              observed="it is another")  # fmt: skip
+              observed="version 3 is another attempt")  # fmt: skip
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
@@ -317,19 +312,19 @@ def _landed_or_not(s: Scenario, table: TableHandle, told: Exchange, point: str) 
     if not landed:
         s.expect(
             other, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05", may_refuse=True, because=(told,),
-            expected=f"the owner died at {point}: version {version} is the interrupted attempt's, or free",
+            expected=f"the owner crashed at {point}: version {version} is the interrupted attempt's, or free",
         )  # fmt: skip
     s.require(
         landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", evidence=(other, told),
-        table=table, version=version, observed="it is ratified again",
-        expected=f"the owner died at {point}; version {version} is visible, so it is taken",
+        table=table, version=version, observed="a visible version was ratified again",
+        expected=f"the owner crashed at {point}; version {version} is visible, so it is taken",
     )  # fmt: skip
     table.versions = version + 1
     whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
     if landed and Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
         again = s.ask("writer", told.request)
         s.expect(again, m.Ratified, "PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05", because=(told, other),
-                 expected=f"version {version} is taken by nobody but this attempt: it landed")  # fmt: skip
+                 expected=f"version {version} is taken by this attempt: it landed")  # fmt: skip
     goes_on(s, table, "other")
 
 
@@ -387,8 +382,8 @@ def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], told: E
         s.require(
             found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, told), table=table,
             version=version,
-            expected=f"the owner died at {point} while it published: now it publishes the rest, and version {version} "
-            f"is attempt {attempt}", observed=f"it is {found or 'not published'}",
+            expected=f"the owner crashed at {point} in a backfill: now it publishes the rest, and version {version} "
+            f"is attempt {attempt}", observed=f"version {version} is {found or 'not published'}",
         )  # fmt: skip
 
 
@@ -408,7 +403,7 @@ def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
         again = persist(partial(s.ask, "creator", request))
         ratified = s.expect(
             again, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", because=(told,),
-            expected=f"the owner died at {point}, and nobody else created the table: it is ratified now",
+            expected=f"the owner crashed at {point}, and no other client created the table: it is ratified now",
         )  # fmt: skip
         table = s.created(name, again, ratified)
         goes_on(s, table)
@@ -433,7 +428,8 @@ def a_reported_outcome_survives_a_crash(s: Scenario) -> None:
         s.require(
             not isinstance(arrived.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(arrived, answers[1]),
             table=table,
-            version=2, expected="the attempt was said never to land: refused", observed="it is ratified",
+            version=2, expected="the attempt was said never to land: refused",
+            observed="an attempt reported as not landed was ratified",
         )  # fmt: skip
     still = s.ask("writer", answers[0].request)
     s.expect(still, m.Landed, "PROFILE-OUTCOME-01", because=(answers[0],), expected="the attempt is version 1: landed")

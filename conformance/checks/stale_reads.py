@@ -1,9 +1,7 @@
-"""Stale reads: whoever asks the owner is told of everything that was ratified before, and of nothing else.
+"""Stale reads: a client that asks the owner gets every commit ratified before, and no other; each range is complete.
 
-The variations: who asks (one reader, several in turn, the writer that lost), how (for commits, by resolving the table),
-and what happened just before (a commit, a lost race, a backfill of a part or of all). What was published directly may
-be missing until the owner notices it. managed-commits, "Getting Un-backfilled Commits from Commit Owner" and "Reading
-managed-commit tables"; catalog-managed, "Getting Ratified Commits from the Catalog".
+Owners may list published commits too. managed-commits, "Getting Un-backfilled Commits from Commit Owner";
+catalog-managed, "Getting Ratified Commits from the Catalog".
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ SAME = ("MC-FEATURE-02", "CM-LOG-07", "CM-FEATURE-01")
 
 
 def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchange) -> None:
-    """The latest version that was told is the newest that was ratified. Of commits by put-if-absent the owner need not
+    """The returned latest version is the newest that was ratified. Of commits by put-if-absent the owner need not
     know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
     newest = table.versions - 1
     told = (seen.exchange, *because)
     s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=told, table=table, version=seen.latest,
-              expected=f"version {newest} is the latest that was ratified: nobody is told of a later one",
-              observed=f"version {seen.latest} was told")  # fmt: skip
+              expected=f"version {newest} is the latest that was ratified: no later one is returned",
+              observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
     if s.commit_mode == "direct" and (
         s.feature == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises
     ):
         return
     s.require(seen.latest is not None, *LATEST, *SERVED, evidence=told, table=table, version=newest,
               expected=f"version {newest} was ratified: the owner tells it as the latest version",
-              observed="no version was told")  # fmt: skip
+              observed="no latest version was returned")  # fmt: skip
     s.require(seen.latest == newest, *FRESH, evidence=told, table=table, version=newest,
-              expected=f"version {newest} was ratified before the question was asked: it is told as the latest",
-              observed=f"version {seen.latest} was told")  # fmt: skip
+              expected=f"version {newest} was ratified before the request: it is returned as the latest",
+              observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
 
 
 def land(s: Scenario, table: TableHandle, count: int = 1, client: str = "writer") -> list[Exchange]:
@@ -148,8 +146,8 @@ def all_clients_get_the_same_commits(s: Scenario) -> None:
         name = seen.commits[1].file_name if 1 in seen.commits else None
         s.require(name is None or attempt_of(name) == won.request.attempt, *SAME,
                   evidence=(won, lost, seen.exchange), table=table, version=1,
-                  expected=f"everybody is told that version 1 is attempt {won.request.attempt}",
-                  observed=f"the {client} is told of {name}")  # fmt: skip
+                  expected=f"every client gets version 1 as attempt {won.request.attempt}",
+                  observed=f"the {client} got {name}")  # fmt: skip
     s.backfill(table, 1)
     s.published(table)
 
@@ -166,14 +164,14 @@ def a_conflict_contains_no_false_information(s: Scenario) -> None:
     if answer.latest is not None and answer.latest >= 0:
         s.require(answer.latest >= 1, "PROFILE-CORE-05", evidence=(lost,), table=table, version=1,
                   expected="version 1 is taken: the latest version is not below it",
-                  observed=f"version {answer.latest} was told as the latest")  # fmt: skip
+                  observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
         s.require(answer.latest <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=answer.latest,
                   expected="version 3 is the latest that was ratified",
-                  observed=f"version {answer.latest} was told as the latest")  # fmt: skip
+                  observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
     for winner in answer.winners or ():
         s.require(0 <= winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
                   expected="the winners are ratified versions, 3 at most",
-                  observed=f"version {winner.version} is among them")  # fmt: skip
+                  observed=f"the conflict names version {winner.version} as a winner")  # fmt: skip
         if winner.file_name is not None and winner.version > 0:
             won = landed[winner.version - 1]
             assert isinstance(won.request, Commit)
@@ -199,12 +197,7 @@ def a_loser_finds_the_winning_commit(s: Scenario) -> None:
     s.land(table, client="loser")
 
 
-# Stale reads: a range of versions is answered in full, whatever part of it is published already.
-#
-# The variations: where the range starts and ends (before, at and after what is published; one version; beyond the
-# latest), with nothing, something and everything published. Owners may list published commits too, start later if those
-# before are published, and list nothing if everything is. managed-commits, "Getting Un-backfilled Commits from Commit
-# Owner"; catalog-managed, "Getting Ratified Commits from the Catalog".
+# Ranges
 
 RANGE = ("MC-GET-01", "CM-GET-03")
 Range = tuple[int | None, int | None]
@@ -225,7 +218,7 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
         s.require(not missing, "LOG-07", evidence=told, table=table, version=missing[0] if missing else None,
                   expected=f"the list reaches version {end}, or what follows was published",
-                  observed=f"it is {listed}, and {missing} are not published")  # fmt: skip
+                  observed=f"the list is {listed}, and {missing} are not published")  # fmt: skip
 
 
 def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Exchange) -> None:

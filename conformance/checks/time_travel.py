@@ -60,7 +60,7 @@ def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: st
     """What the reader says of when the version was committed, if it says anything."""
     log.s.require(
         read.timestamp in (None, time), *requirements, table=log.table, version=read.version, expected=expected,
-        observed=f"version {read.version} at {read.timestamp}",
+        observed=f"the read returned version {read.version} at {read.timestamp}",
     )  # fmt: skip
 
 
@@ -209,7 +209,7 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
             s.require(
                 bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table, version=version,
                 expected="a reader that was given only a path refuses a catalog-managed table, or asks its catalog",
-                observed=f"a snapshot of version {told.answer.version}, and the catalog was not asked",
+                observed=f"version {told.answer.version} was read without asking the catalog",
             )  # fmt: skip
 
 

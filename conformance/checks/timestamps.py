@@ -84,7 +84,7 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
     tried = s.asked(m.Commit)
     s.require(
         len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(told,),
-        expected="a commit is proposed to the owner", observed="the owner heard of none",
+        expected="a commit is proposed to the owner", observed="no proposal reached the owner",
     )  # fmt: skip
 
 
@@ -127,12 +127,7 @@ def replace_table_keeps_the_owner(s: ClientScenario) -> None:
     write(s, table, "more", set_properties={"a.property": "1"})
 
 
-# In-commit timestamps, as far as they are an owner's business: they are part of what a writer proposes.
-#
-# The variations: times far from the wall clock, times that do not increase, times that the owner tells beside its
-# commits. An owner may look at times and refuse (RULINGS.md#validation), or not look; it changes
-# none: they are the writer's to choose (in-commit timestamps), and the content of a commit never changes
-# (catalog-managed, "Publishing Commits").
+# The owner does not change the times that writers choose, but may reject them (RULINGS.md#validation).
 
 CENTURY = 100 * 365 * 86_400_000
 CONTENT = ("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
@@ -168,7 +163,7 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
             table=table,
             version=version,
             expected=f"version {version} says what was proposed, at the time {wanted}",
-            observed=f"it says something else, at the time {time_of(content) if content else None}",
+            observed=f"the commit was changed; its time is {time_of(content) if content else None}",
         )
 
 
@@ -214,8 +209,7 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
     """If the owner returns times with its list of commits, they are the in-commit timestamps, not the times of
     ratification."""
     table = s.create()
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     told = s.ask("reader", m.GetCommits(table=table.reference))
     listed = s.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
     for commit in listed.commits:
@@ -228,5 +222,5 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
             table=table,
             version=commit.version,
             expected=f"the in-commit timestamp of version {commit.version} is {wanted}",
-            observed=f"{commit.in_commit_timestamp} is told",
+            observed=f"the owner returned the time {commit.in_commit_timestamp}",
         )

@@ -45,15 +45,16 @@ def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exc
     won = [told for told in race if isinstance(told.answer, Ratified)]
     if not won:
         if any(isinstance(told.answer, Rejected | Unknown) for told in race):
-            raise Inconclusive("nobody made the table; some were refused, which its owner may do")
+            raise Inconclusive("no create request was ratified; some were rejected, which the specification permits")
         s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", evidence=race[:2],
-               expected="the name was free: one creator makes the table", observed="none did")  # fmt: skip
+               expected="the name was free: one creator makes the table",
+               observed="no create request was ratified")  # fmt: skip
     first = won[0].answer
     assert isinstance(first, Ratified)
     table = s.created(TABLE, won[0], first)
     s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
               expected=f"of {len(race)} creators of one table one succeeds",
-              observed=f"{len(won)} were told so")  # fmt: skip
+              observed=f"{len(won)} create requests were ratified")  # fmt: skip
     for told in race:
         if told is not won[0]:
             lost(s, table, told, won[0])
@@ -63,7 +64,7 @@ def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exc
 def lost(s: Scenario, table: TableHandle, told: Exchange, won: Exchange) -> None:
     """Another creator was first."""
     answer = s.expect(told, (Conflict, Rejected), *ONE, because=(won,),
-                      expected="the table was created by another: this creator is not told that it did")  # fmt: skip
+                      expected="the table was created by another client: this creator did not create it")  # fmt: skip
     if isinstance(answer, Conflict) and answer.winner_table is not None:
         s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(told, won),
                   table=table, version=0, expected=f"the table that has the name is {table.reference}",
@@ -78,7 +79,7 @@ def is_the_winners(s: Scenario, table: TableHandle, won: Exchange, *others: Exch
         s.require(proposals.attempt_of(found) == won.request.attempt, *ONE, evidence=(won, *others), table=table,
                   version=0,
                   expected=f"version 0 is the commit of attempt {won.request.attempt}, which won",
-                  observed=f"it is that of {proposals.attempt_of(found)}")  # fmt: skip
+                  observed=f"version 0 is that of {proposals.attempt_of(found)}")  # fmt: skip
 
 
 @check(Family.VERSION_0, *RACE)
@@ -122,8 +123,7 @@ def a_late_creation_changes_nothing(s: Scenario) -> None:
     late = s.delay("slow", s.creation(TABLE))
     first = s.ask("fast", s.creation(TABLE))
     table, won = one_creator(s, (first,))
-    for _ in range(2):
-        s.land(table)
+    s.land_all(table, 2)
     told = s.deliver(late)
     lost(s, table, told, won)
     is_the_winners(s, table, won, told)
@@ -158,16 +158,16 @@ def a_repeated_creation_makes_no_second_table(s: Scenario) -> None:
             s.require((answer.table, answer.version) == (table.reference, 0), *ONE, "PROFILE-CORE-06",
                       evidence=(won, again), table=table, version=0,
                       expected=f"the attempt made the table {table.reference}, and no other",
-                      observed=f"version {answer.version} of {answer.table}")  # fmt: skip
+                      observed=f"the replay was answered as version {answer.version} of {answer.table}")  # fmt: skip
         elif isinstance(answer, Conflict) and "idempotent-retry" in s.identity.profiles:
             s.fail("PROFILE-RETRY-01", evidence=(again, won), table=table, version=0,
                    expected="the attempt is version 0: it is ratified whenever it is sent again",
-                   observed="a conflict")  # fmt: skip
+                   observed="the creator's own replay was answered `conflict`")  # fmt: skip
         is_the_winners(s, table, won, again)
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 1, "PROFILE-CORE-06", evidence=(seen.exchange,), table=table,
               expected="version 1 is the latest: nothing was applied twice",
-              observed=f"version {seen.latest} is")  # fmt: skip
+              observed=f"version {seen.latest} is the latest")  # fmt: skip
 
 
 @check(Family.VERSION_0, *RACE)
@@ -220,20 +220,16 @@ def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
     for name, delayed in reversed(list(zip(names, sent, strict=True))):
         told = s.deliver(delayed)
         ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
-                            expected="nobody else wants that name: the table is made")  # fmt: skip
+                            expected="the name is free: the table is created")  # fmt: skip
         table = s.created(name, told, ratified)
         is_the_winners(s, table, told)
     references = {table.reference for table in s.tables}
     s.require(len(references) == len(names), "MC-API-03", "CM-CATALOG-03", expected="three tables",
-              observed=f"{sorted(references)}")  # fmt: skip
+              observed=f"the references are {sorted(references)}")  # fmt: skip
     s.land(s.tables[0])
 
 
-# Race on version 0: what the table is that was made, and who else may have made it.
-#
-# Where version 0 stands (in its place or staged), what it says, which latest version the new table has, and the race
-# with a filesystem creator who asks nobody. managed-commits, "Creating a new managed-commit table" and "Managed
-# Commit Enablement".
+# Content and location of version 0, and the race with a filesystem creator
 
 OWNER = "delta.managedCommit.commitOwner"
 CONF = "delta.managedCommit.commitOwnerConf"
@@ -254,7 +250,8 @@ def version_0(s: Scenario, table: TableHandle) -> str:
     files = storage_access.staged(s, table)
     name = "" if commit is None or commit.file_name is None else commit.file_name.rpartition("/")[2]
     s.require(name in files, *MADE, table=table, version=0,
-              expected="version 0 is published, or its owner lists it", observed=f"it lists {commit}")  # fmt: skip
+              expected="version 0 is published, or its owner lists it",
+              observed=f"the owner lists {commit}")  # fmt: skip
     return files[name]
 
 
@@ -276,7 +273,7 @@ def an_owner_creates_tables(s: Scenario) -> None:
         told = s.ask("creator", s.creation(name))
         if not isinstance(told.answer, Rejected):
             break
-    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", expected="nobody else wants the table: it is made")
+    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", expected="the name is free: the table is created")
     s.land(s.created(name, told, ratified))
 
 
@@ -288,7 +285,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
         seen = reads.ask(s, table, client=reader)
         s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
                   expected="the table has version 0, and its owner made it: 0 is the latest version",
-                  observed=f"the latest version is told as {seen.exchange.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
+                  observed=f"the latest version was returned as {seen.exchange.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
         s.land(s.create(f"other-{reader}"))
     s.land(table)
 
@@ -304,13 +301,13 @@ def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     told = s.ask("creator", CreateTable(name=request.name, feature=request.feature, commit_mode=request.commit_mode,
                                         attempt=request.attempt, actions=actions))  # fmt: skip
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
-                        expected="nobody else wants the table: it is made")  # fmt: skip
+                        expected="the name is free: the table is created")  # fmt: skip
     table = s.created("orders", told, ratified)
     found = version_0(s, table).splitlines()
     s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(told,),
               table=table,
               version=0, expected="version 0 is what was proposed, but for what the owner may add",
-              observed=f"it is {found}"[:900])  # fmt: skip
+              observed=f"version 0 is {found}"[:900])  # fmt: skip
     s.land(table)
 
 
@@ -343,7 +340,7 @@ def the_owners_configuration_is_a_map_of_strings(s: Scenario) -> None:
     if found is not None:
         s.require(is_a_map_of_strings(found), "MC-ENABLE-05", table=table, version=0,
                   expected=f"`{CONF}` is a JSON object whose values are strings",
-                  observed=repr(found)[:300])  # fmt: skip
+                  observed=f"the configuration is {found!r}"[:300])  # fmt: skip
     s.land(table)
 
 
@@ -364,11 +361,11 @@ def version_0_is_published_at_once(s: Scenario) -> None:
     request = s.creation()
     told = s.ask("creator", request)
     ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
-                        expected="nobody else wants the table: it is made")  # fmt: skip
+                        expected="the name is free: the table is created")  # fmt: skip
     table = s.created("orders", told, ratified)
     s.require(0 in s.published(table), IN_PLACE, evidence=(told,), table=table, version=0,
               expected=f"version 0 stands as {commit_file(0)} from the start",
-              observed="there is no such file")  # fmt: skip
+              observed="version 0 is not published")  # fmt: skip
     staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
     s.require(not staged, IN_PLACE, evidence=(told,), table=table, version=0,
               expected="version 0 is not staged", observed=f"the staging folder has {staged}")  # fmt: skip
@@ -391,7 +388,7 @@ def create_at(s: Scenario, path: str, name: str) -> Exchange:
 
 
 def first_file(s: Scenario, path: str) -> str | None:
-    answer = s.subject.ask("stranger", Observe(table=path))
+    answer = s.subject.ask("external observer", Observe(table=path))
     files = answer.files if isinstance(answer, Observation) else ()
     return next((file.content for file in files if file.name == commit_file(0)), None)
 
@@ -405,13 +402,13 @@ def an_earlier_filesystem_table_is_kept(s: Scenario) -> None:
     s.tables.append(table)
     planted, won = write_file(s, table, 0, client="filesystem creator")
     s.require(won, "PROFILE-STORAGE-01", evidence=(planted,), expected="nothing is there: the file is written",
-              observed="a conflict")  # fmt: skip
+              observed="put-if-absent of a new file was answered `conflict`")  # fmt: skip
     before = first_file(s, path)
     told = create_at(s, path, "orders")
     stands = first_file(s, path)
     s.require(stands == before, *ONE_FILE, evidence=(planted, told), version=0,
               expected="the file of version 0 that was there first stays as it is",
-              observed="it is gone" if stands is None else f"it is {stands[:200]}")  # fmt: skip
+              observed="version 0 is gone" if stands is None else f"version 0 is {stands[:200]}")  # fmt: skip
     s.expect(told, (Conflict, Rejected), *ONE_FILE, because=(planted,),
              expected="another creator's version 0 is there: this one did not make the table")  # fmt: skip
 
@@ -428,6 +425,6 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
     table.path = path
     planted, won = write_file(s, table, 0, client="filesystem creator")
     s.require(not won, *ONE_FILE, evidence=(told, planted), table=table, version=0,
-              expected=f"{commit_file(0)} is there: nobody else can create the table",
-              observed="a filesystem creator could")  # fmt: skip
+              expected=f"{commit_file(0)} exists: no other client can create the table",
+              observed="a filesystem creator could replace version 0")  # fmt: skip
     s.land(table)

@@ -33,7 +33,13 @@ def landed(s: ClientScenario, table: TableHandle, told: Exchange, version: int, 
     """The transaction is the version, and no other one."""
     expected = f"{why}: the transaction is version {version}, once"
     done = s.expect(told, m.Committed, *requirements, expected=expected)
-    s.require(done.version == version, *requirements, evidence=(told,), expected=expected, observed=in_words(done))
+    s.require(
+        done.version == version,
+        *requirements,
+        evidence=(told,),
+        expected=expected,
+        observed=f"the transaction was answered {in_words(done)}",
+    )
     table.versions = max(table.versions, version + 1)
     s.require(
         files(s, table).count("mine") == 1, *requirements, evidence=(told,), expected=expected,
@@ -121,7 +127,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     s.require(
         not isinstance(told.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(told,),
         expected="nothing is known of the attempt: the outcome is unknown, not a failure",
-        observed=in_words(told.answer),
+        observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
     table.versions = 2
     names = [each.file_name for each in s.listed(table)]
@@ -167,7 +173,7 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     told = append(s, table)
     s.require(
         not isinstance(told.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(told,),
-        expected="nothing was ratified: no success", observed=in_words(told.answer),
+        expected="nothing was ratified: no success", observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
 
 
@@ -181,7 +187,7 @@ def a_rejection_is_not_retried(s: ClientScenario) -> None:
     s.require(
         tries == 1 and not isinstance(told.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(told,),
         expected="the owner refused for a reason that another try does not change: one proposal, and an error",
-        observed=f"{tries} proposals, `{told.answer}`",
+        observed=f"after {tries} proposals the answer was {in_words(told.answer)}",
     )  # fmt: skip
 
 
@@ -220,17 +226,17 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     s.require(
         len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(told,),
         expected="three files were written, and added once",
-        observed=f"{len(found)} add actions",
+        observed=f"the commit has {len(found)} add actions",
     )  # fmt: skip
     told_of = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
     s.require(
-        told_of == wanted, "DELAYED-05", evidence=(told,), observed=f"{told_of}",
+        told_of == wanted, "DELAYED-05", evidence=(told,), observed=f"the commit names {told_of}",
         expected=f"paths are URL-encoded once, and lead to the files; partition values stand as they are: {wanted}",
     )  # fmt: skip
     s.require(
         all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(told,),
         expected="the partition column `part`, and no other",
-        observed=f"{[body.get('partitionValues') for body in found]}",
+        observed=f"the partition values are {[body.get('partitionValues') for body in found]}",
     )  # fmt: skip
 
 
@@ -251,7 +257,7 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
     table = s.filesystem_table("plain")
     path = table.reference
     first = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="one"),)))
-    s.expect(first, m.Committed, "MC-FILES-11", expected="nobody else writes: version 1")
+    s.expect(first, m.Committed, "MC-FILES-11", expected="no other writer: version 1")
     table.versions = 2
     planted = s.write_file(table)
     told = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
@@ -259,7 +265,7 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
     s.require(
         done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(told,),
         expected="version 2 was there: it stays, and the transaction is version 3",
-        observed=f"committed as {done.version}; version 2 reads {s.content_of(table, 2)!r}",
+        observed=f"the transaction was committed as {done.version}; version 2 is {s.content_of(table, 2)!r}",
     )  # fmt: skip
 
 
@@ -285,9 +291,9 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     made = (log.folder / commit_file(2)).exists()
     s.require(
         not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(told,), version=2,
-        expected="version 2 was committed before, and version 5 is built upon it: of all who try version 2 one "
-        "succeeds. The writer is told that it must read the table again",
-        observed=f"{commit_file(2)} was made once more, and the answer is `{in_words(told.answer)}`",
+        expected="version 2 was committed before, and version 5 is built upon it: one writer of "
+        "version 2 succeeds, and this one must read the table again",
+        observed=f"{commit_file(2)} was created again, and the answer is {in_words(told.answer)}",
     )  # fmt: skip
     again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
     done = s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="on the newest version nothing stands in the way")
@@ -308,7 +314,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
         s.require(
             s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(told,),
             expected="a catalog-managed table is written only through its catalog: access by path is refused",
-            observed=in_words(told.answer),
+            observed=f"the transaction was answered {in_words(told.answer)}",
         )  # fmt: skip
         table.versions += 1
     landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="by its name nothing stands in the way")
@@ -337,16 +343,14 @@ def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
     told = s.act("creator", s.creation("taken"))
     s.require(
         not isinstance(told.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(told,),
-        expected="version 0 of that name is another creator's: no success", observed=in_words(told.answer),
+        expected="version 0 of that name is another creator's: no success",
+        observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
     again = s.act("creator", s.creation("free"))
-    s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="nobody has that name"))
+    s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
 
 
-# Writes of many tasks: all of a write is one commit, or none of it is.
-#
-# delayed-commit-protocol: tasks write files, and tell the driver of them; the driver commits them together. Nobody sees
-# the tasks here. What they must not do shows in the log, and in what is proposed.
+# Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it
 
 FILES = ("one", "two", "three")
 """What the tasks of a write wrote."""
@@ -395,7 +399,13 @@ def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
             observed=f"{proposed.named()} has only {', '.join(named)}",
         )  # fmt: skip
     done = s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
-    s.require(done.version == 2, "PROFILE-CLIENT-02", evidence=(told,), expected="version 2", observed=in_words(done))
+    s.require(
+        done.version == 2,
+        "PROFILE-CLIENT-02",
+        evidence=(told,),
+        expected="version 2",
+        observed=f"the transaction was answered {in_words(done)}",
+    )
     table.versions = 3
 
 
@@ -420,7 +430,7 @@ def _left_nothing(s: ClientScenario, table: TableHandle, told: Exchange, *becaus
     expected = f"{why}: the write ends with an error, and no commit names a file of it"
     s.require(
         isinstance(told.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(told, *because),
-        expected=expected, observed=in_words(told.answer),
+        expected=expected, observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
     found = of_the_write(s, table)
     s.require(
@@ -448,6 +458,7 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
         done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, told),
-        expected=f"what was refused left no commit: version {table.versions}", observed=in_words(done),
+        expected=f"what was refused left no commit: version {table.versions}",
+        observed=f"the transaction was answered {in_words(done)}",
     )  # fmt: skip
     table.versions += 1

@@ -1,7 +1,4 @@
-"""Writers and what they may be told: stale conflicts, no latest version, no room again, nothing at all.
-
-Every answer here is one that an owner is free to give. What a writer makes of it must be right all the same.
-"""
+"""Writers and the answers they may get: old conflicts, no latest version, a refilled backlog, lost answers."""
 
 from __future__ import annotations
 
@@ -81,17 +78,14 @@ def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
     s.land(table)
 
     def fill() -> None:
-        s.land(table, client="faster")
-        s.land(table, client="faster")
+        s.land_all(table, 2, client="faster")
 
     s.owner.on(m.BackfillToVersion, after=fill)
     told = append(s, table)
     landed(s, table, told, table.versions, "PROFILE-BACKLOG-03", why="what fills the backlog can be backfilled")
 
 
-# Writers that lose more than once: every race is looked into, and silence is no success.
-#
-# The variations: which of several lost races has the conflict; what stays unknown after a commit of which nobody hears.
+# Repeated races, and no answer
 
 RACES = 5
 OFTEN = 1_000
@@ -117,7 +111,7 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
         s.require(
             right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(told,), table=table,
             expected=f"{why}: {'a conflict' if conflicts else 'the transaction is committed after them'}",
-            observed=in_words(told.answer),
+            observed=f"the transaction was answered {in_words(told.answer)}",
         )  # fmt: skip
         s.owner.rules.clear()
         if isinstance(told.answer, m.Committed):
@@ -142,7 +136,8 @@ def no_answer_is_no_success(s: ClientScenario) -> None:
     s.require(
         not isinstance(told.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(told,),
         table=table,
-        expected="nobody answered, and nothing was ratified: no success", observed=in_words(told.answer),
+        expected="no request was answered, and nothing was ratified: no success",
+        observed=f"the transaction was answered {in_words(told.answer)}",
     )  # fmt: skip
     s.owner.rules.clear()
     again = append(s, table, "heard")

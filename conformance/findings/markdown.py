@@ -61,8 +61,7 @@ def _entry(stored: Stored) -> str:
 
 
 def report(stored: Stored) -> str:
-    """One finding, complete: versions, the sentence, the steps, expected, observed, and how to see it again. It stands
-    alone: whoever maintains what was tested has nothing else before them."""
+    """One finding, complete: versions, title, steps, expected, observed, and its reproduction, for the maintainers."""
     about, finding = stored.about, stored.finding
     violation = _main(stored)
     others = [each for each in about.requirements if each not in violation.requirements]
@@ -125,7 +124,7 @@ def _line(step: Step) -> str:
     if isinstance(step, FileLook):
         return f"published in the log: {', '.join(str(file.version) for file in step.published) or 'nothing'}"
     answer = "no answer" if step.answer is None else describe_answer(step.answer)
-    return f"{step.client or 'somebody'}: {describe_request(step.request)}: {answer}"
+    return f"{step.client or 'unnamed client'}: {describe_request(step.request)}: {answer}"
 
 
 def _sent_early(before: Sequence[Step], step: Step) -> str:

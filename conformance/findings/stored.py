@@ -17,7 +17,7 @@ from conformance.results import RequirementVerdict
 HOME: Final = Path(__file__).parent
 ABOUT: Final = "about.toml"
 TEMPLATE: Final = """\
-# One sentence: who does what.
+# One sentence: subject, verb, object.
 title = ""
 date = {date}
 # All requirements that are violated for this cause, the one that names it first.
@@ -26,11 +26,11 @@ requirements = {requirements}
 known = ""
 # Versions of everything that takes part.
 versions = {version}
-# What has to be so, beside the steps.
+# Conditions beside the steps.
 conditions = ""
 # Which code does it, and why.
 cause = ""
-# What somebody loses by it.
+# The harm to users.
 consequence = ""
 """
 

@@ -204,7 +204,7 @@ class GivesUpAfterALostRace(ModelClient):
         before = transaction.checked.version
         super()._catch_up(client, transaction)
         if transaction.checked.version > before:
-            raise Conflicting("somebody was faster")
+            raise Conflicting("another writer was faster")
 
 
 @mutant("CONFLICT-CHECK-02", "DELAYED-11", "DELAYED-02", side="client")

@@ -1,4 +1,4 @@
-"""Readers that nobody may accuse: each uses something that the documents leave to it."""
+"""Good clients: readers, writers and maintenance jobs that differ from the model as the documents permit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Good owners that answer, list and publish in other ways than the model, as the documents allow. Nobody may accuse
-them of anything."""
+"""Good owners: they differ from the model in answers, lists, publishing, state and files, as the documents permit."""
 
 from __future__ import annotations
 
@@ -215,7 +214,7 @@ class ValidatesEverything(ModelOwner):
             return answer
         proposed = tuple(self._proposed(table, request, staged))
         if any(schema_of(action) == {} for action in proposed):
-            return m.Rejected(reason="nobody can read that schema")
+            return m.Rejected(reason="the schema is invalid")
         info = self._info(proposed)
         newest = self._info((self._newest(table, "commitInfo") or "{}",))
         if info.get("txnId") is None or not info.get("inCommitTimestamp", 0) > newest.get("inCommitTimestamp", 0):

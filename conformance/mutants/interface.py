@@ -191,7 +191,7 @@ class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
 
 @mutant("PROFILE-BACKLOG-01")
 class RestartForgetsTheLimit(ModelOwner):
-    """Keeps the backlog limits in memory: after a restart there is none."""
+    """Keeps the backlog limits in memory: a restart removes them."""
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)

@@ -127,7 +127,7 @@ class CreationReplacesAFilesystemTable(ModelOwner):
 
 @mutant("PROFILE-VERSION0-04", "MC-CREATE-02")
 class CreationAcceptsAnyVersion0(ModelOwner):
-    """Reports success of a creation if version 0 exists, whoever wrote it."""
+    """Reports success of a creation if version 0 exists, even of another client."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         answer = super()._begin(table, version, attempt, actions)

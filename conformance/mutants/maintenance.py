@@ -1,4 +1,4 @@
-"""Maintenance jobs that take what somebody needs, or write what nobody may rely on."""
+"""Maintenance jobs that delete needed files or write wrong ones, and owners with a wrong policy."""
 
 from __future__ import annotations
 

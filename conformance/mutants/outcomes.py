@@ -229,7 +229,7 @@ class ChecksTombstonesLast(ModelOwner):
 
 @mutant("PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01")
 class LookupReportsAnotherAttemptsCommit(ModelOwner):
-    """Reports the commit of an attempt's version as its outcome, whoever made it."""
+    """Reports the commit of an attempt's version as its outcome, even of another attempt."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
@@ -317,14 +317,14 @@ class RestartDerivesLatestVersionFromFiles(ModelOwner):
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         answer = super().restart(client, request)
-        self.told = {reference: table.backfilled for reference, table in self.tables.items()}
+        self.published = {reference: table.backfilled for reference, table in self.tables.items()}
         return answer
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        told: dict[str, int] = self.__dict__.get("told", {})
+        published: dict[str, int] = self.__dict__.get("published", {})
         answer = super().get_commits(client, request)
-        if isinstance(answer, m.Commits) and request.table in told:
-            return m.Commits(commits=(), latest=told.pop(request.table))
+        if isinstance(answer, m.Commits) and request.table in published:
+            return m.Commits(commits=(), latest=published.pop(request.table))
         return answer
 
 

@@ -315,7 +315,7 @@ class LatestVersionIsOlderThanTheList(ModelOwner):
 
 @mutant("MC-GET-02", "CM-GET-04")
 class LatestVersionIsLostByBackfill(ModelOwner):
-    """Returns the highest unpublished version as the latest: after a full backfill there is none."""
+    """Returns the highest unpublished version as the latest: a full backfill removes it."""
 
     def _latest(self, table: OwnedTable) -> int | None:
         return max(table.unbackfilled, default=None) if table.latest > 0 else super()._latest(table)

@@ -245,10 +245,10 @@ class CommitsTaskByTask(ModelClient):
     """Commits the files of each task separately."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        told: m.Answer = m.Committed(version=None)
+        answer: m.Answer = m.Committed(version=None)
         for one in request.adds or (None,):
-            told = super().transact(client, msgspec.structs.replace(request, adds=() if one is None else (one,)))
-        return told
+            answer = super().transact(client, msgspec.structs.replace(request, adds=() if one is None else (one,)))
+        return answer
 
 
 @mutant("DELAYED-03", "DELAYED-01", "DELAYED-02", "DELAYED-10", side="client")

@@ -37,7 +37,7 @@ def encoded(value: msgspec.Struct) -> str:
 
 
 def from_json(text: str | bytes) -> RunResult:
-    """A run that was written before. Raises `ReportError` for what is none, or one of a later schema."""
+    """Read a run back. Raises `ReportError` for anything else, and for a later schema."""
     try:
         result = msgspec.json.decode(text, type=RunResult)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

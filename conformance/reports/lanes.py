@@ -1,7 +1,7 @@
 """A history as a swim-lane drawing: where everything is. How it looks is in `lanes.svg.jinja` and `page.css`.
 
-One lane for each client and one for what a stranger sees of the files; time runs to the right. Only the order of times
-is kept, not their distances: columns are as wide as their labels need. A step whose outcome nobody knows is
+One lane for each client and one for the visible files; time runs to the right. Only the order of times
+is kept, not their distances: columns are as wide as their labels need. A step with an unknown outcome is
 open-ended. The final log stands below, outside time.
 """
 
@@ -52,7 +52,7 @@ BADGE: Final = 20
 """px for the number of a contradicting bar."""
 FLAG: Final = 22
 """px: the height of a fault's label."""
-FILES_LANE: Final = "files, as a stranger sees them"
+FILES_LANE: Final = "files, as an external observer sees them"
 LOG_LANE: Final = "final log"
 MOST_CHIPS: Final = 12
 """Versions of the final log that are drawn."""
@@ -177,7 +177,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
         if isinstance(step, FileLook):
             files.boxes.append(box)
         else:
-            name = cut(step.client, LONGEST_NAME) or "somebody"
+            name = cut(step.client, LONGEST_NAME) or "unnamed client"
             clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
     return [*clients.values(), *([files] if files.boxes else [])]
 
@@ -350,7 +350,7 @@ def _join(first: Box, second: Box) -> str:
 
 
 def _title(lanes: Iterable[Lane]) -> str:
-    return f"Swim lanes of {', '.join(lane.name for lane in lanes) or 'nobody'}"
+    return f"Swim lanes of {', '.join(lane.name for lane in lanes) or 'no client'}"
 
 
 def _description(marked: Sequence[Box], steps: Sequence[Step], recorded: Recorded) -> str:

@@ -43,7 +43,7 @@ from conformance.reports.summary import (
     summarise,
 )
 from conformance.requirements.catalogue import Level, Side, citation, load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
 from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent
@@ -395,7 +395,7 @@ class _Accusations:
         recorded, problem = self._recorded(case)
         drawing = None if recorded is None else draw(recorded, violation)
         table = None if recorded is None else tabulate(recorded, violation)
-        composed = f"Expected: {violation.expected}. Observed: {violation.observed}."
+        composed = headline(violation.expected, violation.observed)
         return Explained(
             id=f"finding-{self.explained}",
             case=case,

@@ -74,7 +74,7 @@ def ended(step: Step) -> int | None:
 
 
 def is_unknown(step: Step) -> bool:
-    """Whether nobody knows if it took effect, or when it will."""
+    """Whether it is unknown if or when it takes effect."""
     return isinstance(step, Operation) and (step.answer is None or isinstance(step.answer, events.Unknown))
 
 
@@ -205,7 +205,9 @@ def _answer(step: Operation) -> str:
     if listed := getattr(answer, "commits", None):
         parts.append(f"lists {_in_words([entry.version for entry in listed])}")
     if isinstance(answer, events.Conflict) and answer.winners:
-        parts.append("won by " + " ".join(short_attempt(entry.attempt or "somebody") for entry in answer.winners[:3]))
+        parts.append(
+            "won by " + " ".join(short_attempt(entry.attempt or "an unknown attempt") for entry in answer.winners[:3])
+        )
     if isinstance(answer, events.SnapshotRead) and answer.stale:
         parts.append("may be stale")
     if reason := getattr(answer, "reason", ""):
@@ -214,7 +216,7 @@ def _answer(step: Operation) -> str:
 
 
 def kind_of(step: Step) -> str:
-    """Which of the five looks a step has: `done`, `refused`, `unknown`, `told` of a state, or a stranger's `look`."""
+    """One of the five styles of a step: `done`, `refused`, `unknown`, `state`, or `look` of an external observer."""
     if isinstance(step, FileLook):
         return "look"
     match step.answer:
@@ -223,7 +225,7 @@ def kind_of(step: Step) -> str:
         case events.Conflict() | events.Gap() | events.Rejected() | events.NotFound() | events.Unsupported():
             return "refused"
         case events.Commits() | events.Table() | events.SnapshotRead() | events.Landed() | events.NotLanded():
-            return "told"
+            return "state"
         case _:
             return "done"
 

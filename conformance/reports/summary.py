@@ -34,7 +34,7 @@ class Standing(StrEnum):
 
     FAILED = "failed"
     KNOWN = "known failure"
-    """It failed, as somebody said it would."""
+    """It failed, and is on the list of known failures."""
     WARNED = "warning"
     """Only advice, a SHOULD, is not followed."""
     INCONCLUSIVE = "inconclusive"
@@ -116,13 +116,13 @@ def levels_of(result: RunResult) -> dict[str, Level]:
 
 
 def fails(violation: Violation, levels: dict[str, Level], *, strict: bool) -> bool:
-    """Whether it makes a subject not conformant. What nobody knows the level of does."""
+    """Whether it makes a subject not conformant. An unknown level counts as MUST."""
     found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
     return Level.MUST in found or (strict and Level.SHOULD in found)
 
 
 def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str:
-    """Why the violation is accepted for now; empty if nobody knows of it."""
+    """Why the violation is accepted for now; empty if it is not a known failure."""
     return next((entry.reason or "known" for entry in result.known if entry.covers(case.case, violation)), "")
 
 
@@ -285,12 +285,12 @@ def evidence(result: RunResult) -> list[Evidence]:
 
 
 def in_order(result: RunResult) -> list[str]:
-    """The same requirements by name, those that are told with another one right behind it."""
+    """The same requirements by name, each followed by its twins."""
     return [each.requirement for found in evidence(result) for each in (found.requirement, *found.twins)]
 
 
 def twins_in_words(found: Evidence) -> str:
-    """`The same for catalog-managed: CM-LOG-02`; empty if there are none."""
+    """`The same for catalog-managed: CM-LOG-02`; empty without twins."""
     names = ", ".join(each.requirement for each in found.twins)
     return f"The same for {FEATURES[found.twins[0].requirement[:3]]}: {names}" if names else ""
 

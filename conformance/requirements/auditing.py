@@ -139,7 +139,7 @@ def _wrong_texts(catalogue: Catalogue) -> Iterator[str]:
             yield f"{requirement.id} is untestable without a reason; say why nothing could show a violation"
     for aside in catalogue.asides:
         if not aside.about.strip():
-            yield f"{_name(aside)} is put aside without a reason; say why it binds nobody"
+            yield f"{_name(aside)} is put aside without a reason; say why it is not binding"
     for cited in catalogue.entries:
         if bool(cited.fingerprint) == bool(cited.rule):
             yield f"{_name(cited)} cites a sentence by its fingerprint, or a rule of a page: one of the two"
@@ -171,7 +171,7 @@ def _wrong_sharing(catalogue: Catalogue) -> Iterator[str]:
         elif len(entries) > 1 and entries[0].fingerprint and not all(entry.shared for entry in stated):
             yield f"{names} have the same fingerprint; if they come from one sentence, all of them say `shared`"
         elif len(entries) == 1 and any(entry.shared for entry in stated):
-            yield f"{names} says `shared`, but shares its sentence with nobody"
+            yield f"{names} says `shared`, but its sentence has no other requirement"
 
 
 def _section(document: Document, sentence: Sentence) -> str:

@@ -7,7 +7,7 @@ its document and then says of each of its sentences, or of each rule of the page
   sentence may hold several; all of them say so with `shared`.
 - `[[freedom]]`: something that must never be held against a subject, because the documents leave it open.
 - `[[restatement]]`: the sentence says again what the requirements in `of` say.
-- `[[aside]]`: the sentence sounds normative and binds nobody; `about` says why.
+- `[[aside]]`: the sentence sounds normative and is not binding; `about` says why.
 
 Sentences are never quoted. `fingerprint` identifies them (see `walk`), `paraphrase` says in our own words what
 they mean. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable: reports, lists of known
@@ -96,7 +96,7 @@ class Coverage(StrEnum):
 
 
 class Kind(StrEnum):
-    """Why a sentence that sounds normative binds nobody."""
+    """Why a sentence that sounds normative is not binding."""
 
     MOTIVATION = "motivation"
     """Why there is such a feature."""
@@ -189,7 +189,7 @@ class Restatement(_Entry, frozen=True, kw_only=True):
 
 
 class Aside(_Entry, frozen=True, kw_only=True):
-    """A sentence that sounds normative and binds nobody."""
+    """A sentence that sounds normative and is not binding."""
 
     kind: Kind
     about: str

@@ -30,7 +30,7 @@ from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
-from conformance.results import Violation
+from conformance.results import Violation, headline
 from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
 from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
 from conformance.scenario.check import Variant, applies
@@ -186,7 +186,7 @@ class ClientScenario(Scenario):
         return [
             Violation(
                 requirements=held,
-                message=f"Expected: {problem.expected}. Observed: {problem.observed}.",
+                message=headline(problem.expected, problem.observed),
                 expected=problem.expected,
                 observed=problem.observed,
                 operations=(proposed.operation,),

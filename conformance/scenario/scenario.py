@@ -24,7 +24,7 @@ from conformance.interface.log_names import commit_file, version_of
 from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models import proposals
-from conformance.results import Violation
+from conformance.results import Violation, headline
 from conformance.scenario.check import Variant, applies
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import NOWHERE, Recording, witnesses
@@ -286,6 +286,10 @@ class Scenario:
         table.versions += 1
         return told
 
+    def land_all(self, table: TableHandle, number: int, client: str = "writer") -> list[Exchange]:
+        """Commit the next `number` versions."""
+        return [self.land(table, client=client) for _ in range(number)]
+
     def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
         """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
         is asked again with new attempts; one that refuses all of them calls a lost race something else."""
@@ -349,10 +353,11 @@ class Scenario:
 
     def expect(
         self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
-        may_refuse: bool = False, because: Sequence[Exchange] = (),
+        may_refuse: bool = False, because: Sequence[Exchange] = (), what: str = "",
     ) -> A:  # fmt: skip
         """The answer, which must be of the kind. `may_refuse`: a `rejected` leaves the scenario inconclusive; so does,
-        always, an outcome that stayed unknown. `because`: the operations that make it the only right answer."""
+        always, an outcome that stayed unknown. `because`: the operations that make it the only right answer. `what`:
+        the request in words, for the headline."""
         answer: Any = exchange.answer
         if isinstance(answer, kinds):
             return answer
@@ -364,7 +369,10 @@ class Scenario:
             self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
                       message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
                       f"{answer.reason}")  # fmt: skip
-        return self.fail(*requirements, evidence=(exchange, *because), expected=expected, observed=in_words(answer))
+        version = getattr(exchange.request, "version", None)
+        asked = what or f"`{name_of(exchange.request)}`{'' if version is None else f' of version {version}'}"
+        return self.fail(*requirements, evidence=(exchange, *because), expected=expected,
+                         observed=f"{asked} was answered {in_words(answer)}")  # fmt: skip
 
     def require(
         self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
@@ -388,7 +396,7 @@ class Scenario:
         self.violations.append(
             Violation(
                 requirements=held,
-                message=message or f"Expected: {expected}. Observed: {observed}.",
+                message=message or headline(expected, observed),
                 expected=expected,
                 observed=observed,
                 operations=self._evidence(evidence, table, version),

@@ -26,13 +26,8 @@ QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
 
 NOT_YET_PLAIN = {
     "conformance/adapters",
-    "conformance/checks",
     "conformance/examples",
-    "conformance/findings",
-    "conformance/mutants",
     "conformance/proxy",
-    "conformance/reports",
-    "conformance/requirements",
     "refimpl",
     "refimpl/client",
     "refimpl/owner",

@@ -266,5 +266,5 @@ def test_every_text_has_the_contrast_of_wcag_aa(scheme: str) -> None:
         assert contrast(colours["text"], colours[back]) >= 4.5, back
     assert contrast(colours["muted"], colours["quiet-back"]) >= 4.5
     assert contrast(colours["page"], colours["bad"]) >= 4.5
-    for line in ("focus", "muted", "bad", "good", "warn", "open", "told"):
+    for line in ("focus", "muted", "bad", "good", "warn", "open", "state"):
         assert contrast(colours[line], colours["surface"]) >= 3, line
