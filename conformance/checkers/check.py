@@ -31,7 +31,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """By table: the versions of its final log."""
     violations: tuple[HistoryViolation, ...]
     left_out: int = 0
-    """Further violations of the same rules, which are not told."""
+    """Further violations of the same rules, only counted."""
 
     @property
     def conformant(self) -> bool:

@@ -60,8 +60,8 @@ def check_content(table: TableColumns, breaches: Breaches) -> None:
     for version in sorted({version for version, _ in table.contents}):
         kept = table.log_contents.get(version)
         for field in _FIELDS:
-            told = table.contents.get((version, field))
-            if told is not None and _differs(breaches, version, field, told, _of(kept, field), None):
+            sighting = table.contents.get((version, field))
+            if sighting is not None and _differs(breaches, version, field, sighting, _of(kept, field), None):
                 break
     for index, attempt in enumerate(table.log if table.missing is None else ()):
         if attempt != NO_ATTEMPT and attempt in table.proposed:
@@ -77,10 +77,10 @@ def _check_proposal(
         if not proposed:
             continue
         values = {each.value for each in proposed}
-        stands, told = _of(kept, field), table.contents.get((version, field))
+        stands, sighting = _of(kept, field), table.contents.get((version, field))
         wrong = stands not in values and _differs(breaches, version, field, proposed[0], stands, None)
-        if told is not None and told.value not in values:
-            wrong |= _differs(breaches, version, field, proposed[0], told.value, told.id)
+        if sighting is not None and sighting.value not in values:
+            wrong |= _differs(breaches, version, field, proposed[0], sighting.value, sighting.id)
         if wrong:
             break
 
@@ -90,14 +90,16 @@ def _of(content: Content | None, field: str) -> str | None:
 
 
 def _differs(
-    breaches: Breaches, version: int, field: str, told: Sighting, other: str | None, second: int | None
+    breaches: Breaches, version: int, field: str, sighting: Sighting, other: str | None, second: int | None
 ) -> bool:
     """Report it if it does. `second`: the operation that returned the other value; None: the final log."""
-    if other is None or other == told.value:
+    if other is None or other == sighting.value:
         return False
     where = "the final log" if second is None else "{second}"
-    problem = f"The {field} of version {version} are {_short(told.value)} in {{first}}, and {_short(other)} in {where}."
-    breaches.add(Rule.CONTENT_CHANGED, version, problem, told.id, second)
+    problem = (
+        f"The {field} of version {version} are {_short(sighting.value)} in {{first}}, and {_short(other)} in {where}."
+    )
+    breaches.add(Rule.CONTENT_CHANGED, version, problem, sighting.id, second)
     return True
 
 
@@ -169,9 +171,11 @@ class LogChecker:
             )
             return
         known = self.table.identities.get(missing)
-        told = (f" {{first}} returned it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
+        shown = (
+            (f" {{first}} returned it as attempt {self.table.attempt_names[known[0]]}.", known[1]) if known else None
+        )
         problem = f"The final log has versions after {missing}, but no version {missing}."
-        self.breaches.add(Rule.LOG_HAS_GAP, missing, problem + (told[0] if told else ""), told[1] if told else None)
+        self.breaches.add(Rule.LOG_HAS_GAP, missing, problem + (shown[0] if shown else ""), shown[1] if shown else None)
 
     def _place_sends(self) -> None:
         """Which requests can have landed the versions of the log; and those that say so and are not in it."""
@@ -273,11 +277,11 @@ class LogChecker:
     def _check_answers(self) -> None:
         """What answers say of the log, whatever happened when."""
         table, add = self.table, self.breaches.add
-        for number, proposed, told in table.elsewhere[:MOST_OF_ONE_RULE]:
-            problem = f"{{first}} proposed version {proposed} and was answered that it is version {told}."
-            add(Rule.RATIFIED_ELSEWHERE, told, problem, number)
-        for number, listed, told in table.beyond_latest[:MOST_OF_ONE_RULE]:
-            problem = f"{{first}} was given version {listed} in a list, and {told} as the latest version."
+        for number, proposed, answered in table.elsewhere[:MOST_OF_ONE_RULE]:
+            problem = f"{{first}} proposed version {proposed} and was answered that it is version {answered}."
+            add(Rule.RATIFIED_ELSEWHERE, answered, problem, number)
+        for number, listed, answered in table.beyond_latest[:MOST_OF_ONE_RULE]:
+            problem = f"{{first}} was given version {listed} in a list, and {answered} as the latest version."
             add(Rule.LISTED_BEYOND_LATEST, listed, problem, number)
         self._check_refusals()
         for version, (attempt, number) in table.identities.items():
@@ -304,8 +308,8 @@ class LogChecker:
                 self._replay_refused(conflicts.id[row], version)
         for row, (version, latest) in enumerate(zip(gaps.version, gaps.latest, strict=True)):
             if latest >= version - 1 or version == 0:
-                told = f" with {latest} as the latest" if latest > -2 else ""
-                self._self_contradiction(gaps, row, f"a gap before version {version}{told}")
+                suffix = f" with {latest} as the latest" if latest > -2 else ""
+                self._self_contradiction(gaps, row, f"a gap before version {version}{suffix}")
 
     def _self_contradiction(self, rows: Rows, row: int, answered: str) -> None:
         problem = f"{{first}} was answered with {answered}."
@@ -365,9 +369,9 @@ class LogChecker:
         for group in self.early_groups:
             if bounds.lower(self.lower, self.window, group):
                 self._from_before(group)
-        for told in self.late_groups:
-            if bounds.upper(self.upper, self.window, told):
-                self._never_ratified(told)
+        for late in self.late_groups:
+            if bounds.upper(self.upper, self.window, late):
+                self._never_ratified(late)
         for index in range(table.before):
             self.upper[index] = -INFINITY
         for index in range(table.before, len(self.log)):

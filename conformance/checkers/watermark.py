@@ -79,7 +79,7 @@ class WatermarkChecker:
 
     def _never_ratified(self, group: Observations[Late]) -> None:
         for bound in bounds.outside(group, self.window):
-            if bound.kind is Late.OMITTED:  # the latest version that was told says so already
+            if bound.kind is Late.OMITTED:  # the latest version says so already
                 continue
             last = self.table.end - 1
             problem = f"{{first}} shows that version {bound.version} is published; the final log ends with {last}."
@@ -104,7 +104,7 @@ class WatermarkChecker:
         return list(accumulate(reversed(self.log.upper), min))[::-1]
 
     def _sweep(self) -> None:
-        """`alone` is what the log checker reached: its own contradictions are not told again."""
+        """`alone` is what the log checker reached: its own contradictions are not repeated."""
         alone = ratified = published = -INFINITY
         last_direct = -1
         skew = self.skew

@@ -31,7 +31,7 @@ class DrivenTable:
     sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
     """Every proposal, once."""
     ratified: dict[m.Version, Exchange] = field(default_factory=dict)
-    """Who was told first that a version is there."""
+    """The exchange that first returned a version."""
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
     """The content of published versions."""
@@ -190,22 +190,22 @@ class Drive:
         if table is None:
             return
         request = m.GetCommits(table=table.handle.reference, start=step.start, end=step.end)
-        told = self.s.ask(_client(step.client), request, table.handle)
-        self._hear(table, told)
-        if isinstance(told.answer, m.Commits):
-            self._listed(table, told, told.answer.commits, told.answer.latest, step.start, step.end)
+        exchange = self.s.ask(_client(step.client), request, table.handle)
+        self._hear(table, exchange)
+        if isinstance(exchange.answer, m.Commits):
+            self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest, step.start, step.end)
 
     @_do.register
     def _load(self, step: steps.Load) -> None:
         table = self.tables.get(step.table)
         if table is None:
             return
-        told = self.s.ask(_client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table])), table.handle)
-        self._hear(table, told)
-        if isinstance(told.answer, m.Table):
-            self._named(table, told.answer.table)
-            if told.answer.commits is not None:
-                self._listed(table, told, told.answer.commits, told.answer.latest)
+        exchange = self.s.ask(_client(step.client), m.LoadTable(name=self.s.physical(NAMES[step.table])), table.handle)
+        self._hear(table, exchange)
+        if isinstance(exchange.answer, m.Table):
+            self._named(table, exchange.answer.table)
+            if exchange.answer.commits is not None:
+                self._listed(table, exchange, exchange.answer.commits, exchange.answer.latest)
 
     @_do.register
     def _backfill(self, step: steps.Backfill) -> None:
@@ -214,12 +214,12 @@ class Drive:
             return
         version = max(0, table.newest - step.behind)
         request = m.BackfillToVersion(table=table.handle.reference, version=version)
-        told = self.s.ask(_client(step.client), request, table.handle)
-        self._hear(table, told)
-        if isinstance(told.answer, m.Done):
+        exchange = self.s.ask(_client(step.client), request, table.handle)
+        self._hear(table, exchange)
+        if isinstance(exchange.answer, m.Done):
             last, published = min(version, table.surely), self._look(table)
             self.s.require(
-                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", evidence=(told,),
+                max(published, default=-1) >= last, "MC-BACKFILL-05", "CM-PUBLISH-06", evidence=(exchange,),
                 table=table.handle, version=last, expected=f"every version up to {last} is published: the request to "
                 f"backfill up to {version} was answered as done", observed=f"{sorted(published)} are published",
             )  # fmt: skip
@@ -232,10 +232,10 @@ class Drive:
         self.watch(step.table)  # its owner may forget a dropped table
         table.handle.final = self.s.log_of(table.handle)
         self.in_flight = [each for each in self.in_flight if each[0] is not table]
-        told = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
-        if isinstance(told.answer, m.Unknown):
+        exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
+        if isinstance(exchange.answer, m.Unknown):
             raise Inconclusive(f"it is unknown whether {table.handle.name} was dropped, and what its last log is")
-        self._hear(table, told)
+        self._hear(table, exchange)
         if not table.dropped:
             table.handle.final = None
 
@@ -257,28 +257,28 @@ class Drive:
         else:
             self._hear(table, self.s.ask(client, request, table.handle))
 
-    def _hear(self, table: DrivenTable, told: Exchange) -> None:
+    def _hear(self, table: DrivenTable, exchange: Exchange) -> None:
         """The answer rules worlds out; at least one is left."""
         before = table.newest
-        self._keep(table, told, model.judge(table.worlds, self.contract, told.request, told.answer))
-        if isinstance(told.answer, m.Ratified):
-            self.ratified += isinstance(told.request, m.Commit)
-            table.ratified.setdefault(told.answer.version, told)
-            self._named(table, told.answer.table)
-            if self.contract.commit_mode == "direct" and isinstance(told.request, m.Commit) and not table.dropped:
-                self._is_visible(table, told)
-        elif isinstance(told.answer, m.Conflict):
-            self._named(table, told.answer.winner_table)
+        self._keep(table, exchange, model.judge(table.worlds, self.contract, exchange.request, exchange.answer))
+        if isinstance(exchange.answer, m.Ratified):
+            self.ratified += isinstance(exchange.request, m.Commit)
+            table.ratified.setdefault(exchange.answer.version, exchange)
+            self._named(table, exchange.answer.table)
+            if self.contract.commit_mode == "direct" and isinstance(exchange.request, m.Commit) and not table.dropped:
+                self._is_visible(table, exchange)
+        elif isinstance(exchange.answer, m.Conflict):
+            self._named(table, exchange.answer.winner_table)
         if table.limit is not None and table.newest > before:
-            self._within_limit(table, told)
+            self._within_limit(table, exchange)
 
-    def _keep(self, table: DrivenTable, told: Exchange | None, found: Worlds | Wrong) -> None:
+    def _keep(self, table: DrivenTable, exchange: Exchange | None, found: Worlds | Wrong) -> None:
         if isinstance(found, Wrong):
             because = None if found.version is None else table.ratified.get(found.version)
-            operations = [each for each in (told, because) if each is not None]
+            operations = [each for each in (exchange, because) if each is not None]
             self.s.fail(
                 *found.requirements, evidence=operations, expected=found.expected, table=table.handle,
-                version=found.version, observed=found.observed if told is None else in_words(told.answer),
+                version=found.version, observed=found.observed if exchange is None else in_words(exchange.answer),
             )  # fmt: skip
         table.worlds = found
         table.handle.versions = max(table.handle.versions, table.surely + 1)
@@ -320,7 +320,7 @@ class Drive:
     def _listed(
         self,
         table: DrivenTable,
-        told: Exchange,
+        exchange: Exchange,
         commits: Sequence[m.CommitEntry],
         latest: int | None,
         start: int | None = None,
@@ -334,25 +334,25 @@ class Drive:
         forgotten = sorted(omitted - set(self._look(table))) if omitted else []
         if forgotten:
             self.s.fail(
-                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(told,), table=table.handle,
+                "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(exchange,), table=table.handle,
                 version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
                 observed=f"versions {[each.version for each in commits]} are",
             )  # fmt: skip
 
-    def _is_visible(self, table: DrivenTable, told: Exchange) -> None:
-        assert isinstance(told.answer, m.Ratified)
-        version = told.answer.version
+    def _is_visible(self, table: DrivenTable, exchange: Exchange) -> None:
+        assert isinstance(exchange.answer, m.Ratified)
+        version = exchange.answer.version
         self.s.require(
-            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", evidence=(told,),
+            version in self._look(table), "PROFILE-DIRECT-01", "MC-COMMIT-05", "CM-COMMIT-05", evidence=(exchange,),
             table=table.handle, version=version, observed="it is not",
             expected=f"version {version}, which was ratified by publishing it, is published",
         )  # fmt: skip
 
-    def _within_limit(self, table: DrivenTable, told: Exchange) -> None:
+    def _within_limit(self, table: DrivenTable, exchange: Exchange) -> None:
         published = max(self._look(table), default=-1)
         assert table.limit is not None
         self.s.require(
-            table.surely - published <= table.limit, "PROFILE-BACKLOG-01", evidence=(told,), table=table.handle,
+            table.surely - published <= table.limit, "PROFILE-BACKLOG-01", evidence=(exchange,), table=table.handle,
             version=table.surely, expected=f"at most {table.limit} unbackfilled commits: {published} is published, "
             f"so nothing is ratified after version {published + table.limit}",
             observed=f"version {table.surely} is ratified",

@@ -103,10 +103,10 @@ def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer
             return world
 
 
-def _ratified(world: World, request: m.Commit, told: int, landed: int | None) -> World | Wrong:
+def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None) -> World | Wrong:
     """What must be so before a proposal is ratified: one demand a line."""
     version, attempt = request.version, request.attempt
-    if told != version:
+    if claimed != version:
         return Wrong(("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that, or not")
     if landed == version:
         return world
@@ -170,7 +170,7 @@ def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wr
 def _read(
     world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
 ) -> World | Wrong:
-    """One state, fresh, and never older than what was told before."""
+    """One state, fresh, and never older than an earlier answer."""
     wrong = _latest_of_read(world, contract, latest)
     if wrong is not None:
         return wrong
@@ -187,9 +187,9 @@ def _read(
     return wrong or world._replace(returned=max(world.returned, last if latest not in NONE else -1))
 
 
-def _latest_of_read(world: World, contract: Contract, told: int | None) -> Wrong | None:
+def _latest_of_read(world: World, contract: Contract, claimed: int | None) -> Wrong | None:
     newest = world.newest
-    if told in NONE:
+    if claimed in NONE:
         if newest == 0 and "version-0-by-owner" in contract.profiles:
             return Wrong(("PROFILE-VERSION0-02",), "the latest version of a table that was created is 0", 0)
         no_claim = contract.commit_mode == "direct" and (
@@ -198,30 +198,30 @@ def _latest_of_read(world: World, contract: Contract, told: int | None) -> Wrong
         if newest <= 0 or no_claim:
             return None
         return Wrong(("MC-GET-02", "CM-GET-04"), f"{newest} as the latest version", newest)
-    assert told is not None
-    if told > newest:
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
-    if told < world.returned:
+    assert claimed is not None
+    if claimed > newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {claimed}")
+    if claimed < world.returned:
         return Wrong(
             ("MC-READ-06", "CM-GET-04"),
             f"an earlier read returned the latest version {world.returned}: it never goes back",
         )
-    if told < newest and not contract.direct_commits_may_lag:
+    if claimed < newest and not contract.direct_commits_may_lag:
         return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
     return None
 
 
-def _latest_of_refusal(world: World, contract: Contract, told: int | None, at_least: int = 0) -> Wrong | None:
+def _latest_of_refusal(world: World, contract: Contract, claimed: int | None, at_least: int = 0) -> Wrong | None:
     """A refusal need not tell the latest version; what it tells is true, and may be stale."""
     newest = world.newest
-    if told in NONE:
+    if claimed in NONE:
         return None
-    assert told is not None
-    if told > newest:
-        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {told}")
-    if told < at_least:
+    assert claimed is not None
+    if claimed > newest:
+        return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {claimed}")
+    if claimed < at_least:
         return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} tells a latest version of at least that")
-    if told < newest and "fresh-refusals" in contract.promises and not contract.direct_commits_may_lag:
+    if claimed < newest and "fresh-refusals" in contract.promises and not contract.direct_commits_may_lag:
         return Wrong(("PROFILE-CORE-07",), f"{newest} as the latest version, as promised: `fresh-refusals`", newest)
     return None
 

@@ -53,7 +53,7 @@ class Shared:
     stop: Event = field(default_factory=Event)
     """Somebody found something: there is no need to go on."""
     down: Event = field(default_factory=Event)
-    """The subject was told to die, and is not told to start again yet."""
+    """The subject was crashed and is not restarted yet."""
     up: Event = field(default_factory=Event)
     """It was started again."""
 

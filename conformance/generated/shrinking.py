@@ -46,11 +46,11 @@ def shrunk(result: CaseResult) -> CaseResult:
     return msgspec.structs.replace(result, history=history, violations=tuple(violations))
 
 
-def is_the_same(found: Breach, told: Violation) -> bool:
+def is_the_same(found: Breach, violation: Violation) -> bool:
     """Whether a violation tells of what a checker found: the same operations, and the same rule of the same version."""
     operations = tuple(each for each in (found.first, found.second) if each is not None)
-    same = (found.rule.value, found.table, found.version) == (told.rule, told.table, told.version)
-    return same and told.operations[: len(operations)] == operations
+    same = (found.rule.value, found.table, found.version) == (violation.rule, violation.table, violation.version)
+    return same and violation.operations[: len(operations)] == operations
 
 
 def _read(text: str) -> list[Event]:

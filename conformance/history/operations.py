@@ -190,9 +190,11 @@ class _Pairing:
         return event
 
     def _footer(self, event: Footer) -> None:
-        told = msgspec.structs.asdict(event.counts)
+        stated = msgspec.structs.asdict(event.counts)
         wrong = [
-            f"{told[kind]} `{kind}` lines, found {found}" for kind, found in self.counts.items() if told[kind] != found
+            f"{stated[kind]} `{kind}` lines, found {found}"
+            for kind, found in self.counts.items()
+            if stated[kind] != found
         ]
         if wrong:
             raise self._refuse(f"the footer tells of {'; '.join(wrong)}: lines were lost or added")

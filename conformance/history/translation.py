@@ -62,10 +62,10 @@ def request(message: messages.Request) -> Request | None:
             return events.Other(name=messages.name_of(message))
 
 
-def answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
+def answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
     """How the history names the answer to a request; None where such a request cannot have such an answer, or
     where it tells of versions that cannot be."""
-    found, about = _answer(asked, told), request(asked)
+    found, about = _answer(asked, given), request(asked)
     if found is None or about is None or type(found) not in ANSWERS[type(about)]:
         return None
     try:
@@ -74,8 +74,8 @@ def answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
         return None
 
 
-def _answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
-    match told:
+def _answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
+    match given:
         case messages.Ratified(version=version):
             return events.Ratified(version=version)
         case messages.Committed(version=None):
@@ -87,7 +87,7 @@ def _answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
         case messages.NotLanded():
             return events.NotLanded()
         case messages.Conflict():
-            return events.Conflict(latest=told.latest, winners=_entries(told.winners or ()))
+            return events.Conflict(latest=given.latest, winners=_entries(given.winners or ()))
         case messages.Gap(latest=latest):
             return events.Gap(latest=latest)
         case messages.Rejected(reason=reason):
@@ -99,11 +99,11 @@ def _answer(asked: messages.Request, told: messages.Answer) -> Answer | None:
         case messages.NotFound():
             return events.NotFound()
         case messages.Commits():
-            return events.Commits(latest=told.latest, commits=_entries(told.commits))
+            return events.Commits(latest=given.latest, commits=_entries(given.commits))
         case messages.Table() if isinstance(asked, messages.LoadTable):
-            return events.Table(latest=told.latest, commits=None if told.commits is None else _entries(told.commits))
+            return events.Table(latest=given.latest, commits=None if given.commits is None else _entries(given.commits))
         case messages.SnapshotRead():
-            return events.SnapshotRead(version=told.version, stale=told.stale)
+            return events.SnapshotRead(version=given.version, stale=given.stale)
         case messages.Done() | messages.Policy() | messages.Identity():
             return events.Done()
         case _:

@@ -38,13 +38,13 @@ class ModelMigrator(ModelReader):
         for _ in range(self.most_tries):
             listed = self._list(table)
             state = self._replay(table, listed, listed.newest)
-            told = self._ask_twice(client, m.TakeOver(
+            reply = self._ask_twice(client, m.TakeOver(
                 path=request.path, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
                 version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._ownership_change(request, state, listed),
             ))  # fmt: skip
-            if not isinstance(told, m.Conflict | m.Gap):
-                return told
+            if not isinstance(reply, m.Conflict | m.Gap):
+                return reply
         raise Refused(f"{self.most_tries} races lost")
 
     def _ownership_change(self, request: m.TakeOver, state: State, listed: Listing) -> tuple[str, ...]:
@@ -87,12 +87,12 @@ class ModelMigrator(ModelReader):
         for _ in range(self.most_tries):
             table = self._resolve(client, request.table)
             state = self._read(client, table, None, None)
-            told = self._ask_twice(client, m.HandBack(
+            reply = self._ask_twice(client, m.HandBack(
                 table=table.reference or "", version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._release(request, state, table.feature or ""),
             ))  # fmt: skip
-            if not isinstance(told, m.Conflict | m.Gap):
-                return told
+            if not isinstance(reply, m.Conflict | m.Gap):
+                return reply
         raise Refused(f"{self.most_tries} races lost")
 
     def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ class ModelMigrator(ModelReader):
 
     def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
         """After a lost answer the identical request once more: the owner knows it again."""
-        told = self.owner(client, request)
-        return self.owner(client, request) if isinstance(told, m.Unknown) else told
+        reply = self.owner(client, request)
+        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
 
 
 CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",

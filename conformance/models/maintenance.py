@@ -106,8 +106,8 @@ class ModelMaintainer(ModelReader):
 
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
         """The owner's permission. Raises `Refused` without it."""
-        told = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
-        if not isinstance(told, m.Policy) or job not in told.allowed:
+        reply = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
+        if not isinstance(reply, m.Policy) or job not in reply.allowed:
             raise Refused(f"the owner does not allow {job}")
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:

@@ -123,17 +123,17 @@ class ModelReader:
 
     def _resolve(self, client: str, name: str) -> Resolved:
         """Through the owner, before anything of the table is known; its commits come with it."""
-        told = self.owner(client, m.LoadTable(name=name))
-        if isinstance(told, m.NotFound):
+        reply = self.owner(client, m.LoadTable(name=name))
+        if isinstance(reply, m.NotFound):
             raise Refused(f"there is no table {name}")
-        if not isinstance(told, m.Table) or told.location is None:
+        if not isinstance(reply, m.Table) or reply.location is None:
             raise Unsure("the owner does not say where the table is")
         return Resolved(
             name=name,
-            reference=told.table,
-            feature=told.feature,
-            commit_mode=told.commit_mode,
-            log=Path(told.location) / LOG,
+            reference=reply.table,
+            feature=reply.feature,
+            commit_mode=reply.commit_mode,
+            log=Path(reply.location) / LOG,
         )
 
     def _by_path(self, path: str) -> Resolved:
@@ -156,11 +156,11 @@ class ModelReader:
         """The owner's latest version and its commits."""
         if table.reference is None:
             return
-        told = self.owner(client, m.GetCommits(table=table.reference))
-        if not isinstance(told, m.Commits):
+        reply = self.owner(client, m.GetCommits(table=table.reference))
+        if not isinstance(reply, m.Commits):
             raise Unsure("the owner does not tell its commits")
-        table.latest = None if told.latest == -1 else told.latest
-        table.commits = told.commits
+        table.latest = None if reply.latest == -1 else reply.latest
+        table.commits = reply.commits
 
     def _list(self, table: Resolved) -> Listing:
         try:

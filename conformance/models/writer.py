@@ -69,8 +69,8 @@ class ModelWriter(ModelReader):
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """After a lost answer the identical request once more: the owner knows it again."""
-        told = self.owner(client, request)
-        return self.owner(client, request) if isinstance(told, m.Unknown) else told
+        reply = self.owner(client, request)
+        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
 
     def _open(self, client: str, name: str) -> Resolved:
         """By name through the owner. Who has no more than a path looks whether the table has an owner, and goes there;
@@ -81,11 +81,11 @@ class ModelWriter(ModelReader):
         state = self._read(client, table, None, None)
         if OWNER_PROPERTY not in state.properties:
             return table
-        told = self.owner(client, m.LoadTable(path=name))
-        if not isinstance(told, m.Table):
+        reply = self.owner(client, m.LoadTable(path=name))
+        if not isinstance(reply, m.Table):
             raise Refused(f"the owner of {name} is not reached")
         return Resolved(
-            name=None, reference=told.table, feature=told.feature, commit_mode=told.commit_mode, log=table.log
+            name=None, reference=reply.table, feature=reply.feature, commit_mode=reply.commit_mode, log=table.log
         )
 
     def _refuse_protected(self, request: m.Transact) -> None:
@@ -206,27 +206,27 @@ class ModelWriter(ModelReader):
         if transaction.table.reference is None:
             return self._put(transaction.table, version, actions)
         request = self._request(transaction.table, version, attempt, actions)
-        told = self.owner(client, request)
-        if isinstance(told, m.Unknown):
+        reply = self.owner(client, request)
+        if isinstance(reply, m.Unknown):
             return self._resolved(client, transaction, request)
-        if isinstance(told, m.Rejected) and told.retryable:
+        if isinstance(reply, m.Rejected) and reply.retryable:
             self._make_room(client, request)
             return False
-        if isinstance(told, m.Rejected | m.NotFound | m.Unsupported):
-            self._refused(told)
-        return self._won(told)
+        if isinstance(reply, m.Rejected | m.NotFound | m.Unsupported):
+            self._refused(reply)
+        return self._won(reply)
 
-    def _won(self, told: m.Answer) -> bool:
+    def _won(self, reply: m.Answer) -> bool:
         """What else an owner tells of a lost race may be stale: who was faster is found by asking."""
-        return isinstance(told, m.Ratified)
+        return isinstance(reply, m.Ratified)
 
     def _make_room(self, client: str, request: m.Commit) -> None:
         """The backlog is full: waiting does not help, backfilling does."""
         self.owner(client, m.BackfillToVersion(table=request.table, version=request.version - 1))
 
-    def _refused(self, told: m.Answer) -> None:
+    def _refused(self, reply: m.Answer) -> None:
         """Only a lost version is tried again."""
-        raise Refused(f"the owner refused: {told}")
+        raise Refused(f"the owner refused: {reply}")
 
     def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
         """A table without an owner: whoever creates the file first has the version."""
@@ -246,15 +246,15 @@ class ModelWriter(ModelReader):
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         """After an unknown outcome: what became of this attempt, before anything is proposed again."""
         for _ in range(self.most_questions):
-            told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-            if not isinstance(told, m.Unknown):
-                return self._outcome(told)
+            reply = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+            if not isinstance(reply, m.Unknown):
+                return self._outcome(reply)
         raise Unsure(f"attempt {request.attempt} of version {request.version} is not resolved")
 
-    def _outcome(self, told: m.Answer) -> bool:
-        if not isinstance(told, m.Landed | m.NotLanded):
-            raise Unsure(f"the owner does not know: {told}")
-        return isinstance(told, m.Landed)
+    def _outcome(self, reply: m.Answer) -> bool:
+        if not isinstance(reply, m.Landed | m.NotLanded):
+            raise Unsure(f"the owner does not know: {reply}")
+        return isinstance(reply, m.Landed)
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         request, newest = transaction.request, transaction.checked

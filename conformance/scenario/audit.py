@@ -31,7 +31,7 @@ class Proposed:
     landed: int | None = None
     """The version that it became."""
     refused: bool = False
-    """Whether the client was told that it was not ratified, and not that the same may succeed later (`retryable`)."""
+    """Whether the answer was a final refusal (not `retryable`)."""
 
     @property
     def version(self) -> int:

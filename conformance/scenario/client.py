@@ -82,20 +82,22 @@ class ClientScenario(Scenario):
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
             return Exchange(number=number, request=request, answer=answer)
-        told = self._ended(number, about, answer)
+        exchange = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
             raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason}")
         self.require(
-            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", evidence=(told,),
+            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", evidence=(exchange,),
             expected="a client ends its operation, with success or with an error",
             observed=f"it asked the owner more than {len(self.owner.exchanges)} times",
         )  # fmt: skip
-        return told
+        return exchange
 
     def read(self, table: TableHandle, *requirements: str, client: str = "reader", **options: Any) -> m.SnapshotRead:
         """A snapshot by the client under test, which must succeed."""
-        told = self.act(client, m.Snapshot(table=self.name_of(table), **options))
-        return self.expect(told, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected="a snapshot of the table")
+        exchange = self.act(client, m.Snapshot(table=self.name_of(table), **options))
+        return self.expect(
+            exchange, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected="a snapshot of the table"
+        )
 
     def name_of(self, table: TableHandle | None) -> str:
         """By which a client finds the table: its name."""
@@ -143,13 +145,13 @@ class ClientScenario(Scenario):
     def kit_reads(self, table: TableHandle | None, version: int) -> set[str]:
         """The files of a version as the kit's own reader finds them; none if it cannot read."""
         reference = None if table is None else self.name_of(table)
-        told = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
-        return set(told.files) if isinstance(told, m.SnapshotRead) else set()
+        reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
+        return set(reply.files) if isinstance(reply, m.SnapshotRead) else set()
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """What the owner lists; not part of the history."""
-        told = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
-        return told.commits if isinstance(told, m.Commits) else ()
+        reply = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
+        return reply.commits if isinstance(reply, m.Commits) else ()
 
     def asked(self, kind: type[m.Message]) -> Sequence[OwnerExchange]:
         """What the client under test asked of the owner, of this kind."""
@@ -246,8 +248,8 @@ class ClientScenario(Scenario):
         """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
         self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
-            told = heard.answer
-            refused = isinstance(told, m.Conflict | m.Gap) or (isinstance(told, m.Rejected) and not told.retryable)
+            reply = heard.answer
+            refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
             lines = self._lines(heard.request)
             self.proposed.append(Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused))
         version = getattr(heard.request, "version", None)

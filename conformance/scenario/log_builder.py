@@ -8,7 +8,7 @@
     log.hide(commit_file(1))                     # as cleanup would
     log.at(2).files                                  # {"b": None}
 
-What a snapshot must be is told by a replay of its own: from the newest version to the oldest, and what is met first
+What a snapshot must be is exchange by a replay of its own: from the newest version to the oldest, and what is met first
 holds. Readers go the other way. Whatever was planted or hidden is as before when the scenario ends.
 """
 
@@ -75,8 +75,10 @@ class LogBuilder:
         request = s.creation(
             name, attempt=attempt, actions=table_actions(s.feature, attempt, s.timestamp(0), **options)
         )
-        told = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
-        table = s.created(shown, told, s.expect(told, m.Ratified, "PROFILE-VERSION0-01", expected="a new table"))
+        exchange = s.ask("creator", request, TableHandle(name=shown, reference="", versions=0))
+        table = s.created(
+            shown, exchange, s.expect(exchange, m.Ratified, "PROFILE-VERSION0-01", expected="a new table")
+        )
         log = cls(s=s, name=name, location=s.location(table), table=table)
         published = log.folder / commit_file(0)
         log.actions[0] = [json.loads(line) for line in published.read_text("utf-8").splitlines()]
@@ -100,10 +102,10 @@ class LogBuilder:
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
         lines = (proposals.commit_info(attempt, time), *actions)
-        told = self.s.land(self.table, attempt=attempt, actions=lines)
+        exchange = self.s.land(self.table, attempt=attempt, actions=lines)
         self.actions[version] = [json.loads(line) for line in lines]
-        self.committed[version] = told
-        return told
+        self.committed[version] = exchange
+        return exchange
 
     def write(self, *lines: str, modified: int) -> int:
         """The next version of a filesystem table, with its file's modification time. Its number."""
@@ -125,24 +127,24 @@ class LogBuilder:
             path=self.location, name=self.s.physical(self.name), feature=self.s.feature, commit_mode=self.s.commit_mode,
             version=version, attempt=attempt, actions=lines,
         )  # fmt: skip
-        told = self.s.ask("migrator", request, self.table)
-        ratified = self.s.expect(told, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner takes the table over")
+        exchange = self.s.ask("migrator", request, self.table)
+        ratified = self.s.expect(exchange, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner takes the table over")
         self.table.reference, self.table.versions = ratified.table or "", version + 1
         self.table.ownership.append(attempt)
         self.actions[version] = [json.loads(line) for line in lines]
-        self.committed[version] = told
-        return told
+        self.committed[version] = exchange
+        return exchange
 
     def hand_back(self) -> Exchange:
         """The owner gives the table back with its next version. Everything before is published."""
         request = giving_back(self.s, self.table)
-        told = self.s.ask("migrator", request, self.table)
-        self.s.expect(told, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner gives the table back")
+        exchange = self.s.ask("migrator", request, self.table)
+        self.s.expect(exchange, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner gives the table back")
         self.table.versions = request.version + 1
         self.table.ownership.append(request.attempt)
         self.actions[request.version] = [json.loads(line) for line in request.actions]
-        self.committed[request.version] = told
-        return told
+        self.committed[request.version] = exchange
+        return exchange
 
     def backfill(self, version: int) -> None:
         """Publish up to a version."""

@@ -31,9 +31,12 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
         request = m.Plant(
             table=path, file=commit_file(version), content=_content(s, version, s.attempt()), if_absent=True
         )
-        told = s.ask("filesystem writer", request, table)
+        exchange = s.ask("filesystem writer", request, table)
         s.expect(
-            told, m.Done, "PROFILE-STORAGE-01", expected=f"{path} is below `storage`: the kit may make a table there"
+            exchange,
+            m.Done,
+            "PROFILE-STORAGE-01",
+            expected=f"{path} is below `storage`: the kit may make a table there",
         )
     return table
 
@@ -57,15 +60,15 @@ def write_file(
         meaning = m.Ratified(version=number)
     elif isinstance(answer, m.Conflict):
         meaning = m.Conflict()
-    told = s._ended(operation, commit, meaning)
+    exchange = s._ended(operation, commit, meaning)
     s.expect(
-        told, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` where there is a file"
+        exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` where there is a file"
     )
-    won = isinstance(told.answer, m.Ratified)
+    won = isinstance(exchange.answer, m.Ratified)
     if won:
         table.ownership.append(attempt)
         table.versions = max(table.versions, number + 1)
-    return told, won
+    return exchange, won
 
 
 def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **options: Any) -> m.TakeOver:
@@ -86,30 +89,30 @@ def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **o
 
 def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner takes the table over, with its next version."""
-    told = persist(lambda: s.ask(client, taking_over(s, table), table))
+    exchange = persist(lambda: s.ask(client, taking_over(s, table), table))
     ratified = s.expect(
-        told, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
+        exchange, m.Ratified, "MC-CONVERT-02", "PROFILE-TRANSFER-01", may_refuse=True,
         expected=f"version {table.versions} is the table's next, and no other client proposes it: it is "
         f"ratified as the ownership change",
     )  # fmt: skip
-    owned(s, table, told, ratified)
-    return told
+    owned(s, table, exchange, ratified)
+    return exchange
 
 
-def owned(s: Scenario, table: TableHandle, told: Exchange, ratified: m.Ratified) -> None:
+def owned(s: Scenario, table: TableHandle, exchange: Exchange, ratified: m.Ratified) -> None:
     """The table belongs to the owner from now on."""
-    assert isinstance(told.request, m.TakeOver)
-    version = told.request.version
+    assert isinstance(exchange.request, m.TakeOver)
+    version = exchange.request.version
     s.require(
-        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", evidence=(told,), table=table,
+        ratified.version == version, "MC-CONVERT-02", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
         version=version,
         expected=f"the ownership change is version {version}, as proposed", observed=f"version {ratified.version}",
     )  # fmt: skip
     if ratified.table is None:
-        s.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` names the table", observed="it names none")
+        s.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` names the table", observed="it names none")
     table.reference = ratified.table
     table.versions = version + 1
-    table.ownership.append(told.request.attempt)
+    table.ownership.append(exchange.request.attempt)
 
 
 def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> m.HandBack:
@@ -127,34 +130,34 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
 def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
     scenario is inconclusive."""
-    told = persist(lambda: s.ask(client, giving_back(s, table)))
+    exchange = persist(lambda: s.ask(client, giving_back(s, table)))
     s.expect(
-        told, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
+        exchange, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
         expected=f"version {table.versions} is the table's next: it is given back with it",
     )  # fmt: skip
-    given_back(s, table, told)
-    return told
+    given_back(s, table, exchange)
+    return exchange
 
 
-def given_back(s: Scenario, table: TableHandle, told: Exchange) -> None:
+def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
     """The commit that ends the ownership is published at once, or the owner sees to it that it is in the end."""
-    assert isinstance(told.request, m.HandBack)
-    version = told.request.version
+    assert isinstance(exchange.request, m.HandBack)
+    version = exchange.request.version
     table.versions = version + 1
     content = s.published(table).get(version)
     if content is None:
-        content = _published_later(s, table, told, version)
+        content = _published_later(s, table, exchange, version)
     else:
-        table.ownership.append(told.request.attempt)
+        table.ownership.append(exchange.request.attempt)
     found = proposals.attempt_of(content)
     s.require(
-        found == told.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(told,), table=table,
+        found == exchange.request.attempt, "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange,), table=table,
         version=version, expected=f"version {version} is the commit that ends the ownership",
         observed=f"it is attempt {found}",
     )  # fmt: skip
 
 
-def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: int) -> str:
+def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, version: int) -> str:
     """Until then nobody can write the table, neither through the owner nor through the filesystem."""
     for _ in range(TRIES):
         asked = s.ask_to_backfill(table, version)
@@ -162,7 +165,8 @@ def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: i
         if content is not None:
             return content
     return s.fail(
-        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(told, asked), table=table, version=version,
+        "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, asked), table=table,
+        version=version,
         expected=f"version {version} ends the ownership, and its owner sees to it that it is published",
         observed=f"{commit_file(version)} is not there, even after requests for it",
     )  # fmt: skip
@@ -171,21 +175,21 @@ def _published_later(s: Scenario, table: TableHandle, told: Exchange, version: i
 def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
     """Drop the table. Its final log is recorded before: afterwards its owner may forget it."""
     table.final = s.log_of(table)
-    told = s.ask(client, m.DropTable(table=table.reference))
-    s.expect(told, m.Done, "PROFILE-DISCOVERY-01", may_refuse=True, expected="the table is dropped")
-    return told
+    exchange = s.ask(client, m.DropTable(table=table.reference))
+    s.expect(exchange, m.Done, "PROFILE-DISCOVERY-01", may_refuse=True, expected="the table is dropped")
+    return exchange
 
 
 def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> TableHandle:
     """Another table with the name of one that was dropped."""
     again = TableHandle(name=f"{table.name} again", reference="", versions=0)
-    told = s.ask(client, s.creation(table.name), again)
+    exchange = s.ask(client, s.creation(table.name), again)
     ratified = s.expect(
-        told, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
+        exchange, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
         expected=f"the table that was called {table.name} is dropped: its name is free",
     )  # fmt: skip
     if ratified.table is None or ratified.version != 0:
-        s.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` with version 0 and the table",
+        s.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
                observed=f"version {ratified.version} of {ratified.table}")  # fmt: skip
     again.reference, again.versions = ratified.table, 1
     s.tables.append(again)
@@ -195,20 +199,20 @@ def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> Ta
 def crash(s: Scenario, point: str | None = None) -> None:
     """Let the subject die: now, or when it reaches a point."""
     s.mortal = True
-    told = s.ask("operator", m.Crash(point=point))
+    exchange = s.ask("operator", m.Crash(point=point))
     s.recording.fault("crash", note="" if point is None else f"at {point}")
-    if not isinstance(told.answer, m.Unknown):  # a subject that dies at once need not answer
-        s.expect(told, m.Done, "PROFILE-HARNESS-01", expected="the subject crashes as requested")
+    if not isinstance(exchange.answer, m.Unknown):  # a subject that dies at once need not answer
+        s.expect(exchange, m.Done, "PROFILE-HARNESS-01", expected="the subject crashes as requested")
 
 
 def restart(s: Scenario) -> None:
     """Start it again."""
-    told = s.ask("operator", m.Restart())
+    exchange = s.ask("operator", m.Restart())
     s.recording.fault("restart")
-    if isinstance(told.answer, m.Unknown):
-        s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(told,), expected="the subject starts again",
-               observed=f"it does not answer: {told.answer.reason}")  # fmt: skip
-    s.expect(told, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
+    if isinstance(exchange.answer, m.Unknown):
+        s.fail("PROFILE-DURABLE-03", "PROFILE-HARNESS-01", evidence=(exchange,), expected="the subject starts again",
+               observed=f"it does not answer: {exchange.answer.reason}")  # fmt: skip
+    s.expect(exchange, m.Done, "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", expected="the subject starts again")
 
 
 def _content(s: Scenario, version: int, attempt: str) -> str:

@@ -2,8 +2,8 @@
 
     table = s.create()
     s.land(table, 1)
-    told = s.commit(table, 1, client="late")
-    s.expect(told, Conflict, "MC-COMMIT-02", "CM-COMMIT-08", expected="version 1 is taken: a conflict")
+    exchange = s.commit(table, 1, client="late")
+    s.expect(exchange, Conflict, "MC-COMMIT-02", "CM-COMMIT-08", expected="version 1 is taken: a conflict")
 
 A demand that is not met ends the scenario. At its end the history is judged by the checkers all the same.
 """
@@ -126,10 +126,10 @@ class Scenario:
         """Makes the names of tables, and attempts, unique where a subject remembers those of earlier runs."""
         self.tables: list[TableHandle] = []
         self.mortal = False
-        """Whether the subject was told to die: it is started again before its final log is asked for."""
+        """Whether the subject was crashed: it is started again before its final log is asked for."""
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
-        """By table and version: the operation that was told first to be it."""
+        """By table and version: the operation that was first answered with it."""
         self.looked: int | None = None
         """The last operation, if it was a look at the files."""
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
@@ -190,20 +190,20 @@ class Scenario:
         if isinstance(answer, m.Ratified) and isinstance(request, m.Commit | m.CreateTable):
             self.made.setdefault((self._name(request), answer.version), number)
         belongs = self.recording.ended(number, request, answer)
-        told = Exchange(number=number, request=request, answer=answer)
+        exchange = Exchange(number=number, request=request, answer=answer)
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
             self.fail(
                 "PROFILE-CORE-03",
-                evidence=(told,),
+                evidence=(exchange,),
                 expected="one of the outcomes of the request",
                 message=answer.reason,
             )
         if not belongs:
             message = f"`{name_of(request)}` was answered by {in_words(answer)}, which is no answer to it."
             self.fail(
-                "PROFILE-CORE-03", evidence=(told,), expected="one of the outcomes of the request", message=message
+                "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request", message=message
             )
-        return told
+        return exchange
 
     def _name(self, request: m.Request) -> str:
         reference = getattr(request, "table", None) or getattr(request, "path", None)
@@ -241,17 +241,17 @@ class Scenario:
 
     def create(self, name: str = "orders", client: str = "creator", **options: Any) -> TableHandle:
         """A table with its version 0, or the scenario is inconclusive."""
-        told = self.ask(client, self.creation(name, **options))
+        exchange = self.ask(client, self.creation(name, **options))
         ratified = self.expect(
-            told, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
+            exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
             expected="the only creator of a new name is answered `ratified` with version 0",
         )  # fmt: skip
-        return self.created(name, told, ratified)
+        return self.created(name, exchange, ratified)
 
-    def created(self, name: str, told: Exchange, ratified: m.Ratified) -> TableHandle:
+    def created(self, name: str, exchange: Exchange, ratified: m.Ratified) -> TableHandle:
         """The table that a `create_table` made."""
         if ratified.table is None or ratified.version != 0:
-            self.fail("PROFILE-CORE-03", evidence=(told,), expected="`ratified` with version 0 and the table",
+            self.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
                       message=f"`create_table` was answered by {in_words(ratified)}.")  # fmt: skip
         table = TableHandle(name=name, reference=ratified.table, versions=1)
         self.tables.append(table)
@@ -276,15 +276,15 @@ class Scenario:
     def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Exchange:
         """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
         with new attempts, `TRIES` times; then the scenario is inconclusive."""
-        told = persist(lambda: self.commit(table, client=client, **options))
-        ratified = self.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
+        exchange = persist(lambda: self.commit(table, client=client, **options))
+        ratified = self.expect(exchange, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                                expected=f"version {table.versions} is the next, and no other client proposed it: "
                                f"it is ratified")  # fmt: skip
-        self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", evidence=(told,),
+        self.require(ratified.version == table.versions, "MC-COMMIT-02", "CM-CATALOG-03", evidence=(exchange,),
                      expected=f"ratified as version {table.versions}, as proposed",
                      observed=f"ratified as version {ratified.version}")  # fmt: skip
         table.versions += 1
-        return told
+        return exchange
 
     def land_all(self, table: TableHandle, number: int, client: str = "writer") -> list[Exchange]:
         """Commit the next `number` versions."""
@@ -293,40 +293,42 @@ class Scenario:
     def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
         """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
         is asked again with new attempts; one that refuses all of them calls a lost race something else."""
-        told = persist(lambda: self.commit(table, version, client=client, **options))
+        exchange = persist(lambda: self.commit(table, version, client=client, **options))
         broken: tuple[str, ...] = ()
-        if isinstance(told.answer, m.Ratified):
-            elsewhere = told.answer.version != version
+        if isinstance(exchange.answer, m.Ratified):
+            elsewhere = exchange.answer.version != version
             broken = ("MC-API-03", "CM-CATALOG-03") if elsewhere else ("MC-COMMIT-02", "CM-COMMIT-08")
-        self.expect(told, m.Conflict, *broken, "PROFILE-CORE-04",
+        self.expect(exchange, m.Conflict, *broken, "PROFILE-CORE-04",
                     expected=f"version {version} is taken: the proposal is answered as a conflict, so that its writer "
                     f"knows to rebase and propose again")  # fmt: skip
-        return told
+        return exchange
 
     def get_commits(
         self, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
     ) -> m.Commits:
-        told = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
-        return self.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
+        exchange = self.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
+        return self.expect(exchange, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
         """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then the scenario is
         inconclusive."""
         for _ in range(TRIES):
-            told = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
-            if not isinstance(told.answer, m.Rejected) or not told.answer.retryable:
-                return told
-        raise Inconclusive(f"operation {told.number}: {TRIES} times refused for now: {in_words(told.answer)}")
+            exchange = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
+            if not isinstance(exchange.answer, m.Rejected) or not exchange.answer.retryable:
+                return exchange
+        raise Inconclusive(f"operation {exchange.number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
 
     def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
         """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
         themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
-        told = self.ask_to_backfill(table, version, client)
-        if self.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported | m.Rejected):
-            raise Inconclusive(f"operation {told.number}: the owner does not publish on request: {told.answer.reason}")
-        self.expect(told, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
+        exchange = self.ask_to_backfill(table, version, client)
+        if self.feature == "catalogManaged" and isinstance(exchange.answer, m.Unsupported | m.Rejected):
+            raise Inconclusive(
+                f"operation {exchange.number}: the owner does not publish on request: {exchange.answer.reason}"
+            )
+        self.expect(exchange, m.Done, "MC-BACKFILL-05", "PROFILE-CORE-03",
                     expected=f"version {version} is ratified: `done` when it is published")  # fmt: skip
-        return told
+        return exchange
 
     def observe(self, table: TableHandle, client: str = "observer") -> list[m.LogFile]:
         """All files of the log, with contents. A version that the listing lacks was looked for too: there was a moment
@@ -340,8 +342,8 @@ class Scenario:
             self.looked = self.recording.look(table.name, since, answer.files, absent)
             return list(answer.files)
         number = self.recording.invoke(client, table.name, request)
-        told = self._ended(number, request, answer)
-        self.expect(told, m.Observation, "PROFILE-CORE-02", expected="the files of the log")
+        exchange = self._ended(number, request, answer)
+        self.expect(exchange, m.Observation, "PROFILE-CORE-02", expected="the files of the log")
         raise AssertionError("unreachable")
 
     def published(self, table: TableHandle) -> dict[int, str]:

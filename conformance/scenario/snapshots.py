@@ -29,23 +29,23 @@ def must_read(
     about; a reader that cannot tell them leaves the scenario inconclusive. `may_refuse`: the table needs what a reader
     need not support. `asked`: more fields of the request."""
     published = log.published
-    told, since = ask(log, client, **asked)
-    read = told.answer
+    exchange, since = ask(log, client, **asked)
+    read = exchange.answer
     if isinstance(read, m.Rejected) and may_refuse:
-        raise Inconclusive(f"operation {told.number}: the reader does not support such a table: {read.reason}")
-    excuse = _excuse(log, told, version, published, newest_returned(log.s, since))
+        raise Inconclusive(f"operation {exchange.number}: the reader does not support such a table: {read.reason}")
+    excuse = _excuse(log, exchange, version, published, newest_returned(log.s, since))
     if excuse and isinstance(read, m.SnapshotRead):
-        is_snapshot(log, told, read, *requirements)
+        is_snapshot(log, exchange, read, *requirements)
     if excuse:
-        raise Inconclusive(f"operation {told.number}: {excuse}")
+        raise Inconclusive(f"operation {exchange.number}: {excuse}")
     because = because or [log.committed[version]] if version in log.committed else because
-    snapshot = log.s.expect(told, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
+    snapshot = log.s.expect(exchange, m.SnapshotRead, *held(log.s, requirements), expected=expected, because=because)
     named = ("LOG-09",) if asked.get("version") is not None else requirements
     log.s.require(
-        snapshot.version == version, *held(log.s, named), evidence=(told, *because), table=log.table,
+        snapshot.version == version, *held(log.s, named), evidence=(exchange, *because), table=log.table,
         version=version, expected=expected, observed=f"a snapshot of version {snapshot.version}",
     )  # fmt: skip
-    is_snapshot(log, told, snapshot, *requirements, because=because, about=about, expected=expected)
+    is_snapshot(log, exchange, snapshot, *requirements, because=because, about=about, expected=expected)
     return snapshot
 
 
@@ -53,21 +53,21 @@ def must_refuse(
     log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any
 ) -> Exchange:
     """A read that must not succeed. How the reader says so is its own affair."""
-    told, _ = ask(log, client, **asked)
-    if isinstance(told.answer, m.SnapshotRead):
+    exchange, _ = ask(log, client, **asked)
+    if isinstance(exchange.answer, m.SnapshotRead):
         log.s.fail(
-            *held(log.s, requirements), evidence=(told,), table=log.table, expected=expected,
-            observed=f"a snapshot of version {told.answer.version} with the files {list(told.answer.files)}",
+            *held(log.s, requirements), evidence=(exchange,), table=log.table, expected=expected,
+            observed=f"a snapshot of version {exchange.answer.version} with the files {list(exchange.answer.files)}",
         )  # fmt: skip
-    return told
+    return exchange
 
 
 def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: str) -> None:
     """A read of something corrupt, which ends with a warning or with an error."""
-    told, _ = ask(log)
-    if isinstance(told.answer, m.SnapshotRead) and _excuse(log, told, version, log.published, -1) is None:
+    exchange, _ = ask(log)
+    if isinstance(exchange.answer, m.SnapshotRead) and _excuse(log, exchange, version, log.published, -1) is None:
         log.s.require(
-            bool(told.answer.warnings), *requirements, evidence=(told,), table=log.table, version=version,
+            bool(exchange.answer.warnings), *requirements, evidence=(exchange,), table=log.table, version=version,
             expected=expected, observed="a snapshot without a warning",
         )  # fmt: skip
 
@@ -90,29 +90,29 @@ def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Ex
 def newest_returned(s: ClientScenario, since: int) -> int:
     """The newest version that the owner returned to a reader since then; -1: it returned no version."""
     answers = [heard.answer for heard in s.owner.exchanges[since:]]
-    told = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
-    told += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
-    return max(told, default=-1)
+    returned = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
+    returned += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
+    return max(returned, default=-1)
 
 
 def is_snapshot(
-    log: LogBuilder, told: Exchange, read: m.SnapshotRead, *requirements: str, because: Sequence[Exchange] = (),
+    log: LogBuilder, exchange: Exchange, read: m.SnapshotRead, *requirements: str, because: Sequence[Exchange] = (),
     about: Sequence[str] = (), expected: str = "",
 ) -> None:  # fmt: skip
     """What was read is the snapshot of its version, as far as the reader tells."""
     if read.version not in log.actions:
         log.s.fail(
-            *held(log.s, requirements), evidence=(told,), table=log.table, version=read.version,
+            *held(log.s, requirements), evidence=(exchange,), table=log.table, version=read.version,
             expected=f"a version of the table, which has {log.latest + 1}", observed=f"version {read.version}",
         )  # fmt: skip
     different = differences(log, log.at(read.version), read)
     log.s.require(
-        not different, *held(log.s, requirements), evidence=(told, *because), table=log.table, version=read.version,
+        not different, *held(log.s, requirements), evidence=(exchange, *because), table=log.table, version=read.version,
         expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
     )  # fmt: skip
     untold = [field for field in about if getattr(read, field) is None]
     if untold:
-        raise Inconclusive(f"operation {told.number}: the reader does not tell {', '.join(untold)}")
+        raise Inconclusive(f"operation {exchange.number}: the reader does not tell {', '.join(untold)}")
 
 
 def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:
@@ -124,9 +124,9 @@ def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> li
         found.append(f"the snapshot of version {read.version} has the files {files}, and must have {right}")
     partitions = {_spelled(log, path): value for path, value in (read.partitions or {}).items()}
     for path, value in expected.files.items():
-        told = partitions.get(_spelled(log, path), value)
-        if told != value:
-            found.append(f"the partition value of {path} is {told!r}, and must be {value!r}")
+        returned = partitions.get(_spelled(log, path), value)
+        if returned != value:
+            found.append(f"the partition value of {path} is {returned!r}, and must be {value!r}")
     if read.applications is not None and read.applications != expected.applications:
         found.append(f"the applications are at {read.applications}, and must be at {expected.applications}")
     if read.domains is not None and read.domains != expected.domains:
@@ -150,10 +150,10 @@ def _spelled(log: LogBuilder, path: str) -> str:
     return path.removeprefix(f"{log.location}/")
 
 
-def _excuse(log: LogBuilder, told: Exchange, version: int, published: int, known: int) -> str | None:
+def _excuse(log: LogBuilder, exchange: Exchange, version: int, published: int, known: int) -> str | None:
     """Why the reader may have missed `version`; None: it did not, or must not. `published`, `known`: the newest version
-    that was published before the read, and that the owner told during it."""
-    read, request = told.answer, told.request
+    that was published before the read, and that the owner returned during it."""
+    read, request = exchange.answer, exchange.request
     assert isinstance(request, m.Snapshot)
     travels = request.version is not None or request.timestamp is not None
     if isinstance(read, m.SnapshotRead):

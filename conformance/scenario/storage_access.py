@@ -22,16 +22,16 @@ def plant(
     client: str = "external writer",
 ) -> Exchange:
     """A file below the log folder. `if_absent`: the answer may be a conflict."""
-    told = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
+    exchange = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
     kinds = (m.Done, m.Conflict) if if_absent else m.Done
-    s.expect(told, kinds, "PROFILE-STORAGE-01", expected=f"`done`: {file} is planted")
-    return told
+    s.expect(exchange, kinds, "PROFILE-STORAGE-01", expected=f"`done`: {file} is planted")
+    return exchange
 
 
 def remove(s: Scenario, table: TableHandle, file: str, client: str = "external writer") -> Exchange:
-    told = s.ask(client, m.Remove(table=table.reference, file=file))
-    s.expect(told, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
-    return told
+    exchange = s.ask(client, m.Remove(table=table.reference, file=file))
+    s.expect(exchange, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
+    return exchange
 
 
 def stage(
