@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import refimpl
 from refimpl.actions import Add
 from refimpl.client.create import create_filesystem_table, create_table
 from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
@@ -25,7 +27,7 @@ SCHEMA = (
     '{"name":"month","type":"string","nullable":true,"metadata":{}}]}'
 )
 ON_REQUEST = MaintenancePolicy(backfill_every=None)
-"""Nothing is published unless somebody asks."""
+"""Nothing is published unless it is asked for."""
 
 OWNED_COMMIT_MODES = [
     (feature, commit_mode)
@@ -38,6 +40,32 @@ OWNED_COMMIT_MODES = [
 def adding(path: str, month: str = "01", **fields: Any) -> Add:
     values = {"size": 1, "modification_time": 0, "data_change": True} | fields
     return Add(path=path, partition_values={"month": month}, **values)
+
+
+def appending(table: Table, path: str, **options: int) -> Transaction:
+    transaction = table.transaction(**options)  # type: ignore[arg-type]
+    transaction.add(adding(path))
+    return transaction
+
+
+def at_once(count: int, act: Callable[[int], object]) -> list[Exception]:
+    """Run `act` in so many threads that begin together; what they raised."""
+    barrier = threading.Barrier(count)
+    raised: list[Exception] = []
+
+    def run(number: int) -> None:
+        barrier.wait()
+        try:
+            act(number)
+        except Exception as error:  # noqa: BLE001 - a thread's failure must reach the test
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
 
 
 @dataclass
@@ -89,8 +117,12 @@ class Setting:
         assert table.table_id is not None
         return Table.resolve(table.table_id, self.owner, self.environment)
 
+    def paths(self, table: Table) -> set[str]:
+        """Of the active files, as another process sees them."""
+        return {path for path, _ in self.again(table).snapshot().files}
+
     def append(self, table: Table, *paths: str, month: str = "01") -> None:
-        """Somebody else's blind append."""
+        """A blind append by another writer."""
         transaction = self.again(table).transaction()
         transaction.add(*(adding(path, month) for path in paths))
         transaction.commit()

@@ -11,7 +11,6 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.ownership import take_over
 from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
-from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import (
     MAX_WINNERS,
@@ -38,7 +37,7 @@ from refimpl.errors import (
     ProtocolChangedError,
 )
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode, TableFeature
-from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding, appending
 from spec_tests.support.faults import HOST_START as START
 
 
@@ -47,16 +46,6 @@ def name_of(value: object) -> str:
 
 
 every_owned_mode = pytest.mark.parametrize(("feature", "commit_mode"), OWNED_COMMIT_MODES, ids=name_of)
-
-
-def appending(table: Table, path: str, **options: int) -> Transaction:
-    transaction = table.transaction(**options)  # type: ignore[arg-type]
-    transaction.add(adding(path))
-    return transaction
-
-
-def paths(setting: Setting, table: Table) -> set[str]:
-    return {path for path, _ in setting.again(table).snapshot().files}
 
 
 def staged_versions(table: Table) -> list[int]:
@@ -110,7 +99,7 @@ def test_a_lost_race_is_won_with_a_new_attempt(
     assert (first, second) == (1, 2)
     assert lost.attempt != won.attempt == committed.attempt
     assert "get_commits" not in setting.owner.calls, "the winners were told: nothing needs to be asked"
-    assert paths(setting, table) == {"mine", "theirs"}
+    assert setting.paths(table) == {"mine", "theirs"}
     if commit_mode is CommitMode.STAGED:
         assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
 
@@ -130,7 +119,7 @@ def test_a_writer_that_waited_looks_before_it_proposes(
     assert [version for version, _ in setting.owner.proposals] == [2]
     assert setting.host.pauses == []
     assert appending(table, "next").commit().version == 3
-    assert paths(setting, table) == {"mine", "theirs", "next"}
+    assert setting.paths(table) == {"mine", "theirs", "next"}
 
 
 def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
@@ -140,7 +129,7 @@ def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
     setting.append(table, "more")
     committed = transaction.commit()
     assert (committed.version, committed.tries, committed.rebased_over) == (3, 2, 2)
-    assert paths(setting, table) == {"mine", "theirs", "more"}
+    assert setting.paths(table) == {"mine", "theirs", "more"}
 
 
 @pytest.mark.parametrize("backfilled", [False, True])
@@ -159,7 +148,7 @@ def test_winners_that_a_conflict_does_not_tell_are_asked_for(
     setting.owner.faults.conflicts_without_winners = True
     committed = transaction.commit()
     assert (committed.version, committed.rebased_over) == (3, 2)
-    assert paths(setting, table) == {"mine", "one", "two"}
+    assert setting.paths(table) == {"mine", "one", "two"}
 
 
 def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
@@ -245,7 +234,7 @@ def test_the_number_of_tries_is_limited(setting: Setting) -> None:
     with pytest.raises(LostRaceError) as caught:
         transaction.commit()
     assert caught.value.tries == 3
-    assert "mine" not in paths(setting, table)
+    assert "mine" not in setting.paths(table)
     assert staged_versions(table) == [1, 2, 3], "nothing of the loser is left behind"
 
 
@@ -279,7 +268,7 @@ def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phanto
     assert len(setting.owner.proposals) == 1
     assert staged_versions(table) == before
     setting.owner.faults.nothing_listed = False
-    assert "mine" not in paths(setting, table)
+    assert "mine" not in setting.paths(table)
 
 
 # Lost answers
@@ -298,7 +287,7 @@ def test_a_lost_answer_is_resolved_and_not_repeated(
     assert (committed.version, committed.tries) == (1, 1)
     assert [version for version, _ in setting.owner.proposals] == [1]
     assert setting.again(table).snapshot().version == 1
-    assert paths(setting, table) == {"mine"}
+    assert setting.paths(table) == {"mine"}
 
 
 @every_owned_mode
@@ -340,7 +329,7 @@ def test_a_lost_answer_stays_one_commit_although_others_went_on(
     committed = transaction.commit()
     assert (committed.version, committed.tries) == (1, 1)
     assert setting.again(table).snapshot().version == 2
-    assert paths(setting, table) == {"mine", "theirs"}
+    assert setting.paths(table) == {"mine", "theirs"}
 
 
 def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) -> None:
@@ -352,7 +341,7 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
     assert transaction.commit().version == 1
     assert staged_versions(table) == [1]
     setting.owner.faults.nothing_listed = False
-    assert paths(setting, table) == {"mine"}
+    assert setting.paths(table) == {"mine"}
 
 
 def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:
@@ -367,7 +356,7 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
     assert (error.table_id, error.version) == (table.table_id, 1)
     assert staged_versions(table) == [1]
     assert isinstance(setting.owner.attempt_outcome(error.table_id, error.attempt), Landed)
-    assert paths(setting, table) == {"mine"}
+    assert setting.paths(table) == {"mine"}
 
 
 def test_an_outcome_is_asked_for_until_it_is_known(setting: Setting) -> None:
@@ -459,7 +448,7 @@ def test_a_gap_that_the_owner_takes_back_is_no_damage(setting: Setting, monkeypa
     ask, gaps = setting.owner.commit, [VersionGap(latest_ratified_version=0)]
     monkeypatch.setattr(setting.owner, "commit", lambda *proposal: gaps.pop() if gaps else ask(*proposal))
     assert transaction.commit().version == 2
-    assert paths(setting, table) == {"a", "mine"}
+    assert setting.paths(table) == {"a", "mine"}
 
 
 def test_a_rejection_carries_its_reason(setting: Setting) -> None:
@@ -483,7 +472,7 @@ def test_commits_published_behind_the_owners_back_are_explained(setting: Setting
         transaction.commit()
     assert caught.value.version == 2
     assert setting.owner.proposals[-1][0] == 2
-    assert paths(setting, table) == {"stranger"}
+    assert setting.paths(table) == {"stranger"}
 
 
 def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
@@ -496,7 +485,7 @@ def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
     # Of the large one both tries are staged: the one that lost the race, and the one that won.
     kinds = [type(proposal) for _, proposal in setting.owner.proposals]
     assert kinds == [DirectProposal, InlineProposal, StagedProposal, StagedProposal]
-    assert paths(setting, table) == {"small", "large"}
+    assert setting.paths(table) == {"small", "large"}
 
 
 def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:

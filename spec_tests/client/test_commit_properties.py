@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import DeltaError, OutcomeUnknown
 from refimpl.table_feature import CommitMode, TableFeature
-from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding, appending, at_once
 from spec_tests.support.faults import ScriptedHost
 from spec_tests.support.in_memory_owner import InMemoryOwner
 from spec_tests.support.unreliable_owner import UnreliableOwner
@@ -114,27 +113,13 @@ def test_every_transaction_lands_as_often_as_it_says(
 def test_writers_at_the_same_time_lose_nothing(setting: Setting, owned: bool) -> None:
     """Four threads append to one table; every file is there once, in as many versions as were committed."""
     table = setting.table(*OWNED_COMMIT_MODES[-1]) if owned else setting.table(None)
-    barrier = threading.Barrier(4)
     versions: list[int] = []
-    failures: list[Exception] = []
 
     def write(writer: int) -> None:
         handle = setting.again(table)
-        barrier.wait()
-        try:
-            for number in range(6):
-                transaction = handle.transaction()
-                transaction.add(adding(f"{writer}-{number}"))
-                versions.append(transaction.commit().version)
-        except Exception as error:  # noqa: BLE001 - a thread's failure must reach the test
-            failures.append(error)
+        versions.extend(appending(handle, f"{writer}-{number}").commit().version for number in range(6))
 
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    assert at_once(4, write) == []
     assert sorted(versions) == list(range(1, 25))
     snapshot = setting.again(table).snapshot()
     assert snapshot.version == 24

@@ -21,19 +21,9 @@ from refimpl.errors import (
 )
 from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
-from spec_tests.client.conftest import SCHEMA, Setting, adding
+from spec_tests.client.conftest import SCHEMA, Setting, adding, appending
 from spec_tests.support.busy_table import GENEROUS, backfill, every_kind, hide, names
 from spec_tests.support.faults import FailingFiles
-
-
-def appending(table: Table, path: str, **options: int) -> Transaction:
-    transaction = table.transaction(**options)  # type: ignore[arg-type]
-    transaction.add(adding(path))
-    return transaction
-
-
-def paths(setting: Setting, table: Table) -> set[str]:
-    return {path for path, _ in setting.again(table).snapshot().files}
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])
@@ -77,7 +67,7 @@ def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, stora
         transaction.commit()
     assert caught.value.version == 1
     storage.fail_when = lambda name, path: False
-    assert paths(setting, table) == {"mine"}
+    assert setting.paths(table) == {"mine"}
 
 
 def test_a_commit_that_cannot_be_read_back_keeps_its_data(setting: Setting, storage: FailingFiles) -> None:

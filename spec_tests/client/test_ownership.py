@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import deltalake
 import pytest
 
@@ -36,7 +34,7 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
+from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting, at_once
 from spec_tests.support.busy_table import names
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -312,24 +310,11 @@ def test_path_access_is_rejected_until_the_hand_back(setting: Setting) -> None:
 def test_several_take_overs_at_once_leave_one_owner(setting: Setting) -> None:
     """Threads race for one filesystem table; exactly one becomes the owned one."""
     table = setting.table(None)
-    barrier = threading.Barrier(4)
+    handles = [Table.by_path(table.location, setting.environment) for _ in range(4)]
     won: list[str] = []
-    lost: list[Exception] = []
-
-    def race(number: int) -> None:
-        handle = Table.by_path(table.location, setting.environment)
-        barrier.wait()
-        try:
-            won.append(taken(setting, handle, name=f"name{number}").name or "")
-        except (ProtocolChangedError, CommitRejectedError, InvalidRequestError) as error:
-            lost.append(error)
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    lost = at_once(4, lambda number: won.append(taken(setting, handles[number], name=f"name{number}").name or ""))
     assert (len(won), len(lost)) == (1, 3)
+    assert all(isinstance(error, ProtocolChangedError | CommitRejectedError | InvalidRequestError) for error in lost)
     assert Table.resolve(won[0], setting.owner, setting.environment).snapshot().version == 1
 
 

@@ -14,7 +14,7 @@ from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_state import Changes, TableState
-from refimpl.errors import CorruptionError, CorruptLogError
+from refimpl.errors import CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
@@ -160,15 +160,6 @@ class TestWhenTheLogMovedMore:
         assert {path for path, _ in snapshot.refresh().files} == {"other", "more"}
         again.delete(log_path.commit(1))
         assert snapshot.refresh().version == 0
-
-    def test_an_owner_whose_latest_version_went_back_is_an_error(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a"))
-        owner = log.owner()
-        snapshot = log.table(owner).snapshot()
-        log.stored.clear()
-        owner.latest = lambda: 0
-        with pytest.raises(CorruptionError):
-            snapshot.refresh()
 
     @both_features
     def test_a_commit_published_during_the_refresh_is_read(self, tmp_path: Path, feature: TableFeature) -> None:

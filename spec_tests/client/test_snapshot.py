@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from refimpl import log_path
-from refimpl.actions import Add, DeletionVector, DomainMetadata, Protocol, Txn
+from refimpl.actions import DeletionVector, DomainMetadata, Protocol, Txn
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
 from refimpl.errors import (
-    CorruptionError,
     CorruptLogError,
     InvalidRequestError,
     InvalidTableError,
@@ -187,12 +186,6 @@ class TestBrokenLogs:
         with pytest.raises(CorruptLogError) as caught:
             plain.table().snapshot()
         assert caught.value.path == str(plain.folder / log_path.commit(1))
-
-    def test_a_gap_in_the_log_names_the_missing_version(self, plain: WrittenLog) -> None:
-        plain.publish(1).publish(2).delete(log_path.commit(1))
-        with pytest.raises(CorruptLogError) as caught:
-            plain.table().snapshot()
-        assert caught.value.missing_version == 1
 
     def test_a_folder_without_a_log_is_no_table(self, tmp_path: Path) -> None:
         with pytest.raises(TableNotFoundError) as caught:
@@ -609,18 +602,3 @@ def checkpoint_by_delta_rs(log: WrittenLog, version: int) -> bytes:
     content = (copy / "_delta_log" / log_path.classic_checkpoint(version)).read_bytes()
     shutil.rmtree(copy)
     return content
-
-
-def test_an_active_file_is_found_by_its_key(plain: WrittenLog) -> None:
-    plain.publish(1, add("a", month="02"))
-    found = plain.table().snapshot().files["a", None]
-    assert isinstance(found, Add)
-    assert found.partition_values == {"month": "02"}
-
-
-def test_an_owner_that_contradicts_itself_is_an_error(tmp_path: Path) -> None:
-    log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a"))
-    owner = log.owner()
-    owner.latest = lambda: 0
-    with pytest.raises(CorruptionError):
-        log.table(owner).snapshot()

@@ -389,6 +389,21 @@ def in_domain(name: str) -> Callable[[Transaction], None]:
 Step = Callable[[Transaction], None]
 
 
+def raced(setting: Setting, mine: Step, winners: Step) -> tuple[Table, Transaction]:
+    """A table with version 3 by the winner, and the transaction that began before it."""
+    table = setting.table()
+    setting.append(table, "a")
+    first = table.transaction()
+    first.set_domain("some", "{}")
+    first.commit()
+    transaction = table.transaction()
+    mine(transaction)
+    winner = setting.again(table).transaction()
+    winners(winner)
+    winner.commit()
+    return table, transaction
+
+
 @pytest.mark.parametrize(
     ("mine", "winners", "kind"),
     [
@@ -407,16 +422,7 @@ def test_a_conflict_ends_the_transaction_and_lands_nothing(
     setting: Setting, mine: Step, winners: Step, kind: type[ConcurrentModificationError]
 ) -> None:
     """DELTA.md#conflict-append; FB34: two overwrites do not double the rows."""
-    table = setting.table()
-    setting.append(table, "a")
-    first = table.transaction()
-    first.set_domain("some", "{}")
-    first.commit()
-    transaction = table.transaction()
-    mine(transaction)
-    winner = setting.again(table).transaction()
-    winners(winner)
-    winner.commit()
+    table, transaction = raced(setting, mine, winners)
     with pytest.raises(kind) as caught:
         transaction.commit()
     assert caught.value.version == 3
@@ -439,16 +445,7 @@ def test_a_conflict_ends_the_transaction_and_lands_nothing(
 )
 def test_what_does_not_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
     """The twins of the conflicts above."""
-    table = setting.table()
-    setting.append(table, "a")
-    first = table.transaction()
-    first.set_domain("some", "{}")
-    first.commit()
-    transaction = table.transaction()
-    mine(transaction)
-    winner = setting.again(table).transaction()
-    winners(winner)
-    winner.commit()
+    table, transaction = raced(setting, mine, winners)
     committed = transaction.commit()
     assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
     assert setting.again(table).snapshot().version == 4
