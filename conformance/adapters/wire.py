@@ -142,7 +142,7 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
     if unknown is not None and unknown["path"] == ".answer":
         return f"{said}{near(unknown['field'], fields)}. The fields of `{name_of(kind)}` are {', '.join(fields)}"
     missing = MISSING if "missing required field" in said else ""
-    return f"{said}{missing}. The schema of `{kind.__name__}` says more: delta-commit-conformance schema interface"
+    return f"{said}{missing}. Its schema: delta-commit-conformance schema interface {kind.__name__}"
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -12,13 +12,12 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import fetching, judging, listing, replaying, reporting, running, serving, simulating, smoking
+from conformance.command import listing, reporting, running, serving, simulating
+from conformance.command.options import examples
 from conformance.command.output import say
-from conformance.interface.subject import AdapterError, UsageError
-from conformance.reports.as_json import ReportError
-from conformance.reports.bundle import COMMAND
 from conformance.running.errors import ExitCode, UnusableError
 
+COMMAND: Final = "delta-commit-conformance"
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
 
 _BROKEN_PIPE: Final = 141
@@ -80,8 +79,9 @@ def report(error: Exception) -> int:
     usage = getattr(error, "format_message", None)
     if usage is not None:  # a usage error of typer, whose class moved between its releases
         return _report_usage(error, usage())
-    if isinstance(error, (UnusableError, UsageError, AdapterError, ReportError)):
-        say(f"error: {error.problem}")
+    problem = getattr(error, "problem", None)
+    if problem is not None:  # an error of the kit's own
+        say(f"error: {problem}")
         return error.exit_code if isinstance(error, UnusableError) else ExitCode.USAGE
     if isinstance(error, ModuleNotFoundError) and error.name in _OPTIONAL:
         say(f"error: the module {error.name} is missing; install it: pip install 'delta-commit-owner[conformance]'")
@@ -143,5 +143,64 @@ def _conformance(
     """
 
 
-for module in (smoking, running, replaying, judging, reporting, listing, serving, fetching, simulating):
-    module.register(application)
+for function, epilog in (
+    (running.smoke, examples("smoke 'stdio:node my-owner.mjs'", "smoke http://127.0.0.1:8080 --json")),
+    (
+        running.run,
+        examples(
+            "run reference",
+            "run 'stdio:node my-owner.mjs' --profile standard --report report -n 2",
+            "run http://127.0.0.1:8080 --family backfill-ordering --seed 7",
+            "run python:my_owner:MyOwner --known known.toml --report report",
+        ),
+    ),
+    (
+        running.replay,
+        examples("replay report/findings/some-case/finding.json", "replay finding.json 'stdio:./my-owner --debug'"),
+    ),
+    (
+        reporting.report,
+        examples(
+            "report report/result.json",
+            'report report/result.json --markdown >> "$GITHUB_STEP_SUMMARY"',
+            "report result.json --html --output page.html",
+            "report result.json --folder report",
+        ),
+    ),
+    (
+        reporting.check,
+        examples("check report/findings/some-case/history.jsonl", "check production.jsonl --json")
+        + "\n\nThe format is JSON Lines: `delta-commit-conformance schema history` prints its schema.",
+    ),
+    (reporting.findings, examples("findings", "findings ID", "findings --keep report/findings/some-case ID")),
+    (
+        listing.list_,
+        examples("list", "list checks --json", "list mutants --requirement MC-BACKFILL-01", "list subjects"),
+    ),
+    (
+        listing.requirements,
+        examples(
+            "requirements 'MC-BACKFILL-*'",
+            "requirements --side owner --level MUST",
+            "requirements --profile idempotent-retry --json",
+            "requirements --freedoms",
+        ),
+    ),
+    (listing.schema, examples("schema interface", "schema interface commit", "schema history")),
+    (listing.examples, examples("examples", "examples owner.py > owner.py", "examples PROFILES.md")),
+    (
+        serving.serve,
+        examples(
+            "serve reference --stdio",
+            "serve python:my_owner:MyOwner --http 8080",
+            "run 'stdio:delta-commit-conformance serve model'",
+        ),
+    ),
+    (
+        serving.proxy,
+        examples("proxy http://127.0.0.1:8080 --seed 7 --share drop-response=0.05 --share delay=0.1"),
+    ),
+    (serving.jars, examples("jars") + '\n\njava -cp "$(delta-commit-conformance jars --print)" ...'),
+):
+    application.command(function.__name__.rstrip("_"), epilog=epilog)(function)
+simulating.register(application)

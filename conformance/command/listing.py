@@ -1,43 +1,38 @@
-"""The command `list`."""
+"""The commands that print what the kit knows: `list`, `requirements`, `schema` and `examples`."""
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from collections.abc import Callable
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from conformance.checks.registry import all_checks
 from conformance.command.options import JsonOption
-from conformance.command.output import say, show, show_json, show_rows
-from conformance.mutants.registry import all_mutants
-from conformance.requirements.catalogue import load
-from conformance.results import Layer
+from conformance.command.output import say, show_json, show_rows
+from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load
 from conformance.running.errors import UnusableError
-from conformance.running.plan import requirements_named
-from conformance.running.profiles import PROFILES
-from conformance.scenario.check import Family
-from conformance.subjects.names import FORMS
 
-_EPILOG: Final = """Examples:
-
-delta-commit-conformance list
-
-delta-commit-conformance list checks --json
-
-delta-commit-conformance list mutants --requirement MC-BACKFILL-01
-
-delta-commit-conformance list requirements | grep BACKFILL"""
+KIT: Final = Path(__file__).parents[1]
 
 
-def register(application: typer.Typer) -> None:
-    application.command("list", epilog=_EPILOG)(list_)
+class Listed(StrEnum):
+    """What `list` lists."""
+
+    CHECKS = "checks"
+    FAMILIES = "families"
+    PROFILES = "profiles"
+    MUTANTS = "mutants"
+    SUBJECTS = "subjects"
 
 
 def list_(
-    what: Annotated[
-        str, typer.Argument(metavar="WHAT", help="checks, requirements, families, profiles, mutants or subjects")
-    ] = "checks",
+    what: Annotated[Listed, typer.Argument(metavar="WHAT", help=", ".join(Listed))] = Listed.CHECKS,
     requirement: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,39 +41,36 @@ def list_(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List checks, requirements, families, profiles, mutants, or the forms of a subject's name."""
-    if what not in _LISTS:
-        raise UnusableError(f"unknown list {what!r}; choose one of {', '.join(_LISTS)}")
+    """List checks, families, profiles, mutants, or the forms of a subject's name."""
+    from conformance.running.plan import requirements_named
+
     if requirement and what not in _ABOUT:
         raise UnusableError(f"--requirement works only with {', '.join(_ABOUT)}, not with {what}")
-    if what == "subjects" and not json:
-        show(FORMS)
-        return
     rows = _LISTS[what]()
     if requirement:
         wanted = set(requirements_named(requirement))
-        rows = [row for row in rows if not wanted.isdisjoint(_words(row[_ABOUT[what]]))]
+        rows = [row for row in rows if not wanted.isdisjoint(row[_ABOUT[what]])]
+    if not rows and not json:
+        say(f"no {what.removesuffix('s')} is about {', '.join(requirement or ())}")
+        return
+    _show(rows, json=json)
+
+
+def _show(rows: list[dict[str, Any]], *, json: bool) -> None:
     if json:
         show_json(rows)
         return
-    if not rows:
-        say(f"no {what.removesuffix('s').replace('familie', 'family')} is about {', '.join(requirement or ())}")
-        return
-    wide = next(reversed(rows[0]))
-    show_rows([{name: _text(value) for name, value in row.items()} for row in rows], wide=wide)
-
-
-def _words(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+    shown = [{name: _text(value) for name, value in row.items()} for row in rows]
+    show_rows(shown, wide=next(reversed(rows[0])))
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(value) or "-"
-    return str(value)
+    return (" ".join(value) or "-") if isinstance(value, list) else str(value)
 
 
 def _checks() -> list[dict[str, Any]]:
+    from conformance.checks.registry import all_checks
+
     return [
         {
             "check": f"{check.family}/{check.name}",
@@ -92,39 +84,27 @@ def _checks() -> list[dict[str, Any]]:
     ]
 
 
-def _requirements() -> list[dict[str, Any]]:
-    checks: dict[str, list[str]] = {}
-    for check in all_checks():
-        for requirement in check.requirements:
-            checks.setdefault(requirement, []).append(check.name)
-    return [
-        {
-            "requirement": each.id,
-            "level": each.level.value,
-            "side": each.side.value,
-            "profile": each.profile.value,
-            "checks": len(checks.get(each.id, [])),
-            "untestable": "yes" if each.untestable else "no",
-            "paraphrase": each.paraphrase,
-        }
-        for each in load().requirements
-    ]
-
-
 def _families() -> list[dict[str, Any]]:
+    from conformance.checks.registry import all_checks
+    from conformance.scenario.check import Family
+
+    found: dict[Family, list[Any]] = {family: [] for family in Family}
+    for check in all_checks():
+        found[check.family].append(check)
     return [
         {
             "family": family.value,
-            "checks": sum(check.family is family for check in all_checks()),
-            "requirements": len(
-                {each for check in all_checks() if check.family is family for each in check.requirements}
-            ),
+            "checks": len(checks),
+            "requirements": len({each for check in checks for each in check.requirements}),
         }
-        for family in Family
+        for family, checks in found.items()
     ]
 
 
 def _profiles() -> list[dict[str, Any]]:
+    from conformance.results import Layer
+    from conformance.running.profiles import PROFILES
+
     return [
         {
             "profile": profile.name,
@@ -137,6 +117,8 @@ def _profiles() -> list[dict[str, Any]]:
 
 
 def _mutants() -> list[dict[str, Any]]:
+    from conformance.mutants.registry import all_mutants
+
     return [
         {
             "subject": f"{'mutant' if each.violates else 'good'}:{each.id}",
@@ -149,17 +131,114 @@ def _mutants() -> list[dict[str, Any]]:
 
 
 def _subjects() -> list[dict[str, Any]]:
-    return [{"form": line.strip()} for line in FORMS.splitlines() if line.strip()]
+    from conformance.subjects.names import FORMS
+
+    pairs = (re.split(r" {2,}", line.strip(), maxsplit=1) for line in FORMS.splitlines())
+    return [{"form": form, "about": about} for form, about in pairs]
 
 
-_ABOUT: Final = {"checks": "requirements", "mutants": "violates", "requirements": "requirement"}
-"""By list that can be narrowed to requirements: the column that names them."""
-
-_LISTS: Final[dict[str, Callable[[], list[dict[str, Any]]]]] = {
-    "checks": _checks,
-    "requirements": _requirements,
-    "families": _families,
-    "profiles": _profiles,
-    "mutants": _mutants,
-    "subjects": _subjects,
+_ABOUT: Final = {Listed.CHECKS: "requirements", Listed.MUTANTS: "violates"}
+"""By list that `--requirement` filters, the column that has the requirements."""
+_LISTS: Final[dict[Listed, Callable[[], list[dict[str, Any]]]]] = {
+    Listed.CHECKS: _checks,
+    Listed.FAMILIES: _families,
+    Listed.PROFILES: _profiles,
+    Listed.MUTANTS: _mutants,
+    Listed.SUBJECTS: _subjects,
 }
+
+
+def requirements(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="only these (`*` matches any text)")
+    ] = None,
+    side: Annotated[list[Side] | None, typer.Option("--side", help="only this side (repeatable)")] = None,
+    level: Annotated[list[Level] | None, typer.Option("--level", help="only this level (repeatable)")] = None,
+    profile: Annotated[list[Profile] | None, typer.Option("--profile", help="only this profile (repeatable)")] = None,
+    freedoms: Annotated[bool, typer.Option("--freedoms", help="list what is never a violation instead")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the requirements of the documents, or the freedoms that they grant, with their sources."""
+
+    catalogue = load()
+    found: list[Requirement] | list[Freedom] = [
+        each
+        for each in catalogue.requirements
+        if (not level or each.level in level) and (not profile or each.profile in profile)
+    ]
+    if freedoms:
+        found = [] if level or profile else list(catalogue.freedoms)  # a freedom has neither
+    selected = [
+        each
+        for each in found
+        if (not side or each.side in side) and (not ids or any(fnmatchcase(each.id, pattern) for pattern in ids))
+    ]
+    if not selected:
+        raise UnusableError("no entry of the catalogue matches all of these filters")
+    if json:
+        show_json(selected)
+    else:
+        _show([_row(each) for each in selected], json=False)
+
+
+def _row(entry: Requirement | Freedom) -> dict[str, str]:
+    text, level = entry.paraphrase, "free"
+    if isinstance(entry, Requirement):
+        level = entry.level.value
+        text += f" [{entry.profile}]" if entry.profile is not Profile.CORE else ""
+        text += f" Untestable: {entry.untestable}" if entry.untestable else ""
+    source = citation(entry.source, entry.passage)
+    return {"id": entry.id, "level": level, "side": entry.side.value, "text": f"{text} ({source})"}
+
+
+class Format(StrEnum):
+    """What has a JSON Schema."""
+
+    INTERFACE = "interface"
+    HISTORY = "history"
+
+
+def schema(
+    of: Annotated[Format, typer.Argument(help="messages between the kit and a subject, or lines of a history")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="only this message or line, for example `commit`")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of the interface or of a history, or of one message."""
+    from conformance.history import events
+    from conformance.interface.messages import Answer, Request, name_of, schema_text
+
+    text = schema_text() if of is Format.INTERFACE else events.schema_text()
+    if name is None:
+        sys.stdout.write(text)
+        return
+    whole = json.loads(text)
+    kinds = (*Request.__args__, *Answer.__args__) if of is Format.INTERFACE else ()
+    message = {name_of(kind): kind.__name__ for kind in kinds}.get(name, name)
+    if message not in whole["$defs"]:
+        raise UnusableError(f"unknown message {name!r}; expected one of {', '.join(sorted(whole['$defs']))}")
+    found = {"title": message, **whole["$defs"][message]}
+    if name in whole.get("x-answers", {}):
+        found["x-answers"] = whole["x-answers"][name]
+    print(json.dumps(found, indent=2))
+
+
+def files() -> dict[str, Path]:
+    """What `examples` prints, by name."""
+    pages = sorted((KIT / "requirements").glob("*.md"))
+    examples = (KIT / "examples" / "owner.py", KIT / "examples" / "owner.mjs", KIT / "TEST_YOUR_OWNER.md")
+    return {path.name: path for path in (*examples, *pages)}
+
+
+def examples(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="files to print")] = None,
+) -> None:
+    """Print an example owner or a page; without a name, list them."""
+
+    known = files()
+    for name in names or ():
+        if name not in known:
+            raise UnusableError(f"unknown example {name!r}; expected one of {', '.join(known)}")
+        sys.stdout.write(known[name].read_text(encoding="utf-8"))
+    if not names:
+        show_rows([{"name": name, "file": str(path)} for name, path in known.items()], wide="file")

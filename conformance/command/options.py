@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, and the examples below a command's help."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ TimeoutOption = Annotated[
     typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`"),
 ]
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
+
+
+def examples(*words: str) -> str:
+    """The text below a command's help."""
+    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {each}" for each in words)])

@@ -30,11 +30,12 @@ def show_json(value: Any) -> None:
 
 
 def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str) -> None:
-    """Rows with the same columns. `wide` is the column that is wrapped on a terminal, and stands last."""
+    """Rows with the same columns, below their headers. `wide`: the last column, which is wrapped on a terminal."""
     columns = [name for name in rows[0] if name != wide] + [wide]
     if not sys.stdout.isatty():
         widths = {name: max(len(row[name]) for row in rows) for name in columns}
-        for row in rows:
+        widths = {name: max(width, len(name)) for name, width in widths.items()}
+        for row in [dict(zip(columns, columns, strict=True)), *rows]:
             show("  ".join(f"{row[name]:<{widths[name]}}" for name in columns).rstrip())
         return
     from rich.console import Console

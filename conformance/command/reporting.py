@@ -1,42 +1,24 @@
-"""The command `report`."""
+"""The commands about earlier results: `report`, `check` and `findings`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
+import msgspec
 import typer
 
-from conformance import reports
-from conformance.command.output import show
-from conformance.command.summary import show_result
-from conformance.reports.bundle import write_file
-from conformance.results import RunResult
-from conformance.running.errors import UnusableError
+from conformance.command.options import JsonOption
+from conformance.command.output import counted, say, show, show_json
+from conformance.running.errors import ExitCode, UnusableError
 
-_EPILOG: Final = """Examples:
+if TYPE_CHECKING:
+    from conformance.checkers.check import HistoryVerdict
+    from conformance.history.times import Times
+    from conformance.results import RunResult
 
-delta-commit-conformance report report/result.json
-
-delta-commit-conformance report report/result.json --markdown >> "$GITHUB_STEP_SUMMARY"
-
-delta-commit-conformance report result.json --html --output page.html
-
-delta-commit-conformance report result.json --folder report"""
-
-_MAKERS: Final[dict[str, Callable[[RunResult], str]]] = {
-    "html": reports.to_html,
-    "markdown": reports.to_markdown,
-    "junit": reports.to_junit,
-    "badge": reports.to_badge,
-    "json": reports.to_json,
-}
-
-
-def register(application: typer.Typer) -> None:
-    application.command(epilog=_EPILOG)(report)
+_FORMATS: Final = ("html", "markdown", "junit", "badge", "json")
 
 
 def report(
@@ -60,29 +42,37 @@ def report(
 
     The exit code is that of the earlier run; 2 if the file is not a result.
     """
-    asked = {"html": html, "markdown": markdown, "junit": junit, "badge": badge, "json": json}
-    wanted = [name for name, chosen in asked.items() if chosen]
+    from conformance import reports
+    from conformance.command.summary import show_result
+    from conformance.reports.bundle import write_file
+
+    chosen = dict(zip(_FORMATS, (html, markdown, junit, badge, json), strict=True))
+    wanted = [name for name in _FORMATS if chosen[name]]
     if len(wanted) > 1:
         raise UnusableError(
             f"only one format is possible, not --{' and --'.join(wanted)}; --folder FOLDER writes all formats"
         )
     if output is not None and not wanted:
-        raise UnusableError(f"--output requires a format: --{', --'.join(_MAKERS)}")
+        raise UnusableError(f"--output requires a format: --{', --'.join(_FORMATS)}")
     result = read_result(file)
     if folder is not None:
         for path in reports.write(result, folder):
             show(str(path))
     elif not wanted:
         show_result(result, None)
-    elif output is None:
-        sys.stdout.write(_MAKERS[wanted[0]](result))
     else:
-        write_file(output, _MAKERS[wanted[0]](result))
+        text = getattr(reports, f"to_{wanted[0]}")(result)
+        if output is None:
+            sys.stdout.write(text)
+        else:
+            write_file(output, text)
     raise typer.Exit(result.exit_code)
 
 
 def read_result(file: Path) -> RunResult:
-    """Raises `UnusableError` for a file that cannot be read, `ReportError` for one that is no result."""
+    """Raises `UnusableError` for a file that cannot be read, `ReportError` for one that is not a result."""
+    from conformance import reports
+
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -90,3 +80,94 @@ def read_result(file: Path) -> RunResult:
             f"cannot read {file}: {error.strerror or error}; expected the result file of a run"
         ) from error
     return reports.from_json(content)
+
+
+def check(
+    file: Annotated[Path, typer.Argument(metavar="HISTORY", help="history file in JSON Lines, with header and footer")],
+    json: JsonOption = False,
+) -> None:
+    """Check a recorded history, of this kit or of a system in production.
+
+    Exit code 0: conformant; 1: the history shows a violation; 2: the file is not a valid history.
+    """
+    from conformance.checkers.check import check_file
+    from conformance.history.events import InvalidHistoryError
+    from conformance.history.times import times_of_file
+
+    try:
+        verdict = check_file(file)
+    except InvalidHistoryError as error:
+        _unusable(file, error.problem, error.line, as_json=json)
+    except MemoryError:
+        _unusable(file, "it is too large for the memory of this machine", None, as_json=json)
+    if verdict.violations:
+        verdict = _readable(verdict, times_of_file(file))
+    word = "conformant" if verdict.conformant else "violation"
+    if json:
+        show_json({"file": str(file), "verdict": word, **msgspec.to_builtins(verdict)})
+    else:
+        _show(file, word, verdict)
+    raise typer.Exit(ExitCode.CONFORMANT if verdict.conformant else ExitCode.VIOLATION)
+
+
+def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
+    """With the times in its messages as people read them; the operations beside them keep those of the history."""
+    found = [msgspec.structs.replace(each, message=times.in_words(each.message)) for each in verdict.violations]
+    return msgspec.structs.replace(verdict, violations=tuple(found))
+
+
+def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> NoReturn:
+    if as_json:
+        show_json({"file": str(file), "verdict": "invalid", "line": line, "problem": problem})
+    else:
+        where = "" if line is None else f", line {line}"
+        say(f"{file}{where}: this history cannot be judged: {problem}")
+    raise typer.Exit(ExitCode.USAGE)
+
+
+def _show(file: Path, word: str, verdict: HistoryVerdict) -> None:
+    tables = ", ".join(f"{table} ({counted(n, 'version')})" for table, n in verdict.tables.items()) or "no table"
+    operations = counted(verdict.operations, "operation")
+    show(f"{file}: {word}: {operations} on {tables}; {verdict.header.subject.name}")
+    for number, violation in enumerate(verdict.violations, 1):
+        where = "" if violation.version is None else f", version {violation.version}"
+        show(f"\n{number}. {violation.rule.value}: {violation.table}{where}")
+        show(f"   Required: {violation.requirement}")
+        show(f"   Found: {violation.message}")
+    if verdict.left_out:
+        show(f"\nNot shown: {counted(verdict.left_out, 'more violation')} of the same rules.")
+
+
+def findings(
+    identifier: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="one finding, as a report for the maintainers", show_default=False),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", metavar="REPORT", help="add a run to the page: a folder of `run --report`"),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", metavar="BUNDLE", help="keep a finding as ID: a folder below `findings` of a report"),
+    ] = None,
+) -> None:
+    """Print the bugs found in published owners and clients, each with what reproduces it."""
+    from conformance.findings import clients, markdown, stored
+
+    if record is not None:
+        tested = stored.record(record / "result.json")
+        show(f"{tested.subject}: {len(tested.held)} held, {len(tested.violated)} violated")
+    elif keep is not None:
+        if not identifier:
+            raise UnusableError("--keep requires ID, the name of the finding")
+        show(str(stored.keep(keep, identifier) / stored.ABOUT))
+    else:
+        pages = {each.id: markdown.report(each) for each in stored.findings()}
+        pages |= {each.id: clients.report(each) for each in clients.deviations()}
+        if identifier is None:
+            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), clients.deviations()))
+        elif identifier in pages:
+            sys.stdout.write(pages[identifier])
+        else:
+            raise UnusableError(f"unknown finding {identifier!r}; expected one of {', '.join(pages)}")

@@ -1,43 +1,37 @@
-"""The command `run`."""
+"""The commands that ask a subject: `run`, `smoke` and `replay`, and what is seen of them while they go on."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
-from conformance.command.output import counted, say
-from conformance.command.progress import progress
-from conformance.command.summary import show_result
-from conformance.reports import ReportFolder, to_json
-from conformance.results import RunResult
-from conformance.running import known_failures
-from conformance.running.errors import UnusableError
-from conformance.running.execution import Options, execute
-from conformance.running.plan import select
+from conformance.command.output import counted, say, show, show_json
+from conformance.results import CaseResult, RunResult, Verdict
+from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.profiles import PROFILES, profile_named, seconds
-from conformance.subjects.names import FORMS
+from conformance.safe_text import one_line
 
-_EPILOG: Final = """Examples:
+if TYPE_CHECKING:
+    from conformance.interface.messages import Identity
+    from conformance.reports import Finding
+    from conformance.running.execution import Options, Watcher
+    from conformance.running.plan import Plan
+    from conformance.subjects.smoke import Step
 
-delta-commit-conformance run reference
-
-delta-commit-conformance run 'stdio:node my-owner.mjs' --profile standard --report report -n 2
-
-delta-commit-conformance run http://127.0.0.1:8080 --family backfill-ordering --seed 7
-
-delta-commit-conformance run python:my_owner:MyOwner --known known.toml --report report"""
-
-
-def register(application: typer.Typer) -> None:
-    application.command(epilog=_EPILOG)(run)
+LINE_SECONDS: Final = 5.0
+"""Between two plain lines of progress."""
+_LONGEST: Final = 240
 
 
 def run(
@@ -103,6 +97,12 @@ def run(
     the selection and of the number of workers. The exception is the layer `processes`, whose cases run
     concurrently.
     """
+    from conformance.command.summary import show_result
+    from conformance.reports import ReportFolder, to_json
+    from conformance.running import known_failures
+    from conformance.running.execution import Options, execute
+    from conformance.running.plan import select
+
     options = Options(
         subject=subject_of(subject, classpath),
         profile=profile_named(profile),
@@ -135,6 +135,8 @@ def run(
 def subject_of(name: str | None, classpath: str | None = None) -> str:
     """The subject's name, with the class path as a part of it. There is no default: raises `UnusableError` with the
     forms."""
+    from conformance.subjects.names import FORMS
+
     if name is None or not name.strip():
         raise UnusableError(f"SUBJECT is required; it is one of\n{FORMS}")
     if classpath is None:
@@ -175,6 +177,8 @@ def _must_be_new(file: Path, known: Path | None) -> None:
 
 
 def _write_known(file: Path, result: RunResult) -> None:
+    from conformance.running import known_failures
+
     if not result.complete:
         say(f"{file} was not written: the run is incomplete")
         return
@@ -183,3 +187,232 @@ def _write_known(file: Path, result: RunResult) -> None:
     )
     failures = sum(line == "[[known-failure]]" for line in file.read_text("utf-8").splitlines())
     say(f"{file}: {counted(failures, 'known failure')}; fill in the empty reasons, then run with --known {file}")
+
+
+# Smoke test and replay
+
+
+def smoke(
+    subject: SubjectArgument = None,
+    classpath: ClasspathOption = None,
+    json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+) -> None:
+    """Send a subject the first requests, and separate adapter errors from owner errors.
+
+    Exit code 0: no error; 1: the owner violates a requirement; 2: the adapter is broken, no verdict is possible;
+    3: incomplete.
+    """
+    from conformance.running.worker_pool import Session
+    from conformance.subjects.smoke import first_hello
+
+    try:
+        with Session(subject_of(subject, classpath), timeout=seconds(timeout, "--timeout")) as session:
+            report = session.smoke()
+    except UnusableError as error:
+        if not error.says:
+            raise
+        _show_first_hello(first_hello(error.came, error.says), json=json)
+        raise typer.Exit(ExitCode.USAGE) from None
+    if json:
+        show_json({"ok": report.ok, "adapter": report.adapter, "owner": report.owner, "steps": report.steps})
+    else:
+        show(str(report))
+    if report.adapter:
+        raise typer.Exit(ExitCode.USAGE)
+    if report.owner:
+        raise typer.Exit(ExitCode.VIOLATION)
+    raise typer.Exit(ExitCode.CONFORMANT if report.ok else ExitCode.INCOMPLETE)
+
+
+def _show_first_hello(step: Step, *, json: bool) -> None:
+    """Who answers `hello` by nothing that can be read has no name, and is asked no more."""
+    if json:
+        show_json({"ok": False, "adapter": str(step), "owner": "", "steps": [step]})
+    else:
+        show(f"the adapter is broken; repair it to get a verdict\n{step}")
+
+
+def replay(
+    file: Annotated[
+        Path, typer.Argument(metavar="FINDING.json", help="finding.json from a bundle that `run --report` wrote")
+    ],
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="SUBJECT", help="other subject (default: the finding's own)", show_default=False),
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="SUBJECT", help="same as the argument SUBJECT")
+    ] = None,
+    json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+) -> None:
+    """Replay the case of a finding, on the same subject or on another one.
+
+    Exit code 0: the case passes; 1: it still fails; 2: invalid file or subject; 3: no verdict.
+    """
+    from conformance.command.summary import show_result
+    from conformance.reports import read_finding, to_json
+    from conformance.running.execution import execute
+
+    if other is not None and subject is not None and other != subject:
+        raise UnusableError(f"two subjects given: {other!r} and --subject {subject!r}; pass one of them")
+    subject = subject or other
+    finding = read_finding(file)
+    for remark in remarks(finding, subject):
+        say(f"note: {remark}")
+    options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))
+    with interruptible(), progress() as watcher:
+        result = execute(options, watcher)
+    if json:
+        print(to_json(result), end="")
+    else:
+        show_result(result, None)
+    raise typer.Exit(replay_code(result))
+
+
+def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Options:
+    """The run that consists of the finding's case alone. `subject`: instead of the finding's. Raises `UnusableError`
+    for a check that this version of the kit does not have."""
+    from conformance.checks.registry import all_checks
+    from conformance.running.execution import Options
+    from conformance.running.plan import Selection
+
+    if finding.check not in {check.name for check in all_checks()}:
+        raise UnusableError(
+            f"this version of the kit has no check {finding.check!r}; the finding is from version {finding.kit_version}"
+        )
+    return Options(
+        subject=subject or finding.subject.named,
+        profile=profile_named(finding.profile),
+        seed=finding.seed,
+        selection=Selection(check=(finding.case,)),
+        strict=finding.strict,
+        timeout=timeout,
+        reproduction=finding.reproduction,
+    )
+
+
+def remarks(finding: Finding, subject: str | None) -> list[str]:
+    """Why the replay may not show what the finding showed."""
+    found = []
+    kit = metadata.version("delta-commit-owner")
+    if finding.kit_version != kit:
+        found.append(f"the finding is from version {finding.kit_version} of the kit; this is {kit}")
+    if subject is not None and subject != finding.subject.named:
+        found.append(f"the finding is about {finding.subject.named}; this is {subject}")
+    return found
+
+
+def replay_code(result: RunResult) -> ExitCode:
+    """As `replay` promises: 1 if the case still fails, 0 if it passes; a case without a verdict is neither."""
+    from conformance.running import verdicts
+
+    if result.exit_code == ExitCode.USAGE:
+        return ExitCode.USAGE
+    if verdicts.failing(result.cases, strict=result.strict):
+        return ExitCode.VIOLATION
+    judged = [case for case in result.cases if case.verdict is not Verdict.SKIPPED]
+    passed = bool(judged) and all(case.verdict in verdicts.JUDGED for case in judged)
+    return ExitCode.CONFORMANT if passed else ExitCode.INCOMPLETE
+
+
+# Progress
+
+
+@contextmanager
+def progress() -> Iterator[Watcher]:
+    """The watcher for the standard error as it is."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    with _Bar() as bar:
+        yield bar
+
+
+class Lines:
+    """A line for each failure, and now and then one that says how far it is."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done = 0
+        self.failed = 0
+        self._last = time.monotonic()
+
+    def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+        self.total = len(planned.cases)
+        skipped = f", {len(planned.skipped)} skipped" if planned.skipped else ""
+        self._line(
+            f"{one_line(identity.name)} {one_line(identity.version)}, {identity.side}: "
+            f"{counted(self.total, 'case')}{skipped}, {counted(workers, 'worker')}"
+        )
+
+    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        self.done += 1
+        if fails and not known:
+            first = ", the first failure" if not self.failed else ""
+            self.failed += 1
+            self._line(f"FAILED after {seconds:.1f} s{first}: {_failure(result)}")
+        elif result.verdict is Verdict.FAILED:
+            self._line(f"{'known failure' if known else 'warning'}: {_failure(result)}")
+        self._moved()
+
+    def note(self, text: str) -> None:
+        self._line(f"note: {text}")
+
+    def _moved(self) -> None:
+        if self.done == self.total or time.monotonic() - self._last >= LINE_SECONDS:
+            self._last = time.monotonic()
+            self._line(f"{self.done} of {counted(self.total, 'case')}, {self.failed} failed")
+
+    def _line(self, text: str) -> None:
+        say(text)
+
+
+class _Bar(Lines):
+    """The same lines, above a bar that moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress: Any = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False, soft_wrap=True),
+            transient=True,
+        )
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        self._task = self._progress.add_task("starting", total=None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+        super().begins(identity, planned, workers)
+        self._progress.update(self._task, total=self.total, description="0 failed")
+
+    def _moved(self) -> None:
+        description = f"[bold red]{self.failed} failed[/]" if self.failed else "0 failed"
+        self._progress.update(self._task, completed=self.done, description=description)
+
+    def _line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._progress.console.print(Text(text, style="red" if text.startswith("FAILED") else ""))
+
+
+def _failure(result: CaseResult) -> str:
+    from conformance.reports.summary import direct_first
+
+    first = direct_first(result.violations)[0]
+    message = one_line(first.message)
+    cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
+    return f"{result.case}: {', '.join(first.requirements)}: {cut}"

@@ -1,27 +1,19 @@
-"""The command `serve`."""
+"""The commands `serve`, `proxy` and `jars`."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import json
+import signal
+import threading
+from typing import Annotated
 
 import typer
 
+from conformance import jars as libraries
 from conformance.command.options import SubjectArgument
-from conformance.command.running import subject_of
+from conformance.command.output import say
+from conformance.proxy.faults import Fault, Match, Plan
 from conformance.running.errors import UnusableError
-from conformance.subjects import serving
-
-_SERVE: Final = """Examples:
-
-delta-commit-conformance serve reference --stdio
-
-delta-commit-conformance serve python:my_owner:MyOwner --http 8080
-
-delta-commit-conformance run 'stdio:delta-commit-conformance serve model'"""
-
-
-def register(application: typer.Typer) -> None:
-    application.command(epilog=_SERVE)(serve)
 
 
 def serve(
@@ -39,6 +31,82 @@ def serve(
     Its state is in the folder that $CONFORMANCE_DIRECTORY names, or in a temporary one. With --http, the first line
     on stdout is a JSON object with the URL.
     """
+    from conformance.command.running import subject_of
+    from conformance.subjects import serving
+
     if stdio and http is not None:
         raise UnusableError("--stdio and --http are mutually exclusive; pass one of them")
     raise typer.Exit(serving.serve(subject_of(subject), http=http, public=public))
+
+
+def proxy(
+    server: Annotated[str, typer.Argument(metavar="URL", help="URL of the server, for example http://127.0.0.1:8080")],
+    port: Annotated[int, typer.Option("--port", help="listen port on this machine; 0: any free port")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="seed of the faults")] = 0,
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--share", metavar="FAULT=SHARE", help=f"share of the requests with a fault, 0 to 1: {', '.join(Fault)}"
+        ),
+    ] = None,
+    method: Annotated[str | None, typer.Option("--method", help="only requests with this method")] = None,
+    path: Annotated[
+        str | None, typer.Option("--path", help="only requests whose path and query match this regular expression")
+    ] = None,
+    body: Annotated[str | None, typer.Option("--body", help="only requests whose body contains this text")] = None,
+    once: Annotated[bool, typer.Option("--once", help="do not fault an identical request twice")] = False,
+    delay: Annotated[float, typer.Option("--delay", metavar="SECONDS", help="maximum delay of a request")] = 5.0,
+) -> None:
+    """Put a proxy with network faults in front of an HTTP server.
+
+    The first line on stdout is a JSON object with the URL of the proxy. SIGINT or SIGTERM ends it; then it prints how
+    often each fault happened.
+    """
+    from conformance.proxy.server import FaultProxy
+
+    try:
+        match = Match(method=method, path=path, body=body)
+        plan = Plan(seed=seed, shares=dict(map(_share, share or ())), match=match, once=once)
+        running = FaultProxy(server, plan=plan, port=port, patience=delay)
+    except (ValueError, OSError, OverflowError) as error:
+        raise UnusableError(str(error)) from error
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with running:
+        print(json.dumps({"url": running.url, "server": server, "seed": seed}), flush=True)
+        ended.wait()
+    counts = {fault.value: count for fault, count in sorted(running.counts().items())}
+    print(json.dumps({"faults": counts}), flush=True)
+
+
+def _share(text: str) -> tuple[Fault, float]:
+    name, _, share = text.partition("=")
+    try:
+        return Fault(name), float(share)
+    except ValueError:
+        raise ValueError(f"invalid --share {text!r}; expected for example 503=0.1") from None
+
+
+def jars(
+    show: Annotated[bool, typer.Option("--print", help="print the class path; download nothing")] = False,
+    group: Annotated[
+        str,
+        typer.Option("--group", metavar="GROUP", help=f"libraries in the class path: {', '.join(libraries.GROUPS)}"),
+    ] = "all",
+) -> None:
+    """Download the Java libraries of the subjects `jvm:...`, once, with Maven.
+
+    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names.
+    """
+
+    if group not in libraries.GROUPS:
+        raise UnusableError(f"unknown group {group!r}; expected one of {', '.join(libraries.GROUPS)}")
+    try:
+        if show:
+            print(libraries.classpath(group))
+        else:
+            folder = libraries.fetch()
+            say(f"{len(libraries.jars(group))} Java libraries are in {folder}")
+    except libraries.JarsError as error:
+        raise UnusableError(error.problem) from error

@@ -6,7 +6,7 @@
         assert proxy.counts()[Fault.DROP_RESPONSE] == 1
 
 Every fault of FIELD_BUGS.md#faults that a network can have. It stands in front of any HTTP server:
-a subject of the kit, a catalog, the reference. As a command: `python -m conformance.proxy URL`.
+a subject of the kit, a catalog, the reference. As a command: `delta-commit-conformance proxy URL`.
 """
 
 from conformance.proxy.faults import ANYTHING, Exchange, Fault, Match, Plan

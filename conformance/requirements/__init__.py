@@ -5,7 +5,7 @@
     load().requirement("MC-BACKFILL-03").paraphrase
 
 The requirements are data, in the TOML files of this package; `catalogue` gives them types, `walk` takes documents
-apart, `auditing` compares the two. `python -m conformance.requirements` lists them.
+apart, `auditing` compares the two. `delta-commit-conformance requirements` lists them.
 """
 
 from conformance.requirements.catalogue import (

@@ -121,7 +121,7 @@ def rank_of(module: str) -> tuple[str, int]:
 
 
 ROOTS = ("refimpl", "conformance")
-EDGES = ("conformance.__main__", "conformance.examples.__main__")
+EDGES = ("conformance.__main__",)
 """Starters, which import the command line."""
 
 

@@ -60,9 +60,9 @@ def test_the_kit_finds_a_bad_owner_and_reports_it_in_every_form(installed: Path,
 def test_the_example_and_the_page_come_out_of_the_wheel_and_the_example_can_be_tested(
     installed: Path, tmp_path: Path
 ) -> None:
-    page = python(installed, tmp_path, "-m", "conformance.examples", "TEST_YOUR_OWNER.md")
+    page = kit(installed, tmp_path, "examples", "TEST_YOUR_OWNER.md")
     assert "first verdict" in page.stdout, page.stderr
-    source = python(installed, tmp_path, "-m", "conformance.examples", "owner.py")
+    source = kit(installed, tmp_path, "examples", "owner.py")
     (tmp_path / "owner.py").write_text(source.stdout, "utf-8")
     done = kit(installed, tmp_path, "smoke", f"stdio:{sys.executable} owner.py")
     assert done.returncode == 0, done.stdout + done.stderr

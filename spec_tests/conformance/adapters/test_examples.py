@@ -6,14 +6,15 @@ import ast
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from conformance.checks.registry import all_checks
-from conformance.examples.__main__ import FILES, main
+from conformance.command.application import application
+from conformance.command.listing import files
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.models import proposals
@@ -26,7 +27,7 @@ from conformance.subjects.smoke import smoke
 pytestmark = pytest.mark.processes
 
 LONG = 60.0
-PYTHON, NODE = FILES["owner.py"], FILES["owner.mjs"]
+PYTHON, NODE = files()["owner.py"], files()["owner.mjs"]
 COMMANDS = {
     "python": f"stdio:{shlex.join([sys.executable, '-S', str(PYTHON)])}",
     "node": f"stdio:node {shlex.quote(str(NODE))}",
@@ -135,12 +136,11 @@ def test_each_is_about_a_page() -> None:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-def test_they_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["owner.mjs"]) == 0
-    assert capsys.readouterr().out == NODE.read_text(encoding="utf-8")
-    assert main([]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(FILES)
-    assert main(["owner.rs"]) == 2
-    assert "there is no 'owner.rs'; there are owner.py, owner.mjs" in capsys.readouterr().err
-    ran = subprocess.run([sys.executable, "-m", "conformance.examples", "owner.py"], capture_output=True, check=True)
-    assert ran.stdout == PYTHON.read_bytes()
+def test_they_can_be_printed() -> None:
+    printed = CliRunner().invoke(application, ["examples", "owner.mjs", "owner.py"])
+    assert printed.output == NODE.read_text(encoding="utf-8") + PYTHON.read_text(encoding="utf-8")
+    listed = CliRunner().invoke(application, ["examples"])
+    assert [line.split()[0] for line in listed.output.splitlines()] == ["name", *files()]
+    unknown = CliRunner().invoke(application, ["examples", "owner.rs"])
+    assert unknown.exit_code == 2
+    assert "unknown example 'owner.rs'; expected one of owner.py, owner.mjs" in unknown.output

@@ -16,7 +16,7 @@ from conformance.adapters import identity
 from conformance.adapters.identity import COMMIT_MODES
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.command.application import application
-from conformance.examples.__main__ import FILES
+from conformance.command.listing import files
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import ANSWERS, REFUSALS, name_of
@@ -26,7 +26,8 @@ from conformance.subjects import smoke
 from conformance.subjects.names import FORMS
 from conformance.subjects.smoke import PAGE
 
-TEXT: Final = FILES["TEST_YOUR_OWNER.md"].read_text(encoding="utf-8")
+PAGE_FILE: Final = files()["TEST_YOUR_OWNER.md"]
+TEXT: Final = PAGE_FILE.read_text(encoding="utf-8")
 ANCHORS: Final = {
     re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
     for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
@@ -87,7 +88,7 @@ def test_the_conversation_on_the_page_is_a_conversation() -> None:
 
 
 def test_the_page_is_where_the_first_questions_point_to() -> None:
-    assert FILES["TEST_YOUR_OWNER.md"].parts[-2:] == tuple(PAGE.split("/"))
+    assert PAGE_FILE.parts[-2:] == tuple(PAGE.split("/"))
     source = Path(smoke.__file__).read_text(encoding="utf-8")
     named = set(re.findall(r'(?:see=|, )"([a-z_]+)"\)', source)) - {"surrogatepass"}
     assert {"hello", "get_commits", "observe", "plant"} <= named
@@ -101,7 +102,7 @@ def test_every_link_leads_somewhere() -> None:
         elif target.startswith("https:"):
             assert target.startswith("https://github.com/delta-io/delta")  # the documents; nothing else is needed
         else:
-            assert (FILES["TEST_YOUR_OWNER.md"].parent / target).is_file(), target
+            assert (PAGE_FILE.parent / target).is_file(), target
 
 
 def test_the_commands_on_the_page_exist() -> None:
@@ -120,8 +121,8 @@ def test_the_commands_on_the_page_exist() -> None:
 
 def test_what_else_is_named_exists() -> None:
     assert DIRECTORY_VARIABLE in TEXT
-    for name in re.findall(r"conformance\.examples ([\w.]+)", TEXT):
-        assert name in FILES
+    for name in re.findall(r"conformance examples ([\w.]+)", TEXT):
+        assert name in files()
     for form in ("stdio:COMMAND WITH ARGUMENTS", "http:URL", "python:MODULE:CLASS"):
         assert form in TEXT
         assert form in FORMS

@@ -8,9 +8,11 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from conformance.adapters import wire
 from conformance.adapters.in_process import InProcess
+from conformance.command.application import application
 from conformance.history import translation
 from conformance.interface import messages as m
 from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
@@ -61,10 +63,17 @@ def test_the_released_file_is_up_to_date() -> None:
     )
 
 
-def test_the_schema_is_valid_and_names_the_version() -> None:
-    printed = json.loads(m.schema_text())
+def test_it_can_be_printed_whole_and_by_message() -> None:
+    printed = json.loads(CliRunner().invoke(application, ["schema", "interface"]).output)
     assert printed["x-interface-version"] == m.INTERFACE_VERSION
     jsonschema.Draft202012Validator.check_schema(printed)
+    commit = json.loads(CliRunner().invoke(application, ["schema", "interface", "commit"]).output)
+    assert commit["properties"] == printed["$defs"]["Commit"]["properties"]
+    assert commit["x-answers"] == printed["x-answers"]["commit"]
+    assert json.loads(CliRunner().invoke(application, ["schema", "interface", "Call"]).output)["title"] == "Call"
+    unknown = CliRunner().invoke(application, ["schema", "interface", "comit"])
+    assert unknown.exit_code == 2
+    assert "unknown message 'comit'" in unknown.output
 
 
 def test_real_calls_and_replies_are_valid() -> None:

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.command.application import application
-from conformance.findings import __main__ as command
 from conformance.findings import clients, markdown, stored
 from conformance.findings.stored import Stored
 from conformance.generated.running import run_case
@@ -188,18 +187,17 @@ def test_what_is_said_of_a_finding_is_read_strictly(tmp_path: Path) -> None:
         stored.findings(tmp_path)
 
 
-def test_the_command_shows_the_page_and_one_finding(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert command.main([]) == 0
-    page = capsys.readouterr().out
+def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
+    page = CliRunner().invoke(application, ["findings"]).output
     assert all(found.id in page for found in FINDINGS)
     assert all(found.test in page for found in clients.deviations())
-    assert command.main([clients.deviations()[0].id]) == 0
-    assert capsys.readouterr().out == clients.report(clients.deviations()[0])
-    assert command.main([FINDINGS[0].id]) == 0
-    assert capsys.readouterr().out == markdown.report(FINDINGS[0])
+    deviation = clients.deviations()[0]
+    assert CliRunner().invoke(application, ["findings", deviation.id]).output == clients.report(deviation)
+    assert CliRunner().invoke(application, ["findings", FINDINGS[0].id]).output == markdown.report(FINDINGS[0])
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
-        assert command.main(wrong) == 2
-        assert capsys.readouterr().err.startswith("error: ")
+        result = CliRunner().invoke(application, ["findings", *wrong])
+        assert result.exit_code == 2
+        assert result.output.startswith("error: ")
 
 
 def _result() -> tuple[RunResult, CaseResult]:
