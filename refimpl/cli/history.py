@@ -61,8 +61,8 @@ def log(
 
 def _parameters(entry: HistoryEntry) -> str | None:
     """Those that say something."""
-    told = {key: value for key, value in entry.parameters.items() if value not in (None, "", "[]", "{}")}
-    return ", ".join(f"{key}={value}" for key, value in told.items()) or None
+    shown = {key: value for key, value in entry.parameters.items() if value not in (None, "", "[]", "{}")}
+    return ", ".join(f"{key}={value}" for key, value in shown.items()) or None
 
 
 def _entry(entry: HistoryEntry) -> dict[str, Any]:

@@ -420,8 +420,8 @@ def take_over(
         owned = taken_over(table, place.owner, name, new_feature, commit_mode=chosen, policy=policy)
         version = owned.snapshot().version
     if json:
-        told = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
-        output.show_json(told | {"feature": new_feature.name})
+        facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
+        output.show_json(facts | {"feature": new_feature.name})
         return
     output.show_line(f"{owned.location} is now {name}, a {new_feature.name} table from version {version} on")
 

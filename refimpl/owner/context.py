@@ -129,7 +129,7 @@ class Context:
             ) from error
 
     def keep(self, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
-        """Steps 2 and 3 of a promise that is stored: the commit, or None if somebody else's file was first.
+        """Steps 2 and 3 of a promise that is stored: the commit, or None if another writer's file was first.
 
         Raises `OwnerUnavailableError` if it was not made and never will be; `OutcomeUnknown` whenever that
         is not sure. If the file is visible although the disk failed, the promise stays open: a name whose

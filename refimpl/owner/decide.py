@@ -475,12 +475,12 @@ def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rej
 
 
 def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
-    """What would leave a table that nobody can read, or take for this one."""
+    """What would leave a table that is unreadable, or has another table's id."""
     flaw = unreadable(metadata)
     named = table.feature.table_id_property
-    told = metadata.configuration.get(named) if named is not None else None
-    if flaw is None and told is not None and told != table.table_id:
-        flaw = f"{named} is {told!r}, but the id of {table.label} is {table.table_id!r}"
+    given = metadata.configuration.get(named) if named is not None else None
+    if flaw is None and given is not None and given != table.table_id:
+        flaw = f"{named} is {given!r}, but the id of {table.label} is {table.table_id!r}"
     return None if flaw is None else _rejected(RejectionReason.INCONSISTENT_TABLE, flaw)
 
 

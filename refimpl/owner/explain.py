@@ -172,7 +172,7 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
 _RATIFIED = {
     CommitMode.STAGED: "One transaction recorded its file's name: from then on it is the version.",
     CommitMode.INLINE: "One transaction recorded its bytes: from then on it is the version.",
-    CommitMode.DIRECT: "Its file became visible: from then on it is the version, whoever knows of it.",
+    CommitMode.DIRECT: "Its file became visible: from then on it is the version, whether or not the owner knows it.",
 }
 
 
@@ -187,10 +187,10 @@ def _ratified(commit: RatifiedCommit) -> Step:
 
 def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
     if published_at is not None and commit.commit_mode is CommitMode.DIRECT:
-        why, facts = "It was published from the start; its attempt id is kept for ever.", {"at": published_at}
+        why, facts = "It was published from the start; its attempt id is kept permanently.", {"at": published_at}
     elif published_at is not None:
         why, facts = (
-            "Copied to the log in order, durably; the owner keeps its attempt id for ever.",
+            "Copied to the log in order, durably; the owner keeps its attempt id permanently.",
             {"at": published_at},
         )
     else:

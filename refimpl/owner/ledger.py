@@ -43,7 +43,7 @@ DATABASE_IN_USE: Final = (0x40000002, 510)
 
 
 def connect(path: Path) -> apsw.Connection:
-    """A connection to an existing or new database, on this host. Nobody else may read a new one, nor what SQLite puts
+    """A connection to an existing or new database, on this host. Only its user may read a new one, and what SQLite puts
     beside it; one that exists is not opened here, because closing it would drop SQLite's locks."""
     reserve_private(path)
     return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)

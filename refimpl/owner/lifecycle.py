@@ -248,7 +248,7 @@ def _check_log(context: Context, record: TableRecord, latest: Version | None) ->
 def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     """See `LocalOwner.adopt`.
 
-    Order: the version's bytes become a new file, durably, because an fsync of whoever wrote them may have failed; then
+    Order: the version's bytes become a new file, durably, because the fsync of their writer may have failed; then
     the transaction records it. What is not adopted is not touched: it is somebody else's.
     """
     with context.lock():
@@ -323,9 +323,9 @@ def take_over(
     if flaw is not None:
         return flaw
     examined = decide.examine(feature, version, proposal, proposal.content)
-    told_id = _told_id(feature, examined)
+    given_id = _given_id(feature, examined)
     record = TableRecord(
-        table_id=context.environment.new_id() if told_id is None else told_id,
+        table_id=context.environment.new_id() if given_id is None else given_id,
         name=policy.checked_name(name),
         location=location,
         feature=feature,
@@ -379,7 +379,7 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
     return previous_timestamp_flaw(log, examined)
 
 
-def _told_id(feature: TableFeature, examined: Examined) -> str | None:
+def _given_id(feature: TableFeature, examined: Examined) -> str | None:
     """The id that the change of owner gives the table, for engines that look for it in the log."""
     if feature.table_id_property is None or examined.metadata is None:
         return None
@@ -387,7 +387,7 @@ def _told_id(feature: TableFeature, examined: Examined) -> str | None:
 
 
 def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
-    """The id must be one, and be nobody else's: also not that of the table that lived here before."""
+    """The id must be valid and new: also not that of the table that lived here before."""
     table_id = record.table_id
     with context.ledger.read() as view:
         known = view.table(table_id)

@@ -101,7 +101,7 @@ class LocalOwner:
     # Tables
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
-        """A name that nobody has may be that of a table which an engine announced, and has created since."""
+        """An unknown name may be that of a table which an engine announced, and has created since."""
         try:
             found = self._context.resolve(lambda view: self._find(view, reference))
         except TableNotFoundError:
@@ -363,7 +363,7 @@ class LocalOwner:
         return decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts), facts
 
     def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
-        """The conflict with the commits that won. Who lost is told to those who ask `explain` later."""
+        """The conflict with the commits that won. `explain` shows the lost attempt later."""
         self._remember_lost(table, examined.version, examined.proposal.attempt)
         winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
         if winners and winners[0].version != examined.version:  # before this owner's time

@@ -66,13 +66,13 @@ def adopt(
     and everything up to the latest is published.
 
     The table as it is then, and why the next published version cannot be recorded, if there is one. `<v>.json` proves
-    that version v is committed, whoever wrote it: catalog-managed, "Published commit"; managed-commits, "Backfilled
+    that version v is committed, by any writer: catalog-managed, "Published commit"; managed-commits, "Backfilled
     commit files". After a version that takes the table from this owner the files are the filesystem's: it is the last.
 
     Hazard: a visible file counts as whole. A writer must make it visible at once, by link or rename; of one that
     creates `<v>.json` and then writes it line by line, this may record the first lines alone.
 
-    Durability order: the same bytes become a new file, because an fsync of whoever wrote them may have failed; then
+    Durability order: the same bytes become a new file, because the fsync of their writer may have failed; then
     the transaction of the caller records it.
     """
     while table.state is TableState.ACTIVE and log.published(table.next):

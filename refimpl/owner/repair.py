@@ -2,7 +2,7 @@
 
 - complete or forget a promise, by what is visible;
 - finish a backfill, and with it lift a halt whose cause is gone;
-- if told to believe the files: adopt versions that are published above the ledger's latest, which
+- on request, trust the files: adopt versions that are published above the ledger's latest, which
   happens when an older ledger was restored. `<v>.json` proves that version v is ratified. Commits that
   were ratified after the backup and never published are not recoverable from anything;
 - remove staged files of decided versions, and temporary files, that are older than an age;
@@ -129,9 +129,9 @@ def _adopt(context: Context, table_id: str) -> str | None:
                 return None
             writer.halt(table, None)
             lost = writer.attempts_are_lost(table)
-    told = f"adopted the published versions {first} to {after.latest}"
-    told += "; the last of them gave the table back to the filesystem" if after.state is TableState.HANDED_BACK else ""
-    return told + ("; some of its attempt ids are lost, and cannot be resolved" if lost else "")
+    done = f"adopted the published versions {first} to {after.latest}"
+    done += "; the last of them gave the table back to the filesystem" if after.state is TableState.HANDED_BACK else ""
+    return done + ("; some of its attempt ids are lost, and cannot be resolved" if lost else "")
 
 
 def _refuse_hole(context: Context, table: TableRecord) -> None:

@@ -49,7 +49,7 @@ MIGRATIONS: Final = (
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
 
-    -- Every ratified commit, for ever: a replay is recognised however old it is, and the last
+    -- Every ratified commit, permanently: a replay is recognised however old it is, and the last
     -- row of a table is its latest version.
     CREATE TABLE commits(
         table_key INTEGER NOT NULL REFERENCES tables,
@@ -66,7 +66,7 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     CREATE UNIQUE INDEX attempt_landed ON commits(table_key, attempt);
 
-    -- Attempts that were resolved as not landed, for ever.
+    -- Attempts that were resolved as not landed, permanently.
     CREATE TABLE tombstones(
         table_id TEXT NOT NULL,
         attempt TEXT NOT NULL,
@@ -96,8 +96,8 @@ MIGRATIONS: Final = (
     ) WITHOUT ROWID;
     """,
     """
-    -- Properties that a catalog was told and the log does not have: a JSON map of strings. Whatever else a catalog
-    -- tells of a table is in its protocol and metadata above.
+    -- Properties that a catalog was given and the log does not have: a JSON map of strings. Whatever else a catalog
+    -- shows of a table is in its protocol and metadata above.
     ALTER TABLE tables ADD COLUMN catalog_properties TEXT;
     """,
 )
@@ -292,7 +292,7 @@ class View:
 
     @_reads
     def catalog_properties(self, key: int) -> dict[str, str]:
-        """What a catalog was told of the table's properties that its log does not have."""
+        """The properties that a catalog was given and the table's log does not have."""
         row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
         return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
 
@@ -498,7 +498,7 @@ def _policy_text(policy: MaintenancePolicy) -> str:
 
 
 def _ratified(row: Any) -> RatifiedCommit:
-    """A commit to be told. Raises `ValueError` if its bytes are not those that were ratified."""
+    """A commit for an answer. Raises `ValueError` if its bytes are not those that were ratified."""
     found = _stored(row)
     if found.content is not None and hashlib.sha256(found.content).digest() != row[3]:
         raise ValueError(f"the bytes of version {found.version} are not those that were ratified")

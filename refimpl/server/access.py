@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 class Scope(Enum):
-    """What a token allows. Whoever may write may read."""
+    """What a token allows. Write includes read."""
 
     READ = "read"
     WRITE = "write"
@@ -62,8 +62,8 @@ class Tokens:
         """What the file had, and the tokens that are in that: one value, because threads replace it at any time."""
 
     def all(self) -> tuple[Token, ...]:
-        """The tokens as the file has them now. `OwnerUnavailableError` for a file that is none, or cannot be read:
-        nobody gets in."""
+        """The tokens as the file has them now. `OwnerUnavailableError` for an invalid or unreadable file: every
+        request is rejected."""
         try:
             content = self._environment.files.read(self.path)
         except FileNotFoundError:
@@ -104,7 +104,7 @@ class Tokens:
         return secret
 
     def remove(self, name: str) -> None:
-        """From now on nobody gets in by it. `InvalidRequestError` where there is none of this name."""
+        """Reject it from now on. `InvalidRequestError` for an unknown name."""
         with self._lock():
             known = self.all()
             kept = tuple(token for token in known if token.name != name)
@@ -165,16 +165,16 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
 
 
 def refuse_foreign_page(host: str | None, origin: str | None) -> None:
-    """403 for what only a browser sends on behalf of somebody else's page.
+    """403 for what only a browser sends on behalf of a foreign page.
 
-    Who needs no token is trusted for being on this machine, and so is its browser, which any page may make send
-    requests here: under the page's own name (`Host`, once that resolves to this machine), or with it in `Origin`.
+    Without tokens every client on this machine is trusted, so is its browser, and any page may make that send requests
+    here: under the page's own name (`Host`, once that resolves to this machine), or with it in `Origin`.
     """
-    for told in (host, None if origin is None else origin.partition("://")[2] or origin):
-        if told is None:
+    for named in (host, None if origin is None else origin.partition("://")[2] or origin):
+        if named is None:
             continue
         try:
-            name = urlsplit(f"//{told}").hostname
+            name = urlsplit(f"//{named}").hostname
         except ValueError:
             name = None
         if name is None or not is_loopback(name):

@@ -60,9 +60,9 @@ def is_derived(key: str) -> bool:
     return key in _DERIVED or key.startswith(_FEATURE_PREFIX)
 
 
-def features_in(told: Iterable[str]) -> list[str]:
+def features_in(properties: Iterable[str]) -> list[str]:
     """The table features that these properties name."""
-    return [key.removeprefix(_FEATURE_PREFIX) for key in told if key.startswith(_FEATURE_PREFIX)]
+    return [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
 
 
 def url_of(location: Path) -> str:
@@ -70,7 +70,7 @@ def url_of(location: Path) -> str:
 
 
 def properties(found: TableDescription) -> dict[str, str]:
-    """The log's properties, what only the catalog was told, and what clients expect to be told besides."""
+    """The log's properties, those that only the catalog has, and those that clients expect besides."""
     features = dict.fromkeys((*(found.protocol.reader_features or ()), *(found.protocol.writer_features or ())))
     return {
         **found.catalog_properties,

@@ -84,7 +84,8 @@ class Seen:
 
 
 class Observation:
-    """The counters of one server."""
+    """The counters of one server, and its log: a JSON line for each request. Neither ever holds a header or a body,
+    so that no token can get into them."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -104,7 +105,7 @@ class Observation:
         )  # fmt: skip
         self._tables = Gauge("commit_owner_tables", "Live tables", registry=registry)
         self._halted = Gauge(
-            "commit_owner_halted_tables", "Tables that take no commits until somebody looks", registry=registry
+            "commit_owner_halted_tables", "Tables that take no commits until they are repaired", registry=registry
         )
 
     def answered(self, seen: Seen, status: int, seconds: float) -> None:
@@ -118,7 +119,7 @@ class Observation:
                 self._conflicts.inc()
         if not logger.isEnabledFor(logging.INFO):
             return
-        told = {
+        facts = {
             "call": seen.route,
             "method": seen.method,
             "status": status,
@@ -132,11 +133,11 @@ class Observation:
         logger.log(
             logging.WARNING if status >= 500 else logging.INFO,
             "%s",
-            line({key: value for key, value in told.items() if value is not None}),
+            line({key: value for key, value in facts.items() if value is not None}),
         )
 
     def defect(self, seen: Seen, error: Exception) -> None:
-        """An error that nobody expected: with its traceback, in the log only."""
+        """An unexpected error: with its traceback, in the log only."""
         logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
 
     def exposition(self, tables: Sequence[TableSummary]) -> bytes:
@@ -149,9 +150,9 @@ class Observation:
         return generate_latest(self._registry)
 
 
-def line(told: dict[str, Any]) -> str:
+def line(facts: dict[str, Any]) -> str:
     """One line of JSON."""
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(facts).decode()
 
 
 JSON: Final = "application/json"
@@ -192,7 +193,7 @@ class Server:
         limits: Limits | None = None,
         always_token: bool = False,
     ) -> None:
-        """`always_token`: answer nobody without one, even while the warehouse has none."""
+        """`always_token`: reject requests without one, even while the warehouse has none."""
         self.limits = limits or Limits()
         self.observation = Observation()
         self.tokens = Tokens(warehouse)
@@ -306,11 +307,11 @@ class Server:
 
     async def _body(self, request: Request, deadline: float) -> bytes:
         limit, seconds = self.limits.body_bytes, self.limits.body_seconds
-        told = request.headers.get("content-length", "0")
+        declared = request.headers.get("content-length", "0")
         too_large = ApiError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BadRequestException", f"the body is larger than {limit} bytes"
         )
-        if told.isascii() and told.isdigit() and int(told[:19]) > limit:
+        if declared.isascii() and declared.isdigit() and int(declared[:19]) > limit:
             raise too_large
         content = bytearray()
         is_large = False
@@ -349,7 +350,7 @@ class Server:
             unknown = ApiError(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 "CommitStateUnknownException" if name in _COMMITTING else "InternalServerErrorException",
-                "the server has a defect and does not know what came of the request; the server's log says more",
+                "internal error; the outcome is unknown; see the server log",
             )
             response = refused(seen, unknown, request.method)
         self.observation.answered(seen, response.status_code, time.perf_counter() - started)
@@ -377,7 +378,7 @@ class Server:
         return Response()
 
     def _health(self) -> Response:
-        """Whether the ledger answers; to be asked by whoever starts and stops servers."""
+        """Whether the ledger answers; for the process that starts and stops servers."""
         self._delta.owner.recorded_tables()
         return Response(b'{"status":"ok"}', media_type=JSON)
 
@@ -461,7 +462,9 @@ class MethodNotAllowedError(ApiError):
 
     def __init__(self, method: str, allowed: list[str]) -> None:
         super().__init__(
-            HTTPStatus.METHOD_NOT_ALLOWED, "BadRequestException", f"{method} is not possible here: {', '.join(allowed)}"
+            HTTPStatus.METHOD_NOT_ALLOWED,
+            "BadRequestException",
+            f"method {method} is not allowed; allowed: {', '.join(allowed)}",
         )
         self.method, self.allowed = method, allowed
 

@@ -134,11 +134,11 @@ class DeltaApi:
     def _without_inline_commits(self, found: TableDescription) -> TableDescription:
         """The same state, in which nothing waits to be published any more, if it had commits that are in no file: the
         API has no words for them. Those that come meanwhile belong to a later state."""
-        told = found.table.commits
-        if all(commit.file_name is not None for commit in told.commits):
+        commits = found.table.commits
+        if all(commit.file_name is not None for commit in commits.commits):
             return found
-        self.owner.backfill_to_version(found.table.table_id, told.latest_ratified_version)
-        published = msgspec.structs.replace(told, commits=())
+        self.owner.backfill_to_version(found.table.table_id, commits.latest_ratified_version)
+        published = msgspec.structs.replace(commits, commits=())
         return msgspec.structs.replace(found, table=msgspec.structs.replace(found.table, commits=published))
 
     def load(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class DeltaApi:
             ) from error
 
     def _modified(self, folder: Path, name: str) -> int | None:
-        """Looked up once for each file: nobody may touch one that was ratified, and every answer tells of all."""
+        """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
         known = self._modified_at.get(name)
         if known is None:
             status = self._files.stat(folder / name)
@@ -379,8 +379,8 @@ def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
 
 
 def _refuse_all_but_files(path: Path) -> None:
-    """400 for what is reached by a symbolic link, which could be anybody's, anywhere, and for a pipe or a device, that
-    whoever opens would wait for. What is not there is for others to judge."""
+    """400 for what is reached by a symbolic link, which could be anybody's, anywhere, and for a pipe or a device, whose
+    reader would wait. A missing file is judged later."""
     if os.path.realpath(path) != str(path):
         raise bad_request(f"{path.name} is reached by a symbolic link; write a file into the table's own log")
     with suppress(FileNotFoundError, NotADirectoryError):

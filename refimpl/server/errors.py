@@ -1,8 +1,8 @@
 """What went wrong, in the API's words: a status, one of the documented types, a message.
 
 UNITY_CATALOG.md#errors. The status is a promise to the client: 409 says that the commit has not landed and a rebase may
-help, 400 that it never will, 429 and 503 that nothing landed and the same request may succeed later, 500 that nobody
-knows and the identical request may be sent again.
+help, 400 that it never will, 429 and 503 that nothing landed and the same request may succeed later, 500 that the
+outcome is unknown and the identical request may be sent again.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _REJECTIONS: Final = {
 
 
 def of_rejection(rejected: Rejected) -> ApiError:
-    """A refusal that is nobody's race: 400, but where the client has something better to do."""
+    """A rejection that is no lost race: 400, except where the client can do something better."""
     status, kind = _REJECTIONS.get(rejected.reason, (HTTPStatus.BAD_REQUEST, "InvalidParameterValueException"))
     return ApiError(status, kind, rejected.detail)
 

@@ -82,7 +82,7 @@ class LegacyApi:
             except ApiError as error:  # dropped since it was listed
                 if error.kind != "NoSuchTableException":
                     raise
-            except CorruptionError:  # who asks for it by its name is told; the others are not to suffer for it
+            except CorruptionError:  # asking for it by its name says so; the others are listed
                 continue
         return {"tables": found, "next_page_token": following}
 

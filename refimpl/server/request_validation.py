@@ -318,11 +318,11 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
 
 def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
     """Names and types, in order. Whether a column may be null, and its metadata, clients spell as they like."""
-    told = [(field.name, answers.in_the_log(field.type)) for field in columns.fields]
+    wanted = [(field.name, answers.in_the_log(field.type)) for field in columns.fields]
     found = [(field.get("name"), field.get("type")) for field in answers.fields_of(metadata)]
-    if [name for name, _ in told] != [name for name, _ in found]:
-        return f"the request's columns are {[name for name, _ in told]}, the log's {[name for name, _ in found]}"
-    for (name, kind), (_, logged) in zip(told, found, strict=True):
+    if [name for name, _ in wanted] != [name for name, _ in found]:
+        return f"the request's columns are {[name for name, _ in wanted]}, the log's {[name for name, _ in found]}"
+    for (name, kind), (_, logged) in zip(wanted, found, strict=True):
         if _bare(kind) != _bare(logged):
             return f"the request's column {name} has the type {kind!r}, the log's {logged!r}"
     return None
@@ -339,10 +339,10 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def _same_protocol(told: WireProtocol, found: Protocol) -> bool:
+def _same_protocol(wanted: WireProtocol, found: Protocol) -> bool:
     return (
-        told.min_reader_version == found.min_reader_version
-        and told.min_writer_version == found.min_writer_version
-        and set(told.reader_features or ()) == set(found.reader_features or ())
-        and set(told.writer_features or ()) == set(found.writer_features or ())
+        wanted.min_reader_version == found.min_reader_version
+        and wanted.min_writer_version == found.min_writer_version
+        and set(wanted.reader_features or ()) == set(found.reader_features or ())
+        and set(wanted.writer_features or ()) == set(found.writer_features or ())
     )

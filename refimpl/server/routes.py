@@ -218,11 +218,11 @@ _TEXTS: Final = {
     403: "The token does not allow this",
     404: "No such catalog, schema or table",
     405: "No such method here",
-    408: "The body came too slowly",
-    409: "Somebody else was first: load the table again",
+    408: "The body arrived too slowly",
+    409: "Another writer was first: load the table again",
     413: "The body is too large",
     429: "Too many commits wait to be published",
-    500: "The outcome is not known: the identical request may be sent again",
+    500: "The outcome is unknown: the identical request may be sent again",
     503: "Not now; nothing was changed",
 }
 

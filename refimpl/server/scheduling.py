@@ -126,7 +126,7 @@ class Pool:
         self._running: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], Any], deadline: float) -> Any:
-        """Carry `work` out on a thread, to its end even if nobody waits for that any more.
+        """Carry `work` out on a thread, to its end even if its client has gone.
 
         After the deadline: `OwnerUnavailableError` for a read, and for a write that was not begun;
         `OutcomeUnknown` for one that was.
@@ -140,7 +140,7 @@ class Pool:
         self._running.add(call)
         call.add_done_callback(self._running.discard)
         answer = asyncio.wrap_future(call)
-        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also where nobody waits
+        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also where its client has gone
         left = deadline + GRACE_SECONDS - time.monotonic()
         done, _ = await asyncio.wait({answer}, timeout=max(0.0, left))
         if done:
@@ -162,15 +162,15 @@ LONGEST_WAIT_SECONDS: Final = 2.0
 """How long a proposal waits at most: clients and what stands before them have time limits, too."""
 
 GIVEN_UP_SECONDS: Final = 2.0
-"""How long nobody waits any more after somebody did not come back."""
+"""How long no client waits any more after one did not come back."""
 
 LOSERS_KEPT: Final = 10_000
-"""Clients of which it is known what they were told; the oldest are forgotten first."""
+"""Clients whose lost version is remembered; the oldest are forgotten first."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """Who has the turn on one table, and who waits for it."""
+    """The client that has the turn on one table, and those that wait for it."""
 
     holder: Hashable = None
     patience: asyncio.TimerHandle | None = None
@@ -195,11 +195,24 @@ class _Line:
 
 
 class FairQueue:
-    """The lines of all tables of one server. For one event loop."""
+    """The writers of each table, in the order in which their proposals are judged. For one event loop.
+
+    One proposal for a table is judged at a time, and a client that lost may try again alone. The winner knows the next
+    version at once and would win again and again; a loser has to load the table and to stage anew, and would starve.
+    If all losers were answered at once, all but one of them would stage for nothing. So one client has the turn: while
+    its proposal is judged, and after it lost, until it comes back on the same connection. The others' proposals wait,
+    first come, first served: each has lost by its turn, gets the latest version, and does not lose a second time.
+
+    The turn is kept for a client that rebases. A client that sends a version again that it knows to be taken has not
+    loaded the table: it neither waits nor is waited for, or it would keep the others from committing.
+
+    Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and where clients do not come back on
+    their connections the queue is given up for a while.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
-        self._told: dict[tuple[Hashable, Hashable], int] = {}
+        self._lost_at: dict[tuple[Hashable, Hashable], int] = {}
         """The latest version, by table and client, when that client lost there."""
 
     async def wait(self, table: Hashable, client: Hashable, version: int, deadline: float) -> None:
@@ -207,7 +220,7 @@ class FairQueue:
         the client knows that this version is taken, and at `deadline` (of the loop's clock) in any case. `lost` or
         `done` says what came of it."""
         loop = asyncio.get_running_loop()
-        if version <= self._told.get((table, client), -1):
+        if version <= self._lost_at.get((table, client), -1):
             self.done(table, client)
             return
         line = self._lines.setdefault(table, _Line())
@@ -229,10 +242,10 @@ class FairQueue:
             raise
 
     def lost(self, table: Hashable, client: Hashable, latest: int) -> None:
-        """The client is told that its version is taken, and the latest one. If it has the turn, it is waited for."""
-        if len(self._told) >= LOSERS_KEPT:
-            del self._told[next(iter(self._told))]
-        self._told[table, client] = latest
+        """The client gets a conflict with the latest version. If it has the turn, it is waited for."""
+        if len(self._lost_at) >= LOSERS_KEPT:
+            del self._lost_at[next(iter(self._lost_at))]
+        self._lost_at[table, client] = latest
         line = self._lines.get(table)
         if line is not None and line.holder == client:
             line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)
@@ -247,7 +260,7 @@ class FairQueue:
             del self._lines[table]
 
     def _give_up(self, line: _Line) -> None:
-        """The holder did not come back: all who wait are judged now, and nobody waits for a while."""
+        """The holder did not come back: all waiting proposals are judged now, and none waits for a while."""
         line.given_up_until = asyncio.get_running_loop().time() + GIVEN_UP_SECONDS
         while line.waiting:
             line.pass_on()

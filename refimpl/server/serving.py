@@ -61,7 +61,7 @@ class Serving:
 
 
 def serve(wanted: Serving) -> None:
-    """Serve until the process is told to stop (SIGINT or SIGTERM).
+    """Serve until the process gets SIGINT or SIGTERM.
 
     The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
     server answers. Raises `InvalidRequestError` where it would be open to other machines without any token.
@@ -91,8 +91,8 @@ def serve(wanted: Serving) -> None:
             logger.warning("%s", line({"message": message}))
         port = listener.getsockname()[1]
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-        told = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
-        process = _Process(_configuration(server, wanted), line(told))
+        facts = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
+        process = _Process(_configuration(server, wanted), line(facts))
         process.run(sockets=[listener])
     finally:
         ended = server.close(LAST_SECONDS)
@@ -252,7 +252,7 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens on this address; whoever connects is answered once uvicorn is up.
+    """A socket that listens on this address; clients that connect are answered once uvicorn is up.
 
     It listens from here on, because until then a second server could be given the same address. Of the protocol TCP
     by name: asyncio switches off Nagle's algorithm for such sockets only, and with it an answer's body waits for the
@@ -300,8 +300,8 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
-        told: dict[str, Any] = {"at": round(record.created, 3), "level": record.levelname.lower()}
+        facts: dict[str, Any] = {"at": round(record.created, 3), "level": record.levelname.lower()}
         event = message[1:-1] if message.startswith("{") and message.endswith("}") else line({"message": message})[1:-1]
-        head = line(told)[:-1]
+        head = line(facts)[:-1]
         trace = "," + line({"trace": self.formatException(record.exc_info)})[1:-1] if record.exc_info else ""
         return f"{head},{event}{trace}}}"

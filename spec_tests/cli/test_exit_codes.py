@@ -112,7 +112,7 @@ def test_the_console_script_is_this_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    """`commit-owner show | head -1`: what nobody reads is not complained about."""
+    """`commit-owner show | head -1`: a closed pipe is no error."""
     reading, writing = os.pipe()
     os.close(reading)
     subprocess.run([SCRIPT, "init", tmp_path / "w"], capture_output=True, check=True)

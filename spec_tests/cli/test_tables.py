@@ -210,9 +210,7 @@ def test_drop_forgets_the_name_and_keeps_the_files(cli: CommandLine, warehouse: 
     assert cli("drop", sales, "--yes").code == ExitCode.USAGE
 
 
-def test_drop_asks_and_where_nobody_can_answer_it_drops_nothing(
-    cli: CommandLine, warehouse: Warehouse, sales: str
-) -> None:
+def test_drop_asks_and_without_a_terminal_drops_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     answer = cli("drop", sales)
     assert answer.code == ExitCode.USAGE
     assert "--yes" in answer.err

@@ -143,7 +143,7 @@ def test_repair_fails_where_it_cannot_help(cli: CommandLine, warehouse: Warehous
     assert [action["done"] for action in answer.json["actions"]] == [False]
 
 
-def test_published_files_above_a_restored_ledger_are_adopted_only_when_repair_is_told_so(
+def test_published_files_are_adopted_only_on_request(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path
 ) -> None:
     commit_rows(warehouse, sales, {"id": 1, "month": 1})

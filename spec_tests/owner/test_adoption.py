@@ -1,4 +1,4 @@
-"""DELTA_SPARK.md#registering: tables that an engine creates or converts by itself, after it has told their owner."""
+"""DELTA_SPARK.md#registering: tables that an engine announces, then creates or converts by itself."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_two_engines_that_announce_one_place_get_one_table(warehouse: refimpl.Wa
 
 @pytest.mark.parametrize("name", ["orders", None, "no name here", "9"])
 def test_every_table_gets_a_name_of_its_own(warehouse: refimpl.Warehouse, name: str | None) -> None:
-    """A name that another table has, or that is none here, is no reason to refuse what the log says already."""
+    """A taken or invalid name is no reason to reject what the log says already."""
     create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     table = announced(warehouse, "2024/orders", name=name)
     put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))

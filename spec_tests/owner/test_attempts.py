@@ -1,4 +1,4 @@
-"""Attempts: a landed one is answered for ever, an unresolved one is resolved for ever. FB07 to FB10, FB27."""
+"""Attempts: a landed one is answered, an unresolved one is resolved, permanently. FB07 to FB10, FB27."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refused(outcome: object, reason: RejectionReason) -> None:
 
 
 def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
-    """FB12: after publication nobody needs the staged file."""
+    """FB12: after publication the staged file is not needed."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     proposal = table.propose(1, append(START + 1))
     table.owner.commit(table.table_id, 1, proposal)
@@ -56,7 +56,7 @@ def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable)
     assert isinstance(table.commit(2, append(START + 2)), Ratified)
 
 
-def test_a_staged_file_is_no_replay_of_an_inline_commit_with_other_bytes(warehouse: refimpl.Warehouse) -> None:
+def test_staged_file_with_other_bytes_is_no_replay(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     attempt, content = new_attempt(), append(START + 1)
     table.commit(1, content, attempt=attempt)
@@ -64,7 +64,7 @@ def test_a_staged_file_is_no_replay_of_an_inline_commit_with_other_bytes(warehou
     refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
 
 
-def test_an_attempt_that_lands_while_the_lock_is_waited_for_landed(tmp_path: Path, table: OwnedTable) -> None:
+def test_attempt_that_lands_during_the_lock_wait_landed(tmp_path: Path, table: OwnedTable) -> None:
     """It was unknown at the first look, and is looked up again under the lock."""
     attempt = new_attempt()
     late = Others(before=lambda: table.commit(1, attempt=attempt))
@@ -89,7 +89,7 @@ def test_an_attempt_of_an_unknown_table_is_not_found(table: OwnedTable) -> None:
 
 
 def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) -> None:
-    """A stranger's version, or an older ledger: "not landed" could be a lie."""
+    """An unknown published version, or an older ledger: "not landed" could be wrong."""
     landed = delayed.land()[0].attempt
     delayed.backfill()
     delayed.log.put_if_absent(published_name(2), append(START + 2))
@@ -102,7 +102,7 @@ def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) 
 
 
 def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:
-    """Its log goes on without the owner; that is nobody's lost attempt."""
+    """Its log goes on without the owner; no attempt is lost by that."""
     farewell = table.propose(1, hand_back_commit(START + 1), commit_mode=CommitMode.DIRECT)
     assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
     table.log.put_if_absent(published_name(2), append(START + 2))

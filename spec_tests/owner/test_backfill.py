@@ -176,7 +176,7 @@ def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl
     assert backfilled(table).through == 3
 
 
-def test_a_staged_file_that_was_removed_after_somebody_published_it_is_no_damage(
+def test_removed_staged_file_of_a_published_version_is_no_damage(
     warehouse: refimpl.Warehouse,
 ) -> None:
     """FB12."""

@@ -135,7 +135,7 @@ class Sent:
 
 
 def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Interruption) -> bool:
-    """Whether the attempt landed; checks that everybody is told the same, before and after it was resolved."""
+    """Whether the attempt landed; checks that every answer is the same, before and after it was resolved."""
     seen = table.history()
     outcome = table.owner.attempt_outcome(table.table_id, sent.attempt)
     landed = isinstance(outcome, Landed)
@@ -195,7 +195,7 @@ def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[Tabl
     assert landings, "some interruptions come after the commit point"
 
 
-def test_whoever_saw_a_direct_commit_before_the_power_went_saw_the_truth(tmp_path: Path) -> None:
+def test_direct_commit_seen_before_a_power_cut_is_made_again(tmp_path: Path) -> None:
     """The link was visible, but its directory was not durable: the promise makes it again."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
@@ -290,7 +290,7 @@ def test_a_location_survives_the_crash_of_its_creator(tmp_path: Path) -> None:
             assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
 
 
-def test_a_name_is_not_blocked_by_a_creation_that_died_before_it_was_registered(tmp_path: Path) -> None:
+def test_creation_that_died_blocks_no_name(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
@@ -355,8 +355,8 @@ def take_over(warehouse: refimpl.Warehouse, proposal: DirectProposal) -> object:
     )
 
 
-def test_a_filesystem_writer_wins_or_loses_against_an_interrupted_take_over(tmp_path: Path) -> None:
-    """managed-commits: if somebody else gets there first, the owner forgets about the ownership change."""
+def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -> None:
+    """managed-commits: if another writer is first, the owner forgets about the ownership change."""
     stranger = append(START + 3)
     kept: dict[str, DirectProposal] = {}
     won = 0

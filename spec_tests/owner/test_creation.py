@@ -96,7 +96,7 @@ def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Ware
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
 
 
-def test_a_registration_that_landed_is_answered_again_for_ever(warehouse: refimpl.Warehouse) -> None:
+def test_replay_of_a_registration_is_registered(warehouse: refimpl.Warehouse) -> None:
     """FB25: a creation's retry meets its own version 0."""
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
     proposal = proposal_of(CATALOG_MANAGED)
@@ -217,7 +217,7 @@ def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: re
 
 
 def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
-    """The disk fails: the last commits are the owner's alone, and after a drop nobody would publish them."""
+    """The disk fails: the last commits are the owner's alone, and after a drop they would never be published."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "link"
@@ -359,7 +359,7 @@ def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path)
         assert isinstance(take_over(beside), Ratified)
 
 
-def test_a_name_that_nobody_has_is_answered_with_some_that_there_are(warehouse: refimpl.Warehouse) -> None:
+def test_unknown_name_is_answered_with_known_names(warehouse: refimpl.Warehouse) -> None:
     for number in range(30):
         create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=f"table_{number:02}")
     with pytest.raises(TableNotFoundError) as caught:

@@ -64,7 +64,7 @@ def refused(outcome: Outcome, reason: RejectionReason) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, True, 1.0, "1"])
-def test_what_is_no_version_cannot_be_proposed(warehouse: refimpl.Warehouse, version: object) -> None:
+def test_invalid_version_is_rejected(warehouse: refimpl.Warehouse, version: object) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     proposal = table.propose(1, append(START + 1))
     with pytest.raises(InvalidRequestError):
@@ -80,7 +80,7 @@ def test_an_unknown_table_takes_no_commit(table: OwnedTable) -> None:
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
-def test_a_conflict_tells_the_winners_in_order(table: OwnedTable) -> None:
+def test_conflict_has_the_winners_in_order(table: OwnedTable) -> None:
     """catalog-managed, "Commit Protocol": the latest ratified commits come with the conflict."""
     landed = table.land(4)
     outcome = table.commit(2, append(START + 50))
@@ -160,7 +160,7 @@ def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Ware
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
-def test_a_staged_file_in_the_other_features_folder_is_not_there(warehouse: refimpl.Warehouse) -> None:
+def test_staged_file_in_another_features_folder_is_missing(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     attempt = new_attempt()
     name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, attempt, append(START + 1))
@@ -178,7 +178,7 @@ COMMIT_MODES = {
 }
 
 
-def test_commits_come_in_the_commit_mode_that_the_table_was_made_for(table: OwnedTable) -> None:
+def test_commits_must_have_the_commit_mode_of_the_table(table: OwnedTable) -> None:
     """catalog-managed, "Commit Protocol", options 1 to 3. Commits too large to be held inline are staged."""
     latest = 0
     for commit_mode in CommitMode:
@@ -276,7 +276,7 @@ def test_the_largest_timestamp_lands_and_is_the_last(table: OwnedTable) -> None:
 
 @pytest.mark.parametrize("value", [None, "", 7])
 @pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda feature: feature.name)
-def test_a_transaction_id_is_demanded_of_catalog_managed_tables_only(
+def test_only_catalog_managed_commits_need_a_transaction_id(
     warehouse: refimpl.Warehouse, feature: TableFeature, value: object
 ) -> None:
     """catalog-managed, "Commit Provenance Information"."""
@@ -422,7 +422,7 @@ HARMLESS = ["authenticationMode", "endpoint", "token.endpoint", "keyspace", "pas
 
 
 @pytest.mark.parametrize("key", SECRETS)
-def test_no_secret_stands_in_the_owners_configuration(warehouse: refimpl.Warehouse, key: str) -> None:
+def test_secret_in_the_configuration_is_rejected(warehouse: refimpl.Warehouse, key: str) -> None:
     """managed-commits, "Managed Commit Enablement": every reader of the storage sees it."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     conf = json.dumps({"endpoint": "http://host/commit", key: "x"})
@@ -432,7 +432,7 @@ def test_no_secret_stands_in_the_owners_configuration(warehouse: refimpl.Warehou
 
 
 @pytest.mark.parametrize("key", HARMLESS)
-def test_what_is_no_secret_may_stand_there(warehouse: refimpl.Warehouse, key: str) -> None:
+def test_harmless_key_is_allowed_in_the_configuration(warehouse: refimpl.Warehouse, key: str) -> None:
     """The example of managed-commits has an `authenticationMode`."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=json.dumps({key: "x"})))
@@ -470,7 +470,7 @@ def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_a_stranger_in_the_log_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
+def test_unknown_published_version_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
     """A version that is visible must not be denied, neither as free nor by a gap below it."""
     delayed.land()
     assert delayed.log.put_if_absent("00000000000000000002.json", append(START + 2))

@@ -32,14 +32,14 @@ def test_a_fresh_table_has_version_0(table: OwnedTable) -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
-def test_a_range_that_is_none_is_refused(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
+def test_invalid_range_is_rejected(warehouse: refimpl.Warehouse, start: int | None, end: int | None) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     with pytest.raises(InvalidRequestError):
         table.owner.get_commits(table.table_id, start, end)
     assert versions(table, 2, 3) == [2, 3]
 
 
-def test_commits_are_told_as_they_are_stored(delayed: OwnedTable) -> None:
+def test_commit_is_answered_as_it_is_stored(delayed: OwnedTable) -> None:
     """catalog-managed, "Ratified commit": the staged commit's location, or the inline commit's content."""
     content = append(START + 1)
     attempt = new_attempt()
@@ -130,7 +130,7 @@ def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
     assert table.owner.resolve("orders").commits.latest_ratified_version == 4
 
 
-def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refimpl.Warehouse) -> None:
+def test_restored_older_ledger_denies_no_visible_version(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     backup = warehouse.directory / "ledger.backup"
     warehouse.owner.ledger.back_up(backup)
@@ -148,7 +148,7 @@ def test_a_restored_older_ledger_denies_nothing_that_is_visible(warehouse: refim
         assert restored.history() == {version: truth[version] for version in range(5)}
         for version in (3, 5, 6):
             outcome = restored.commit(version, append(START + 9))
-            assert isinstance(outcome, Rejected), "such a table takes no commits until it is told what to believe"
+            assert isinstance(outcome, Rejected), "such a table takes no commits before a repair"
             assert outcome.reason is RejectionReason.HALTED
         assert restored.latest == 4
 
@@ -175,13 +175,13 @@ def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: ref
 
 
 @pytest.mark.parametrize("reference", ["nothing", "a/b", "/", "/\0", "/" + "x" * 5000, "\udcff/x", UNKNOWN_ID])
-def test_what_is_no_table_is_not_found(warehouse: refimpl.Warehouse, reference: str) -> None:
+def test_unknown_reference_is_not_found(warehouse: refimpl.Warehouse, reference: str) -> None:
     create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve(reference)
 
 
-def test_a_staging_table_is_found_by_id_and_path_but_not_by_the_name_that_it_shall_get(
+def test_staging_table_is_found_by_id_and_path_only(
     warehouse: refimpl.Warehouse,
 ) -> None:
     """catalog-managed, "Creating and Dropping": unnamed until it is registered."""

@@ -82,7 +82,7 @@ def use(directory: Path) -> None:
         table.land()
 
 
-def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_foreign_database_is_rejected(tmp_path: Path) -> None:
     path = folded(tmp_path / "w")
     path.unlink()
     database = apsw.Connection(str(path))
@@ -338,7 +338,7 @@ def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Ware
 
 
 def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FB43: what fails after the commit point must not be told as a failed commit."""
+    """FB43: what fails after the commit point must not be reported as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)
@@ -351,7 +351,7 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
 
 
 def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
-    """SQLite rolls back by itself then; nobody may call that damage."""
+    """SQLite rolls back by itself then; that is no damage."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     database = warehouse.owner.ledger._database()
     pages = database.pragma("page_count")
@@ -363,7 +363,7 @@ def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse:
     assert isinstance(table.commit(1, append(START + 1, lines=2000)), Ratified)
 
 
-def test_an_unknown_outcome_of_the_ledger_is_told_and_resolved(warehouse: refimpl.Warehouse) -> None:
+def test_unknown_outcome_of_the_ledger_is_raised_and_resolved(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     faults = Faults(fail_from=OPENING + 1, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)

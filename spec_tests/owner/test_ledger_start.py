@@ -193,7 +193,7 @@ def test_a_backup_has_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> N
     warehouse.close()
 
 
-def test_a_commit_of_the_ledger_is_synced_before_it_is_told(tmp_path: Path) -> None:
+def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) -> None:
     made: list[apsw.Connection] = []
 
     def connect(path: Path) -> apsw.Connection:
@@ -293,7 +293,7 @@ def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: P
 
 
 def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path: Path) -> None:
-    """Whoever renamed it into place may have died before he synced that."""
+    """The process that renamed it into place may have died before it synced that."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         with warehouse.owner.context.lock():

@@ -57,7 +57,7 @@ def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken
     return warehouse.owner.register_table(table_id, proposal)
 
 
-def test_a_creation_that_died_before_its_file_leaves_the_name_to_another(place: Path, watch: Watch) -> None:
+def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
     with opened(place) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
@@ -77,7 +77,7 @@ def interrupted_take_over(place: Path) -> str:
     return other
 
 
-def test_a_take_over_that_died_is_settled_by_the_next_one(place: Path, watch: Watch) -> None:
+def test_take_over_that_died_is_settled_by_the_next_take_over(place: Path, watch: Watch) -> None:
     interrupted_take_over(place)
     watched = watch.opened(place)
     outcome = take_over(watched)
@@ -87,7 +87,7 @@ def test_a_take_over_that_died_is_settled_by_the_next_one(place: Path, watch: Wa
     watched.owner.close()
 
 
-def test_a_take_over_that_died_is_settled_by_who_stages_a_table_of_its_name(place: Path, watch: Watch) -> None:
+def test_take_over_that_died_is_settled_by_stage_table(place: Path, watch: Watch) -> None:
     interrupted_take_over(place)
     watched = watch.opened(place)
     with pytest.raises(NameTakenError):
@@ -96,7 +96,7 @@ def test_a_take_over_that_died_is_settled_by_who_stages_a_table_of_its_name(plac
     watched.owner.close()
 
 
-def test_a_take_over_that_died_is_settled_by_who_registers_a_table_of_its_name(place: Path, watch: Watch) -> None:
+def test_take_over_that_died_is_settled_by_register_table(place: Path, watch: Watch) -> None:
     other = interrupted_take_over(place)
     watched = watch.opened(place)
     outcome = first(watched, other)
@@ -177,12 +177,12 @@ def test_a_publication_that_fails_is_made_anew_by_the_next_call(
 
 
 def anew(version: int) -> list[str]:
-    """A file that somebody else made becomes durable: an fsync of his may have failed, and a second one would lie."""
+    """A file that another writer made becomes durable: its fsync may have failed, and a second one would lie."""
     temporary = [f"{effect} temporary" for effect in ("create", "write", "fsync")]
     return [*temporary, f"replace {version}.json", "fsync _delta_log/"]
 
 
-def test_a_repair_adopts_what_is_durable_and_removes_what_is_old_under_the_lock(place: Path, watch: Watch) -> None:
+def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     loser = table.propose(1, append(START + 1))
@@ -273,7 +273,7 @@ def test_what_belongs_together_is_one_transaction(
     watched.owner.close()
 
 
-def test_a_name_that_went_to_another_table_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
+def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
     with opened(place) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
@@ -288,7 +288,7 @@ def test_a_name_that_went_to_another_table_is_given_up_in_one_transaction(place:
     watched.owner.close()
 
 
-def test_folders_that_cannot_be_made_are_given_up_under_the_lock(place: Path, watch: Watch) -> None:
+def test_folders_that_cannot_be_made_are_forgotten_under_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     watch.failing = "mkdir _delta_log/"
     with pytest.raises(OwnerUnavailableError):
@@ -301,7 +301,7 @@ def test_folders_that_cannot_be_made_are_given_up_under_the_lock(place: Path, wa
     watched.owner.close()
 
 
-def test_what_an_engine_announced_is_adopted_under_the_lock_once_it_is_durable(place: Path, watch: Watch) -> None:
+def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     table = watched.owner.announce(place / "orders", "orders", COORDINATED_COMMITS, None)
     log = watched.owner.context.log(watched.owner.context.place(table.table_id))
@@ -315,7 +315,7 @@ def test_what_an_engine_announced_is_adopted_under_the_lock_once_it_is_durable(p
     watched.owner.close()
 
 
-def test_a_report_is_taken_under_the_lock_once_what_it_reports_is_durable(place: Path, watch: Watch) -> None:
+def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     for version in (1, 2):

@@ -67,7 +67,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_schema_that_no_reader_parses_is_refused(warehouse: refimpl.Warehouse, schema: str) -> None:
-    """Nobody could read the table afterwards: neither one that is created nor one that goes back."""
+    """The table would be unreadable, whether it is created or handed back."""
     metadata = msgspec.structs.replace(metadata_of(CATALOG_MANAGED), schema_string=schema)
     staged = warehouse.owner.stage_table("new", CATALOG_MANAGED)
     first = proposed([info(START), protocol_of(CATALOG_MANAGED), metadata])
@@ -107,7 +107,7 @@ def change_of(feature: TableFeature, name: str) -> Metadata:
 
 
 @pytest.mark.parametrize("name", ["id", "format", "partition", "since", "half", "table-id"])
-def test_what_makes_the_table_another_one_is_refused(warehouse: refimpl.Warehouse, name: str) -> None:
+def test_change_of_identity_is_rejected(warehouse: refimpl.Warehouse, name: str) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     refused(table.commit(1, changed(change_of(CATALOG_MANAGED, name))), RejectionReason.INCONSISTENT_TABLE)
     assert table.latest == 0
@@ -115,7 +115,7 @@ def test_what_makes_the_table_another_one_is_refused(warehouse: refimpl.Warehous
 
 
 def test_the_enablement_of_timestamps_stays(warehouse: refimpl.Warehouse) -> None:
-    """in-commit timestamps, "Enablement"; FB22: nobody would know the time of the commits before it."""
+    """in-commit timestamps, "Enablement"; FB22: the time of the commits before it would be unknown."""
     log = filesystem_table(warehouse.directory / "plain", versions=1, environment=warehouse.environment)
     enabled = {ENABLEMENT_VERSION: "1", ENABLEMENT_TIMESTAMP: str(START + 1)}
     enabling = metadata_of(MANAGED_COMMIT, configuration=enabled)

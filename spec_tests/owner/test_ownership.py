@@ -90,7 +90,7 @@ def change_with_id(table_id: str) -> DirectProposal:
     return proposed(actions.encode(stamped))
 
 
-def test_the_id_that_the_change_of_owner_gives_is_the_tables(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_ownership_change_gives_the_table_its_id(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     """Engines that commit through a catalog look for it in the log."""
     table_id = new_attempt()
     change = change_with_id(table_id)
@@ -102,7 +102,7 @@ def test_the_id_that_the_change_of_owner_gives_is_the_tables(warehouse: refimpl.
     owned(warehouse, "plain").land(2)
 
 
-def test_an_id_that_is_none_or_another_tables_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_invalid_or_known_table_id_is_rejected(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     other = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="other")
     for table_id in (other.table_id, "", "orders", new_attempt().upper()):
         outcome = take_over(warehouse, plain, feature=CATALOG_MANAGED, proposal=change_with_id(table_id))
@@ -113,9 +113,7 @@ def test_an_id_that_is_none_or_another_tables_is_refused(warehouse: refimpl.Ware
     assert isinstance(outcome, Ratified)
 
 
-def test_an_id_given_again_after_a_lost_take_over_is_another_table(
-    warehouse: refimpl.Warehouse, plain: LogStore
-) -> None:
+def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     """The owner keeps nothing of the first place: the second table's version must not appear there."""
     change = change_with_id(new_attempt())
     other = filesystem_table(warehouse.directory / "other", versions=3, environment=warehouse.environment)
@@ -129,7 +127,7 @@ def test_an_id_given_again_after_a_lost_take_over_is_another_table(
     assert sorted(other.published_versions()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_take_over_is_answered_again_for_ever(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_replay_of_a_take_over_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     proposal = proposed(ownership_change(MANAGED_COMMIT, START + 3))
     assert isinstance(take_over(warehouse, plain, proposal=proposal), Ratified)
     owned(warehouse, "plain").land(2)
@@ -147,7 +145,7 @@ def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, p
     assert isinstance(take_over(warehouse, plain, version=4), Ratified)
 
 
-def test_a_take_over_that_comes_late_is_told_how_far_the_log_is(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_late_take_over_gets_the_latest_version(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     for version in (3, 4):
         plain.put_if_absent(log_path.commit(version), append(START + version))
     assert take_over(warehouse, plain, version=2) == Conflict(latest_ratified_version=4)
@@ -155,10 +153,8 @@ def test_a_take_over_that_comes_late_is_told_how_far_the_log_is(warehouse: refim
     assert isinstance(take_over(warehouse, plain, version=5), Ratified)
 
 
-def test_a_take_over_is_answered_again_after_the_table_was_handed_back(
-    warehouse: refimpl.Warehouse, plain: LogStore
-) -> None:
-    """An attempt that landed did so for ever, whoever owns the table now."""
+def test_replay_of_a_take_over_after_the_hand_back_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    """An attempt that landed stays so, no matter which owner the table has now."""
     first = proposed(ownership_change(MANAGED_COMMIT, START + 3))
     assert isinstance(take_over(warehouse, plain, proposal=first), Ratified)
     assert isinstance(hand_back(owned(warehouse, "plain"), 4), Ratified)
@@ -408,7 +404,7 @@ def test_an_owner_may_leave_before_its_feature_where_the_feature_says_so(
     assert table.published() == [0, 1]
 
 
-def test_a_stranger_in_the_commit_mode_stops_a_hand_back(delayed: OwnedTable) -> None:
+def test_unknown_published_version_stops_a_hand_back(delayed: OwnedTable) -> None:
     delayed.land()
     delayed.backfill()
     stranger = append(START + 2)

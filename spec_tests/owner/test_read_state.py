@@ -48,7 +48,7 @@ def _resolved(owner: refimpl.Warehouse, table_id: str) -> CommitsAnswer:
 
 
 @pytest.mark.parametrize("ask", [_asked, _resolved])
-def test_an_answer_is_of_one_moment_although_a_backfill_comes_in_between(
+def test_answer_is_of_one_state_despite_a_backfill(
     tmp_path: Path, delayed: OwnedTable, warehouse: refimpl.Warehouse, ask: Callable[..., CommitsAnswer]
 ) -> None:
     """Else it would list commits without their bytes, or leave a gap."""

@@ -158,8 +158,8 @@ def taken_over(warehouse: refimpl.Warehouse, attempt: AttemptId) -> Outcome:
 
 
 @pytest.mark.parametrize("by_name", [True, False], ids=["name", "path"])
-@pytest.mark.parametrize("first", [True, False], ids=["nobody-first", "another-first"])
-def test_a_take_over_killed_before_its_link_blocks_nobody(tmp_path: Path, by_name: bool, first: bool) -> None:
+@pytest.mark.parametrize("first", [True, False], ids=["no-call-first", "another-first"])
+def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_name: bool, first: bool) -> None:
     """The next client that looks for the table completes it, or forgets it."""
     place = tmp_path / "warehouse"
     with opened(place) as warehouse:

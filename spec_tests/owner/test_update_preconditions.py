@@ -40,7 +40,7 @@ def test_properties_are_stored_with_the_registration_and_not_by_its_replay(tmp_p
 
 
 def test_lost_race_and_gap_come_before_preconditions(warehouse: refimpl.Warehouse) -> None:
-    """A loser's etag and report are naturally stale: it is told that it lost, and rebases."""
+    """A loser's etag and report are naturally stale: it gets the conflict, and rebases."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     stale = UpdatePreconditions(etag="stale", published_through=99)
     outcomes = [
@@ -125,7 +125,7 @@ def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
         assert published.name in reads
 
 
-def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_them_is(tmp_path: Path) -> None:
+def test_description_is_of_one_version_while_others_land(tmp_path: Path) -> None:
     """The metadata and the latest version are those of one state, however many land between two looks."""
     with opened(tmp_path) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
@@ -160,7 +160,7 @@ def test_a_table_whose_versions_land_while_it_is_described_is_told_of_as_one_of_
         assert looks == 3
 
 
-def test_properties_of_exactly_the_limit_are_taken_and_of_one_byte_more_are_not(warehouse: refimpl.Warehouse) -> None:
+def test_properties_have_a_size_limit(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     empty = len(msgspec.json.encode({"note": ""}))
     fitting = "x" * (policy.MAX_CATALOG_PROPERTIES_BYTES - empty)

@@ -153,7 +153,7 @@ def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) ->
     setting.open()
 
 
-def test_a_restored_older_ledger_takes_no_commits_until_it_is_told_what_to_believe(setting: Setting) -> None:
+def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) -> None:
     setting.commit(1)
     later: list[str] = []
 
@@ -185,7 +185,7 @@ def test_a_restored_older_ledger_takes_no_commits_until_it_is_told_what_to_belie
     assert setting.latest() == 4
 
 
-def test_a_stranger_in_the_commit_mode_of_a_backfill_halts_the_table_until_it_is_gone(setting: Setting) -> None:
+def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
     setting.commit(1)
     setting.file(1).write_bytes(made.one_add(1))
     with pytest.raises(CorruptionError):
@@ -220,9 +220,7 @@ def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting)
     assert setting.errors() == set()
 
 
-def test_what_is_staged_in_the_place_of_a_table_that_was_dropped_meanwhile_stays(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
     finish = repair_module._finish_backfill
@@ -239,7 +237,7 @@ def test_what_is_staged_in_the_place_of_a_table_that_was_dropped_meanwhile_stays
     assert setting.log.staged_listing(FOLDER) == before
 
 
-def test_an_inline_commit_that_a_client_published_in_its_own_spelling_is_no_damage(tmp_path: Path) -> None:
+def test_inline_commit_published_in_another_spelling_is_sound(tmp_path: Path) -> None:
     """catalog-managed, "Publishing Commits": either side publishes; inline content has no fixed bytes."""
     setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     setting.commit(1)
@@ -423,7 +421,7 @@ def test_the_only_published_version_is_missed(setting: Setting) -> None:
     assert setting.errors() == {"published-missing"}
 
 
-def test_what_lost_the_newest_version_is_left_over_and_what_won_it_is_not(setting: Setting) -> None:
+def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> None:
     setting.commit(1)
     assert ("note", "orphaned-staged-files") not in setting.codes()
     setting.proposal(1)

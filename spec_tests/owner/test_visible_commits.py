@@ -33,7 +33,7 @@ both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANA
 
 
 def publish(table: OwnedTable, version: int, content: bytes | None = None) -> bytes:
-    """A put-if-absent of which the owner is not told."""
+    """A put-if-absent past the owner."""
     content = append(START + version) if content is None else content
     assert table.log.put_if_absent(log_path.commit(version), content)
     return content
@@ -74,7 +74,7 @@ def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("failing", ["fsync temporary", "fsync _delta_log/"])
-def test_a_visible_commit_that_cannot_be_synced_is_written_anew(tmp_path: Path, failing: str) -> None:
+def test_visible_commit_with_a_failed_sync_is_rewritten(tmp_path: Path, failing: str) -> None:
     with opened(tmp_path / "warehouse") as warehouse:
         content = publish(create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT), 1)
 
@@ -149,7 +149,7 @@ def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehou
     assert isinstance(table.commit(2), Ratified)
 
 
-def test_a_log_that_cannot_be_looked_at_leaves_no_transaction_behind(warehouse: refimpl.Warehouse) -> None:
+def test_unreadable_log_leaves_no_open_transaction(warehouse: refimpl.Warehouse) -> None:
     table, other = (create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name=name) for name in ("orders", "others"))
     table.log.folder.rename(table.location / "kept")
     table.log.folder.symlink_to(LOG_FOLDER)  # to itself

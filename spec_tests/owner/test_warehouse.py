@@ -17,7 +17,7 @@ from spec_tests.support.builders import START, create, filesystem_table, info, m
 from spec_tests.support.faults import opened
 
 
-def test_a_warehouse_is_made_where_there_is_none_and_found_again(tmp_path: Path) -> None:
+def test_warehouse_is_created_and_found_again(tmp_path: Path) -> None:
     made = refimpl.open(tmp_path / "deep" / "lake", create=True)
     assert refimpl.open(tmp_path / "deep" / "lake").directory == made.directory
 

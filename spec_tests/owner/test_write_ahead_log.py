@@ -1,4 +1,4 @@
-"""The ledger's write-ahead log: nobody removes it under a running owner, and damage in it is no older state."""
+"""The ledger's write-ahead log: it is not removed under a running owner, and damage in it is no older state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_of(warehouse: refimpl.Warehouse) -> Path:
 
 
 def visited_by_another_client(ledger: Path) -> None:
-    """Somebody looks into the ledger with a client of his own, and leaves: the last one to leave removes the log."""
+    """Another SQLite client opens the ledger and closes it: the last one to close it removes the log."""
     look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM commits').fetchall()"
     subprocess.run([sys.executable, "-c", f"{look}; c.close()", str(ledger)], check=True)
 
@@ -211,7 +211,7 @@ def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callabl
 
 @pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size - FRAME, lambda size: size - 4000])
 def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left: Callable[[int], int]) -> None:
-    """Which cannot be told from a last transaction that was damaged later."""
+    """Which cannot be distinguished from a last transaction that was damaged later."""
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         log = log_of(warehouse)

@@ -1,4 +1,4 @@
-"""A server that dies by SIGKILL between ratifying a commit and answering, once it is told which version.
+"""A server that dies by SIGKILL between ratifying a commit and answering, for one given version.
 
 python -m spec_tests.server.killed_server WAREHOUSE VERSION
 """

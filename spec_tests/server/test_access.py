@@ -1,4 +1,4 @@
-"""Tokens: who may call, for what, and that no secret is told to anybody."""
+"""Tokens: which requests they allow, and that no secret is shown."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_without_any_token_everybody_on_this_machine_may_call(http: TestClient) 
     WireTable(http).create().land(1)
 
 
-def test_with_a_token_nobody_else_may_call(table: WireTable, http: TestClient, tokens: Tokens) -> None:
+def test_requests_need_a_token_as_soon_as_there_is_one(table: WireTable, http: TestClient, tokens: Tokens) -> None:
     secret = tokens.add("pipeline", Scope.WRITE)
     staged = table.write_staged(1)
     for headers in (
@@ -114,15 +114,15 @@ def test_where_others_reach_the_server_the_last_token_is_no_open_door(serve: Ser
     assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
 
 
-def test_a_damaged_file_of_tokens_lets_nobody_in(http: TestClient, tokens: Tokens) -> None:
+def test_damaged_token_file_rejects_every_request(http: TestClient, tokens: Tokens) -> None:
     secret = tokens.add("pipeline", Scope.WRITE)
     tokens.path.write_bytes(b"[{")
     assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAVAILABLE
     assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAVAILABLE
 
 
-def test_a_file_of_tokens_that_cannot_be_read_lets_nobody_in_and_says_so(serve: Serve, tokens: Tokens) -> None:
-    """As one that another user made. Nobody is told that a commit may have landed."""
+def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Tokens) -> None:
+    """As one that another user made. No answer says that a commit may have landed."""
     secret = tokens.add("pipeline", Scope.WRITE)
     faults = Faults()
     table = WireTable(serve(environment=faults.environment()))
@@ -181,7 +181,7 @@ def test_names_of_tokens_are_unique_and_plain(tokens: Tokens) -> None:
         with pytest.raises(InvalidRequestError):
             tokens.add(name, Scope.READ)
     with pytest.raises(InvalidRequestError):
-        tokens.remove("nobody")
+        tokens.remove("unknown")
     assert [token.name for token in tokens.all()] == ["pipeline"]
 
 

@@ -31,18 +31,16 @@ from spec_tests.server.wire import (
 # What lands
 
 
-def test_a_commit_lands_and_is_told_until_it_is_published(table: WireTable) -> None:
+def test_commit_is_listed_until_it_is_published(table: WireTable) -> None:
     first, second = table.land(1), table.land(2)
-    told = table.load()
-    assert told["latest-table-version"] == 2
-    assert [c["file-name"] for c in told["commits"]] == [second.name, first.name]
-    assert told["commits"][0]["file-size"] == len(second.content)
-    assert told["commits"][0]["timestamp"] == START + 2
+    answered = table.load()
+    assert answered["latest-table-version"] == 2
+    assert [c["file-name"] for c in answered["commits"]] == [second.name, first.name]
+    assert answered["commits"][0]["file-size"] == len(second.content)
+    assert answered["commits"][0]["timestamp"] == START + 2
 
 
-def test_a_local_client_sees_what_landed_over_http_and_the_other_commit_mode_round(
-    table: WireTable, warehouse: refimpl.Warehouse
-) -> None:
+def test_local_and_http_clients_see_the_same_versions(table: WireTable, warehouse: refimpl.Warehouse) -> None:
     table.land(1)
     local = warehouse.table("orders")
     assert local.snapshot().version == 1
@@ -50,7 +48,7 @@ def test_a_local_client_sees_what_landed_over_http_and_the_other_commit_mode_rou
     assert table.state()[:2] == (1, [])
 
 
-def test_a_replay_is_answered_with_success_for_ever(table: WireTable) -> None:
+def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
     """The client's identical retry after a lost answer; the real server forgets all but the newest."""
     staged = table.land(1)
     table.land(2)
@@ -86,7 +84,7 @@ def test_another_file_for_a_version_that_is_taken_is_a_conflict(table: WireTable
     assert table.state() == before
 
 
-def test_who_lost_a_race_hears_that_whatever_else_is_wrong_with_the_request(table: WireTable) -> None:
+def test_lost_race_comes_before_all_other_flaws(table: WireTable) -> None:
     """A loser reports versions at or above its own, has an old etag, and may have removed its file."""
     table.land(1)
     staged = table.write_staged(1)
@@ -129,7 +127,7 @@ def test_the_etag_changes_with_the_metadata_and_only_with_it(table: WireTable) -
 # Published versions
 
 
-def test_a_report_is_taken_when_the_file_is_there_with_the_bytes_that_were_ratified(table: WireTable) -> None:
+def test_report_of_the_ratified_bytes_is_recorded(table: WireTable) -> None:
     staged = table.land(1)
     assert refusal(table.update(reported(1))) == BAD, "not published yet"
     assert table.state()[:2] == (1, [1])
@@ -149,11 +147,11 @@ def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTabl
         published.write_bytes(content)
         assert refusal(table.update(reported(1))) == BAD
     published.unlink()
-    told = table.load()
-    assert [c["file-name"] for c in told["commits"]] == [staged.name]
+    answered = table.load()
+    assert [c["file-name"] for c in answered["commits"]] == [staged.name]
 
 
-def test_a_report_beyond_the_latest_version_is_refused_and_one_that_goes_back_changes_nothing(
+def test_report_beyond_the_latest_version_is_rejected(
     table: WireTable,
 ) -> None:
     staged = table.land(1)
@@ -165,9 +163,7 @@ def test_a_report_beyond_the_latest_version_is_refused_and_one_that_goes_back_ch
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_a_report_of_all_that_waits_or_of_the_first_of_it_makes_room_for_the_commit_beside_it(
-    serve: Serve, limit: int
-) -> None:
+def test_report_makes_room_for_the_commit_beside_it(serve: Serve, limit: int) -> None:
     table = WireTable(serve(backlog_limit=limit)).create()
     landed = [table.land(version) for version in range(1, limit + 1)]
     assert refusal(table.propose(table.write_staged(limit + 1))) == EXHAUSTED
@@ -176,7 +172,7 @@ def test_a_report_of_all_that_waits_or_of_the_first_of_it_makes_room_for_the_com
     assert table.state()[0] == limit + 1
 
 
-def test_a_full_backlog_is_429_until_the_same_request_reports_what_is_published(serve: Serve) -> None:
+def test_full_backlog_is_429_until_versions_are_reported(serve: Serve) -> None:
     table = WireTable(serve(backlog_limit=2)).create()
     landed = [table.land(1), table.land(2)]
     third = table.write_staged(3)
@@ -247,15 +243,15 @@ def test_a_staged_file_must_be_there(table: WireTable) -> None:
 def test_a_staged_file_must_be_a_commit(table: WireTable, content: bytes) -> None:
     staged = table.write_staged(1)
     staged.path.write_bytes(content)
-    told = {"file-size": max(len(content), 1)}
-    assert refusal(table.update(added(staged, **told))) == BAD
+    answered = {"file-size": max(len(content), 1)}
+    assert refusal(table.update(added(staged, **answered))) == BAD
     assert table.state()[:2] == (0, [])
 
 
-@pytest.mark.parametrize("told", [{"file-size": 7}, {"timestamp": START + 99}], ids=["size", "timestamp"])
-def test_what_the_request_says_of_the_file_must_be_so(table: WireTable, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("answered", [{"file-size": 7}, {"timestamp": START + 99}], ids=["size", "timestamp"])
+def test_what_the_request_says_of_the_file_must_be_so(table: WireTable, answered: dict[str, Any]) -> None:
     staged = table.write_staged(1)
-    assert refusal(table.update(added(staged, **told))) == BAD
+    assert refusal(table.update(added(staged, **answered))) == BAD
     assert table.state()[0] == 0
     assert table.propose(staged).status_code == 200
 
@@ -291,14 +287,14 @@ def test_an_attempt_that_was_resolved_as_not_landed_never_lands(table: WireTable
     table.land(1)
 
 
-def test_a_commit_is_told_with_the_time_of_its_file(table: WireTable) -> None:
+def test_commit_is_listed_with_the_time_of_its_file(table: WireTable) -> None:
     staged = table.land(1)
-    (told,) = table.load()["commits"]
-    assert told["file-modification-timestamp"] == staged.path.stat().st_mtime_ns // 1_000_000
+    (answered,) = table.load()["commits"]
+    assert answered["file-modification-timestamp"] == staged.path.stat().st_mtime_ns // 1_000_000
 
 
 @pytest.mark.parametrize("staged_after", [False, True])
-def test_an_inline_commit_is_published_before_the_table_is_told(
+def test_inline_commit_is_published_before_a_load(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, staged_after: bool
 ) -> None:
     """The API has no words for a commit that is in no file."""
@@ -323,9 +319,7 @@ def test_an_inline_commit_is_published_before_the_table_is_told(
     assert (local.location / "_delta_log" / f"{1:020d}.json").exists()
 
 
-def test_a_table_that_takes_no_staged_commits_is_read_and_says_so_to_writers(
-    http: TestClient, warehouse: refimpl.Warehouse
-) -> None:
+def test_direct_table_is_readable_and_rejects_writers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     import pyarrow as pa
 
     from refimpl.table_feature import MANAGED_COMMIT, CommitMode

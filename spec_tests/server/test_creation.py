@@ -41,7 +41,7 @@ def test_a_staged_table_is_nobodys_until_it_is_registered(http: TestClient, ware
     assert warehouse.tables() == ["orders"]
 
 
-def test_what_a_table_is_told_to_be_is_what_its_log_says(table: WireTable) -> None:
+def test_load_shows_what_the_log_says(table: WireTable) -> None:
     told = table.load()
     metadata = told["metadata"]
     assert metadata["columns"]["fields"] == WIRE_COLUMNS
@@ -67,7 +67,7 @@ def test_a_creation_that_is_sent_again_gets_the_same_answer(table: WireTable) ->
     assert answer.json()["latest-table-version"] == 1
 
 
-def test_the_second_creator_of_a_name_is_told_so(http: TestClient) -> None:
+def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     first, second = WireTable(http), WireTable(http)
     first.stage()
     second.stage()
@@ -218,7 +218,7 @@ def test_what_is_not_there_is_404_of_its_own_kind(http: TestClient, path: str, e
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])
-def test_a_name_that_is_none_is_refused_before_anything_is_made(http: TestClient, name: str, directory: Path) -> None:
+def test_invalid_name_is_rejected_before_anything_is_made(http: TestClient, name: str, directory: Path) -> None:
     before = sorted(path.name for path in directory.iterdir())
     assert refusal(http.post(f"{WireTable(http).base}/staging-tables", json={"name": name})) == BAD
     assert sorted(path.name for path in directory.iterdir()) == before
@@ -258,7 +258,7 @@ def test_who_asks_for_no_pages_gets_all_tables_and_schemas(
     assert ([table["name"] for table in paged["tables"]], paged["next_page_token"]) == (["a", "b"], "b")
 
 
-def test_columns_are_told_in_the_words_of_sql(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_columns_have_their_sql_types(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     kinds = {
         "n": pa.int32(), "d": pa.decimal128(10, 2), "l": pa.list_(pa.string()),
         "s": pa.struct([("x", pa.float64())]), "m": pa.map_(pa.string(), pa.int64()),

@@ -1,4 +1,4 @@
-"""Who lost a race is told when the next version is its own to try: a courtesy, played without waiting for the clock."""
+"""The queue in which losers of a race get their turn, played without waiting for the clock."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ def test_who_lost_goes_before_who_won() -> None:
     asyncio.run(play())
 
 
-def test_losers_are_told_one_after_the_other_in_the_order_in_which_they_came() -> None:
+def test_losers_are_answered_in_their_order_of_arrival() -> None:
     async def play() -> None:
         line = FairQueue()
-        told: list[str] = []
+        answered: list[str] = []
 
         async def client(name: str) -> None:
             await loses(line, name)
-            told.append(name)
+            answered.append(name)
             await settled()
             await waits(line, name, version=2)
             line.done("orders", name)
 
         names = ["a", "b", "c", "d"]
         await asyncio.gather(*(client(name) for name in names))
-        assert told == names
+        assert answered == names
 
     asyncio.run(play())
 
@@ -157,7 +157,7 @@ def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[in
     assert asyncio.run(play()) >= (45, 0)
 
 
-def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_still_waits() -> None:
+def test_wait_ends_at_its_deadline_and_the_turn_goes_on() -> None:
     async def play() -> None:
         line = FairQueue()
         await waits(line, "a")
@@ -176,7 +176,7 @@ def test_a_wait_ends_at_its_deadline_and_the_turn_then_goes_to_somebody_who_stil
 
 
 @pytest.mark.parametrize("at_the_moment_of_its_turn", [False, True])
-def test_who_goes_away_while_it_waits_holds_nobody_up(at_the_moment_of_its_turn: bool) -> None:
+def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: bool) -> None:
     async def play() -> None:
         line = FairQueue()
         await waits(line, "a")
@@ -207,12 +207,12 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
         line.lost("orders", "a", 1)
         last = asyncio.create_task(waits(line, "d"))
         await settled()
-        assert last.done(), "nobody has the turn for a while"
+        assert last.done(), "no client has the turn for a while"
 
     asyncio.run(play())
 
 
-def test_turns_are_given_again_some_time_after_somebody_did_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
 
@@ -280,10 +280,10 @@ def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
                     "requirements": [{"type": "assert-table-uuid", "uuid": table.table_id}],
                     "updates": [added(staged)],
                 }
-                status, told = await called(table.http.app, port, "POST", table.url, body)
+                status, answered = await called(table.http.app, port, "POST", table.url, body)
                 if status == 200:
                     break
-                assert told["error"]["type"] == "CommitVersionConflictException"
+                assert answered["error"]["type"] == "CommitVersionConflictException"
                 lost += 1
                 version = (await called(table.http.app, port, "GET", table.url))[1]["latest-table-version"] + 1
             losses.append(lost)

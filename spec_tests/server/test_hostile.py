@@ -56,7 +56,7 @@ STRANGE = pytest.mark.parametrize("made", [pipe, folder, endless, link], ids=lam
 
 
 @STRANGE
-def test_a_staged_file_that_is_none_is_refused_at_once(table: WireTable, made: Callable[[Path, Path], None]) -> None:
+def test_staged_path_that_is_no_file_is_rejected_at_once(table: WireTable, made: Callable[[Path, Path], None]) -> None:
     staged = table.write_staged(1)
     kept = staged.path.rename(staged.path.with_name("kept"))
     made(staged.path, kept)
@@ -68,9 +68,7 @@ def test_a_staged_file_that_is_none_is_refused_at_once(table: WireTable, made: C
 
 
 @STRANGE
-def test_a_published_file_that_is_none_is_not_taken_for_one(
-    table: WireTable, made: Callable[[Path, Path], None]
-) -> None:
+def test_published_path_that_is_no_file_is_not_recorded(table: WireTable, made: Callable[[Path, Path], None]) -> None:
     """It is looked at under the owner's lock. And a link to the staged file would go away with it."""
     staged = table.land(1)
     published = table.location / "_delta_log" / f"{1:020d}.json"
@@ -255,7 +253,7 @@ def test_a_token_counts_in_its_header_only(http: TestClient, warehouse: refimpl.
     ],
     ids=str,
 )  # fmt: skip
-def test_a_page_of_somebody_else_in_this_machines_browser_may_not_call(
+def test_foreign_page_in_a_local_browser_is_rejected(
     table: WireTable, http: TestClient, warehouse: refimpl.Warehouse, headers: dict[str, str]
 ) -> None:
     """Without a token being here is all that is asked for, and a browser is here, too."""
@@ -271,7 +269,7 @@ def test_a_page_of_somebody_else_in_this_machines_browser_may_not_call(
     assert http.get(table.url, headers={**headers, "authorization": f"Bearer {secret}"}).status_code == 200
 
 
-def test_nobody_is_sent_elsewhere(http: TestClient) -> None:
+def test_no_request_is_redirected(http: TestClient) -> None:
     """A redirection goes to wherever the request says that this is, and comes before any check of access."""
     for path in ("/health/", "/metrics/", f"{LEGACY}/catalogs/"):
         answer = http.get(path, follow_redirects=False)

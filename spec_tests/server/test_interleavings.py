@@ -51,9 +51,7 @@ def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callabl
 # A commit whose predecessor lands while it is judged
 
 
-def test_a_version_that_was_a_gap_at_the_first_look_is_made_durable_before_it_lands(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_former_gap_is_made_durable_before_it_lands(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
@@ -64,9 +62,7 @@ def test_a_version_that_was_a_gap_at_the_first_look_is_made_durable_before_it_la
     assert table.state()[0] == 2
 
 
-def test_a_link_is_no_staged_file_of_a_version_that_was_a_gap_at_the_first_look(
-    table: WireTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_is_no_staged_file_of_a_former_gap(table: WireTable, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = table.write_staged(1), table.write_staged(2)
     elsewhere = table.location.parent / "elsewhere.json"
     second.path.rename(elsewhere)
@@ -80,7 +76,7 @@ def test_a_link_is_no_staged_file_of_a_version_that_was_a_gap_at_the_first_look(
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["unavailable", "dropped"])
-def test_a_commit_that_landed_and_cannot_be_described_is_not_said_to_have_failed(
+def test_commit_that_cannot_be_described_is_unknown(
     table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
     """503 says that nothing was changed, and 404 that there was nothing to commit to."""
@@ -103,9 +99,7 @@ def test_a_commit_that_landed_and_cannot_be_described_is_not_said_to_have_failed
     assert (table.propose(staged).status_code == 200) is not gone
 
 
-def test_a_creation_that_landed_and_cannot_be_described_is_not_said_to_have_failed(
-    http: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_creation_that_cannot_be_described_is_unknown(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     table = WireTable(http)
     table.stage()
     table.write_first_version()
@@ -139,7 +133,7 @@ def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_ans
 def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
     table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody commits and publishes between the look into the ledger and the look at the log."""
+    """Another client commits and publishes between the look into the ledger and the look at the log."""
     before = table.state()[2]
 
     def change() -> None:
@@ -262,7 +256,7 @@ def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
                 return contents[-1]  # noqa: B023 - called in this round only
 
         class Racing(Tokens):
-            """Somebody else reads an older file just before the so-manieth thing is remembered of the newer one."""
+            """Another thread reads an older file just before one of the values of the newer one is stored."""
 
             left = 0
 

@@ -72,9 +72,7 @@ def test_domain_metadata_of_a_request_must_be_in_its_commit(table: WireTable) ->
     assert table.propose(staged, same, removed, feature).status_code == 200
 
 
-def test_properties_that_the_log_does_not_have_are_the_catalogs_and_change_the_etag(
-    table: WireTable, warehouse: refimpl.Warehouse
-) -> None:
+def test_catalog_properties_change_the_etag(table: WireTable, warehouse: refimpl.Warehouse) -> None:
     etag = table.state()[2]
     assert table.update({"action": "set-properties", "updates": {"steward": "x"}}, etag=etag).status_code == 200
     assert properties(table)["steward"] == "x"
@@ -105,7 +103,7 @@ def test_the_logs_properties_change_by_commits_only(table: WireTable) -> None:
 
 
 def test_what_the_server_derives_may_be_sent_back(table: WireTable) -> None:
-    """Clients send all properties that they were told."""
+    """Clients send all properties that they loaded."""
     before = table.state()
     sent = {**properties(table), "delta.lastUpdateVersion": "77"}
     assert table.update({"action": "set-properties", "updates": sent}).status_code == 200

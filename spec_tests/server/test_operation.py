@@ -65,7 +65,7 @@ def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None
 def test_a_table_that_is_halted_is_seen_and_does_not_hide_the_others(
     table: WireTable, http: TestClient, warehouse: refimpl.Warehouse
 ) -> None:
-    """A version that nobody ratified is in the way of the next one's publication."""
+    """An unknown published version is in the way of the next one's publication."""
     WireTable(http, "other").create()
     staged = table.land(1)
     (table.location / "_delta_log" / f"{1:020d}.json").write_bytes(b"{}")
@@ -82,16 +82,16 @@ def test_each_request_is_one_line_of_json(table: WireTable, caplog: pytest.LogCa
     with caplog.at_level(logging.INFO, logger="refimpl.server"):
         table.land(1)
         table.propose(table.write_staged(7))
-    told = [json.loads(_Lines().format(record)) for record in caplog.records]
-    assert [(line["call"], line["status"], line["on"], line["version"]) for line in told] == [
+    answered = [json.loads(_Lines().format(record)) for record in caplog.records]
+    assert [(line["call"], line["status"], line["on"], line["version"]) for line in answered] == [
         ("update", 200, "unity.default.orders", 1),
         ("update", 400, "unity.default.orders", 7),
     ]
-    assert told[1]["error"] == "InvalidParameterValueException"
-    assert all(line["ms"] >= 0 and line["level"] == "info" for line in told)
+    assert answered[1]["error"] == "InvalidParameterValueException"
+    assert all(line["ms"] >= 0 and line["level"] == "info" for line in answered)
 
 
-def test_a_defect_is_told_in_the_log_and_not_to_the_client(
+def test_internal_error_is_logged_and_not_shown_to_the_client(
     table: WireTable, http: TestClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the commit landed is not known then: 500 of the type that says so, and the same request settles it."""
@@ -155,21 +155,21 @@ def test_an_address_is_that_of_one_server_from_the_moment_in_which_it_is_bound()
 def test_connections_leave_open_files_to_commits(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int, raised: int | None
 ) -> None:
-    told: list[tuple[int, int]] = []
+    answered: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: told.append(limits))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: answered.append(limits))
     assert affordable(1000) == allowed
-    assert told == ([] if raised is None else [(raised, hard)])
+    assert answered == ([] if raised is None else [(raised, hard)])
 
 
 @pytest.mark.parametrize("host", ["x" * 70, "256.1.1.1", "a b"])
-def test_an_address_that_is_none_is_refused_with_the_next_step(host: str) -> None:
+def test_invalid_address_is_rejected_with_the_next_step(host: str) -> None:
     with pytest.raises(InvalidRequestError, match="choose another address or port"):
         bound(host, 0)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "answered"),
     [
         (("--catalog", "a-b"), "is not a name"),
         (("--schema", "a b"), "is not a name"),
@@ -182,13 +182,13 @@ def test_an_address_that_is_none_is_refused_with_the_next_step(host: str) -> Non
     ],
 )
 def test_a_server_that_cannot_be_started_as_it_is_called_says_why_and_makes_nothing(
-    words: tuple[str, ...], told: str, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], answered: str, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(warehouse.directory)
     before = sorted(warehouse.directory.rglob("*"))
     result = CliRunner().invoke(application, ["serve", "--port", "0", *words], prog_name="commit-owner")
     assert result.exit_code == 2, result.output
-    assert told in result.stderr
+    assert answered in result.stderr
     assert "defect" not in result.stderr
     assert sorted(warehouse.directory.rglob("*")) == before
 
@@ -219,9 +219,7 @@ def test_who_reads_a_long_answer_slowly_gets_it_and_who_does_not_read_is_cut_off
     assert transport.abort.called is (read < LEAST_READ)
 
 
-def test_more_requests_at_once_than_allowed_are_told_to_come_again(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     http = serve(limits=Limits(requests=1))
     table = WireTable(http).create()
     entered, leave = threading.Event(), threading.Event()
@@ -285,11 +283,11 @@ def test_a_body_that_does_not_arrive_ends_the_request(serve: Serve, wait: float,
 
 
 def test_the_description_lists_every_call_with_its_shapes(http: TestClient) -> None:
-    told = http.get("/openapi.json").json()
-    update = told["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
+    answered = http.get("/openapi.json").json()
+    update = answered["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
     assert set(update) == {"get", "post", "delete", "head"}
     body = update["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    assert {"updates", "requirements"} <= set(told["components"]["schemas"][body]["properties"])
+    assert {"updates", "requirements"} <= set(answered["components"]["schemas"][body]["properties"])
 
 
 HERE = {"host": "127.0.0.1"}

@@ -70,19 +70,19 @@ class WireTable:
     def stage(self) -> dict[str, Any]:
         answer = self.http.request("POST", f"{self.base}/staging-tables", json={"name": self.name})
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        self.table_id = told["table-id"]
-        self.location = Path(unquote(urlsplit(told["location"]).path))
-        return told
+        answer_body: dict[str, Any] = answer.json()
+        self.table_id = answer_body["table-id"]
+        self.location = Path(unquote(urlsplit(answer_body["location"]).path))
+        return answer_body
 
     def write_first_version(self, **properties: str) -> None:
-        told = {"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": self.table_id, **properties}
+        answer_body = {"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": self.table_id, **properties}
         features = ["catalogManaged", "vacuumProtocolCheck"]
         content = lines(
             commit_info(START),
             {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features,
                           "writerFeatures": [*features, "inCommitTimestamp"]}},
-            {"metaData": self.metadata(told)},
+            {"metaData": self.metadata(answer_body)},
         )  # fmt: skip
         (self.location / "_delta_log").mkdir(exist_ok=True)
         (self.location / "_delta_log" / f"{0:020d}.json").write_bytes(content)
@@ -163,13 +163,17 @@ class WireTable:
     def load(self) -> dict[str, Any]:
         answer = self.http.request("GET", self.url)
         assert answer.status_code == 200, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        answer_body: dict[str, Any] = answer.json()
+        return answer_body
 
     def state(self) -> tuple[int, list[int], str]:
         """The latest version, the versions that are not published, newest first, and the etag."""
-        told = self.load()
-        return told["latest-table-version"], [c["version"] for c in told["commits"]], told["metadata"]["etag"]
+        answer_body = self.load()
+        return (
+            answer_body["latest-table-version"],
+            [c["version"] for c in answer_body["commits"]],
+            answer_body["metadata"]["etag"],
+        )
 
 
 def added(staged: Staged, **changes: Any) -> dict[str, Any]:
