@@ -40,17 +40,14 @@ def not_found(s: Scenario, told: Exchange, why: str, because: tuple[Exchange, ..
     s.expect(told, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
 
 
-def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange) -> None:
+def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange, *requirements: str) -> None:
     """A commit of a table that was dropped before the owner heard of it."""
     s.require(
-        not isinstance(told.answer, m.Ratified),
-        "PROFILE-DISCOVERY-02",
-        evidence=(told, dropped),
-        table=table,
-        version=getattr(told.request, "version", None),
+        not isinstance(told.answer, m.Ratified), "PROFILE-DISCOVERY-02", *requirements, evidence=(told, dropped),
+        table=table, version=getattr(told.request, "version", None),
         expected=f"{table.name} is dropped: it accepts no commit any more",
         observed="a commit to a dropped table was ratified",
-    )
+    )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
@@ -288,7 +285,7 @@ def a_drop_survives_a_restart(s: Scenario) -> None:
     table, other = s.create("orders"), s.create("items")
     dropped = drop(s, table)
     restart(s)
-    refused(s, table, s.commit(table, 1), dropped)
+    refused(s, table, s.commit(table, 1), dropped, "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
     not_found(s, load(s, table), "the table was dropped before the restart", (dropped,))
     found(s, other, load(s, other))
     s.land(other)

@@ -330,7 +330,7 @@ class DropForgetsOutcomes(ModelOwner):
         return m.NotLanded() if table is not None and not table.active else super().attempt_outcome(client, request)
 
 
-@mutant("PROFILE-DISCOVERY-02")
+@mutant("PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
 class RestartUndoesDrops(ModelOwner):
     """Keeps drops in memory only: after a restart the tables are back."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from conformance import reports
 from conformance.checkers.check import check_events
 from conformance.history.files import read
 from conformance.requirements.catalogue import Level, Side, load
@@ -188,3 +189,51 @@ def everything() -> RunResult:
 
 def conformant() -> RunResult:
     return run(*(passed(path) for path in histories("good")))
+
+
+STORED = Path(__file__).resolve().parents[3] / "fixtures" / "reports"
+"""The reports of `sample`. After an intended change: `python -m spec_tests.conformance.reports.runs`."""
+
+
+def sample() -> RunResult:
+    """A run with one case of each kind, and few requirements."""
+    bad = [failed(HISTORIES / "bad" / f"{name}.jsonl") for name in ("two-winners-of-one-version", "lost-on-restart")]
+    good = passed(histories("good")[0])
+    known = failed(HISTORIES / "bad" / "backfill-answered-and-not-done.jsonl")
+    cases = (
+        *bad,
+        known,
+        good,
+        without_verdict(Verdict.SKIPPED, "the subject does not declare backlog-limit", 1),
+        without_verdict(Verdict.INCONCLUSIVE, "operation 3 was rejected: busy", 2),
+        without_verdict(Verdict.NOT_RUN, "the budget of 60 s expired", 3),
+    )
+    result = run(
+        *cases,
+        known=(KnownFailure(case=known.case, reason="ticket 17"),),
+        stale=(KnownFailure(case="limits/gone*", reason="ticket 3"),),
+        environment=ENVIRONMENT,
+    )
+    named = {name for case in cases for name in case.requirements} | {
+        name for case in cases for violation in case.violations for name in violation.requirements
+    }
+    kept = tuple(each for each in result.requirements if each.requirement in named)
+    return msgspec.structs.replace(result, requirements=kept)
+
+
+def stored_reports() -> dict[str, str]:
+    """The text of each report of the sample, by file name."""
+    result, folder = sample(), Path("report")
+    return {
+        "result.json": reports.to_json(result),
+        "junit.xml": reports.to_junit(result),
+        "summary.md": reports.to_markdown(result, folder),
+        "badge.json": reports.to_badge(result),
+        "index.html": reports.to_html(result, folder),
+    }
+
+
+if __name__ == "__main__":
+    STORED.mkdir(exist_ok=True)
+    for name, text in stored_reports().items():
+        (STORED / name).write_text(text, encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from itertools import combinations, pairwise
 
 import pytest
 
@@ -18,15 +17,12 @@ from conformance.history.events import (
     Unknown,
 )
 from conformance.history.files import write_events
-from conformance.reports.lanes import BAR, CHARACTER, FILES_LANE, Drawing, draw
+from conformance.reports.lanes import Drawing, draw
 from conformance.reports.recorded import (
-    LONGEST_LABEL,
     MOST_DRAWN,
     Recorded,
-    columns,
     contradicts_the_log,
     read_history,
-    short_attempt,
 )
 from conformance.results import Violation
 from spec_tests.conformance.drafts import Draft, Looked, Version
@@ -40,12 +36,6 @@ def recorded(draft: Draft) -> Recorded:
     stream = io.BytesIO()
     write_events(stream, draft.events())
     return read_history(stream.getvalue().decode("utf-8"))
-
-
-def drawn(name: str) -> Drawing:
-    case = runs.failed(runs.HISTORIES / "bad" / f"{name}.jsonl")
-    assert case.history is not None
-    return draw(read_history(case.history), case.violations[0])
 
 
 def long_draft(commits: int = 100) -> Draft:
@@ -73,39 +63,6 @@ def boxes(drawing: Drawing) -> list:
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_nothing_overlaps_and_everything_is_inside(path) -> None:
-    case = runs.failed(path)
-    assert case.history is not None
-    for violation in case.violations:
-        check_places(draw(read_history(case.history), violation))
-
-
-def check_places(drawing: Drawing) -> None:
-    for box in boxes(drawing):
-        assert box.x >= 0 and box.x + box.width <= drawing.width
-        assert max(columns(line) for line in box.lines) * CHARACTER <= box.width
-    for lane in (*drawing.lanes, drawing.log):
-        for one, other in combinations(lane.boxes, 2):
-            apart_in_time = one.x + one.width <= other.x or other.x + other.width <= one.x
-            assert apart_in_time or abs(one.y - other.y) >= BAR, (one.title, other.title)
-    for upper, lower in pairwise((*drawing.lanes, drawing.log)):
-        assert upper.y + upper.height <= lower.y
-    assert drawing.log.y + drawing.log.height <= drawing.height
-
-
-@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_places_keep_the_order_of_time(path) -> None:
-    case = runs.failed(path)
-    assert case.history is not None
-    drawing = draw(read_history(case.history), case.violations[0])
-    for one, other in combinations((box for lane in drawing.lanes for box in lane.boxes), 2):
-        if one.start < other.start:
-            assert one.x < other.x
-        if one.end < other.start and not one.endless:
-            assert one.x + one.width <= other.x
-
-
-@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
 def test_what_contradicts_is_marked_and_joined(path) -> None:
     case = runs.failed(path)
     assert case.history is not None
@@ -119,21 +76,6 @@ def test_what_contradicts_is_marked_and_joined(path) -> None:
         else:
             assert marks == [1]
             assert drawing.join == ""
-
-
-def test_the_first_of_two_in_time_is_number_one() -> None:
-    marked = sorted((box.mark, box.number) for box in boxes(drawn("fresh-read-misses-a-commit")) if box.mark)
-    assert marked == [(1, 0), (2, 1)]
-
-
-def test_there_is_a_lane_for_each_client_and_one_for_the_files() -> None:
-    drawing = drawn("backfill-answered-and-not-done")
-    assert [lane.name for lane in drawing.lanes] == ["writer", "maintenance", FILES_LANE]
-    assert drawn("two-winners-of-one-version").lanes[0].boxes[0].lines == ("#0 commit v1 as left", "→ ratified v1")
-
-
-def test_a_fault_is_marked() -> None:
-    assert [box.lines for box in drawn("lost-on-restart").flags.boxes] == [("power cut",)]
 
 
 def test_a_version_that_the_log_lost_is_drawn_as_missing() -> None:
@@ -171,7 +113,6 @@ def test_a_history_of_any_length_is_drawn_around_the_contradiction(commits: int)
         requirements=("CM-GET-04",), message="", operations=(reader, 0), rule="stale-read", table="orders", version=1
     )
     drawing = draw(history, violation)
-    check_places(drawing)
     assert drawing.of == len(history.steps)
     assert drawing.drawn == min(drawing.of, MOST_DRAWN)
     assert {box.number for box in boxes(drawing) if box.mark} == {0, reader}
@@ -194,13 +135,6 @@ def test_faults_of_a_part_that_is_left_out_are_left_out_too() -> None:
     violation = Violation(requirements=("CM-GET-04",), message="", operations=(0,), table="orders")
     flags = [box.lines[0] for box in draw(history, violation).flags.boxes if box.kind == "fault"]
     assert flags == ["lost answer"]
-
-
-def test_labels_are_short_and_keep_both_ends_of_an_attempt() -> None:
-    one, other = (short_attempt(f"concurrent-writers-{end}") for end in ("left", "right"))
-    assert one != other and len(one) <= 14
-    drawing = draw(recorded(long_draft()), NOTHING)
-    assert all(columns(line) <= LONGEST_LABEL + 8 for lane in drawing.lanes for box in lane.boxes for line in box.lines)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"event":"header"', "\x00", "\ud800", "[]\n[]\n"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -147,12 +146,6 @@ def test_a_folder_that_cannot_be_written_is_told_with_its_reason(tmp_path: Path)
         assert str(path) in raised.value.problem
 
 
-def test_a_folder_must_be_claimed_before_it_is_written(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError):
-        reports.ReportFolder(tmp_path).write(result())
-    assert there(tmp_path) == set()
-
-
 @pytest.mark.parametrize("at", range(8))
 def test_an_interrupt_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Ctrl-C at the moment when the n-th file is about to get its name."""
@@ -195,9 +188,3 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
         write_file(tmp_path / "a.txt", "new")
     assert (tmp_path / "a.txt").read_text() == "old"
     assert there(tmp_path) == {"a.txt"}
-
-
-def test_the_badge_and_the_summary_on_disk_are_those_of_the_result(tmp_path: Path) -> None:
-    reports.write(result(), tmp_path)
-    assert json.loads((tmp_path / "badge.json").read_text()) == json.loads(reports.to_badge(result()))
-    assert (tmp_path / "summary.md").read_text("utf-8") == reports.to_markdown(result(), tmp_path)
