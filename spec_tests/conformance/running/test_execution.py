@@ -16,7 +16,7 @@ from conformance.checks.registry import all_checks
 from conformance.interface.messages import Hello, Identity
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerdict, RunResult, Verdict
-from conformance.running import execution
+from conformance.running import execution, worker_pool
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Plan, Selection
@@ -286,7 +286,7 @@ def test_half_a_character_is_shown_escaped() -> None:
 def test_a_defect_of_the_kit_is_no_verdict_and_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case whose table feature does not exist makes the worker fail, not the subject."""
     listener = Listener()
-    monkeypatch.setattr(execution, "RunCase", _broken)
+    monkeypatch.setattr(worker_pool, "RunCase", _broken)
     result = run("model", listener)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     assert "a defect of the kit" in result.stopped
