@@ -96,6 +96,12 @@ def test_a_repair(table: OwnedTable, watched: refimpl.Warehouse) -> None:
     assert isinstance(table.commit(3), Ratified)
 
 
+def test_a_repair_of_an_abandoned_creation(table: OwnedTable, watched: refimpl.Warehouse) -> None:
+    staged = watched.owner.stage_table("late", table.feature)
+    assert "forget-abandoned" in {action.code for action in repair(watched.owner, orphan_age_ms=0)}
+    assert not staged.location.exists()
+
+
 def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
     """The watch is no check that cannot fail."""
     watch = Watch()

@@ -59,7 +59,7 @@ class Setting:
         self.owner = self.warehouse.owner
 
     def proposal(self, version: int) -> Proposal:
-        attempt, content = made.new_id(), made.one_add(version)
+        attempt, content = made.new_id(), made.one_add(version + 1)
         if self.commit_mode is CommitMode.STAGED:
             return StagedProposal(attempt=attempt, file_name=self.log.stage(FOLDER, version, attempt, content))
         return InlineProposal(attempt=attempt, content=content)
@@ -96,7 +96,7 @@ def test_an_ordinary_table_has_nothing_wrong(setting: Setting) -> None:
 
 
 def _alter_published(setting: Setting) -> None:
-    setting.file(1).write_bytes(made.one_add(1))
+    setting.file(1).write_bytes(made.one_add(2))
 
 
 def _remove_published(setting: Setting) -> None:
@@ -105,7 +105,7 @@ def _remove_published(setting: Setting) -> None:
 
 def _alter_staged(setting: Setting) -> None:
     (path,) = (setting.log.folder / FOLDER).glob(f"{2:020d}.*")
-    path.write_bytes(made.one_add(2))
+    path.write_bytes(made.one_add(3))
 
 
 def _remove_staged(setting: Setting) -> None:
@@ -114,7 +114,7 @@ def _remove_staged(setting: Setting) -> None:
 
 
 def _publish_a_stranger(setting: Setting) -> None:
-    setting.file(3).write_bytes(made.one_add(3))
+    setting.file(3).write_bytes(made.one_add(4))
 
 
 def _remove_everything(setting: Setting) -> None:
@@ -187,7 +187,7 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
 
 def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
     setting.commit(1)
-    setting.file(1).write_bytes(made.one_add(1))
+    setting.file(1).write_bytes(made.one_add(2))
     with pytest.raises(CorruptionError):
         setting.owner.backfill_to_version(setting.table.table_id)
     assert "halted" in setting.errors()
@@ -294,6 +294,7 @@ def test_a_restored_ledger_learns_that_the_table_was_handed_back(setting: Settin
     restore_the_ledger_of(setting, go_on_and_hand_back)
     done = repair(setting.owner, adopt_published=True)
     assert all(action.done for action in done), done
+    assert any("gave the table back" in action.message for action in done)
     assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
     refused = setting.owner.commit(setting.table.table_id, 4, setting.proposal(4))
     assert isinstance(refused, Rejected)
@@ -317,7 +318,7 @@ def test_a_halt_is_not_lifted_while_an_unknown_version_is_published(setting: Set
     setting.commit(1)
     with setting.owner.context.lock(), setting.owner.context.changing(setting.table.table_id) as (writer, table):
         writer.halt(table, "by hand")
-    setting.log.publish(2, made.one_add(2))
+    setting.log.publish(2, made.one_add(3))
     repair(setting.owner)
     assert setting.owner.resolve("t").halted
     setting.file(2).unlink()
