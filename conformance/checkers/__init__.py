@@ -1,6 +1,6 @@
 """Verdicts on histories: what contradicts the documents, and which two operations show it.
 
-`check.check_file` and `check.check_events` judge a whole history. `rules` are the kinds of requirement, `log` is the
-near-linear log checker, `watermark` the one of publication, `content` compares what versions say; `columns` is the
-form in which a history is held for them, and `explanation` puts what they find into words.
+`check.check_file` and `check.check_events` judge a whole history and explain what they find. `rules` are the kinds of
+requirement; `log` compares what versions say and is the near-linear log checker, `watermark` the one of publication;
+`columns` is the form in which a history is held for them, `bounds` are their constraints, `breaches` what they find.
 """

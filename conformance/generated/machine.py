@@ -2,7 +2,7 @@
 
 Every step is done as soon as it is drawn. What is drawn does not depend on what the subject answered, so that the same
 seed makes the same programs, whoever is asked. The program that fails is shrunk as a list of steps, by leaving some out
-(see `generation`): Hypothesis, which has to find out which of its choices meant what, took a hundred times as long for
+(see `running`): Hypothesis, which has to find out which of its choices meant what, took a hundred times as long for
 the same result, and nobody could run that again without it.
 """
 

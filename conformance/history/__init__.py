@@ -10,7 +10,8 @@ Schema is `history.schema.json`.
     {"event":"witness","table":"t","version":0,"attempt":"a"}
     {"event":"footer","counts":{"invoke":1,"ok":1,"fail":0,"info":0,"fault":0,"fs":0,"witness":1},"tables":{"t":1},"complete":true}
 
-A file that ends anywhere else than after its footer is invalid, whatever its events say. `writing` writes a history
-as it happens, `reading` reads one in bounded memory, `operations` pairs requests with their answers and refuses
-what makes no sense, and `delta-commit-conformance check FILE` gives the verdict.
+A file that ends anywhere else than after its footer is invalid, whatever its events say. `files` writes a history as
+it happens and reads one in bounded memory, `operations` pairs requests with their answers and rejects invalid
+histories, `translation` is the one place where the interface's messages become events, and
+`delta-commit-conformance check FILE` gives the verdict.
 """
