@@ -17,7 +17,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Final, Self
 
 import msgspec
@@ -29,13 +28,18 @@ ENDED: Final = "ended"
 """The event that the pool adds when a process has ended; its fact `code` is the exit code, negative for a signal."""
 
 
-class Create(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Wait for `GO`, create the table `name`, then append the outcome to the table `journal`."""
+class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a process does with a table of a warehouse."""
 
     warehouse: str
-    name: str
-    schema_string: str
+    table: str
     partition_column: str
+
+
+class Create(Task, frozen=True, kw_only=True, tag=True):
+    """Wait for `GO`, create the table, then append the outcome to the table `journal`."""
+
+    schema_string: str
     backfill_every: int | None
     journal: str
 
@@ -51,39 +55,27 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     ratified: bool
 
 
-class Ingest(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Append the parts of a file to a table through Spark, one commit for each part; then ask for more."""
+class Ingest(Task, frozen=True, kw_only=True, tag=True):
+    """Append the parts of a file to the table through Spark, one commit for each part; then ask for more."""
 
-    warehouse: str
-    table: str
     path: str
     is_csv: bool
-    partition_column: str
     parts: list[str]
     holds: list[Hold] = []
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Watch(Task, frozen=True, kw_only=True, tag=True):
     """Keep reading the table until `GO`; check each snapshot against the parts' row counts."""
 
-    warehouse: str
-    table: str
-    partition_column: str
     rows: dict[str, int]
 
 
-class ReadBack(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class ReadBack(Task, frozen=True, kw_only=True, tag=True):
     """Start Spark, wait for `GO`, then compute the totals of each part from the table."""
 
-    warehouse: str
-    table: str
-    partition_column: str
     counted: list[str]
     summed: list[str]
     earlier_version: int
-
-
-Task = Create | Ingest | Watch | ReadBack
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,9 +169,7 @@ class WorkerPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._workers:
             if worker.process.poll() is None:
                 worker.kill()

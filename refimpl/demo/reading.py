@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from refimpl.client.create import create_table
-from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.demo.processes import ENDED, GO, ReadBack, Worker
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from refimpl.client.snapshot import Snapshot
 
 TOTALS: Final = "totals"
-_COLUMNS: Final = Struct(
-    fields=(Field(name="part", type=Primitive(name="string")), Field(name="rows", type=Primitive(name="long")))
-)
 
 
 def path_access(stage: Stage) -> None:
@@ -71,18 +66,13 @@ def _write_totals(stage: Stage) -> tuple[Table, int]:
     """One staged commit for each part, with its number of rows; published after a good half of them."""
     import pyarrow as pa
 
-    warehouse, parts = stage.warehouse, stage.source.parts
-    every = len(parts) // 2 + 1
-    table = create_table(
-        warehouse.owner,
-        warehouse.environment,
-        TOTALS,
-        _COLUMNS,
-        feature=MANAGED_COMMIT,
-        commit_mode=CommitMode.STAGED,
-        policy=MaintenancePolicy(backfill_every=every),
+    every = len(stage.source.parts) // 2 + 1
+    schema = pa.schema([("part", pa.string()), ("rows", pa.int64())])
+    policy = MaintenancePolicy(backfill_every=every)
+    table = stage.warehouse.create_table(
+        TOTALS, schema, feature=MANAGED_COMMIT, commit_mode=CommitMode.STAGED, policy=policy
     )
-    for part, totals in parts.items():
+    for part, totals in stage.source.parts.items():
         table.append(pa.Table.from_pylist([{"part": part, "rows": totals.rows}]))
     return table, every
 
@@ -96,15 +86,9 @@ def _rows(snapshot: Snapshot) -> int:
 def start_spark(stage: Stage) -> Worker:
     """Start the process that reads back; it waits for its command."""
     any_part = next(iter(stage.source.parts.values()))
-    task = ReadBack(
-        warehouse=str(stage.warehouse.directory),
-        table=stage.table,
-        partition_column=stage.source.partition_column,
-        counted=list(any_part.counts),
-        summed=list(any_part.sums),
-        earlier_version=len(stage.source.parts) // 2,
-    )
-    return stage.pool.start("Spark reader", task)
+    counts, sums = list(any_part.counts), list(any_part.sums)
+    earlier = len(stage.source.parts) // 2
+    return stage.start("Spark reader", ReadBack, counted=counts, summed=sums, earlier_version=earlier)
 
 
 def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:

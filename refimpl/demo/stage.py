@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from refimpl.demo.processes import Event, Worker, WorkerPool
+from refimpl.demo.processes import Event, Task, Worker, WorkerPool
 from refimpl.demo.source import Source
 from refimpl.owner.explain import explain
 from refimpl.warehouse import Warehouse
@@ -90,6 +90,11 @@ class Stage:
         check = Check(name=name, ok=ok, detail=detail, facts=facts)
         self.checks.append(check)
         self.display.check(check)
+
+    def start(self, name: str, kind: type[Task], **facts: Any) -> Worker:
+        """Start a process with a task about the table."""
+        column, directory = self.source.partition_column, str(self.warehouse.directory)
+        return self.pool.start(name, kind(warehouse=directory, table=self.table, partition_column=column, **facts))
 
     def record(self, worker: Worker, event: Event) -> None:
         if event.kind == "proposing":

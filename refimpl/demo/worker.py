@@ -21,7 +21,7 @@ from refimpl.client.create import Creation
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered
 from refimpl.commits import COMMIT_MODE_OF, Conflict, DirectProposal, Outcome, Proposal, Ratified, StagedProposal
-from refimpl.demo.processes import Create, Event, Hold, Ingest, ReadBack, Task, Watch
+from refimpl.demo.processes import Create, Event, Hold, Ingest, ReadBack, Watch
 from refimpl.demo.source import NULL
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, NameTakenError
@@ -126,7 +126,7 @@ def create(task: Create, channel: Channel) -> None:
     creation = Creation.begin(
         owner,
         environment,
-        task.name,
+        task.table,
         task.schema_string,
         partition_columns=[task.partition_column],
         feature=CATALOG_MANAGED,
@@ -289,7 +289,7 @@ def _aggregates(task: ReadBack) -> list[Column]:
 
 
 def main() -> None:
-    task: Task = msgspec.json.decode(sys.argv[1], type=Task)
+    task = msgspec.json.decode(sys.argv[1], type=Create | Ingest | Watch | ReadBack)
     channel = Channel()
     try:
         match task:

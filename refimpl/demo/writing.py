@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from refimpl import actions
 from refimpl.actions import Add
-from refimpl.client.create import create_table
 from refimpl.client.partition_values import local_path
 from refimpl.client.schema import Field, Primitive, Struct, from_arrow
 from refimpl.commit_owner import MaintenancePolicy
@@ -35,30 +34,22 @@ CREATORS: Final = 8
 JOURNAL: Final = "race"
 BACKFILL_EVERY: Final = 5
 
-_JOURNAL_COLUMNS: Final = {"process": "long", "won": "boolean", "table_id": "string", "milliseconds": "long"}
+_JOURNAL: Final = {"process": "long", "won": "boolean", "table_id": "string", "milliseconds": "long"}
 
 
 def race(stage: Stage) -> None:
     stage.display.chapter(f"{CREATORS} processes race for version 0 of '{stage.table}'")
-    warehouse = stage.warehouse
-    create_table(
-        warehouse.owner,
-        warehouse.environment,
-        JOURNAL,
-        Struct(fields=tuple(Field(name=n, type=Primitive(name=kind)) for n, kind in _JOURNAL_COLUMNS.items())),
-        feature=CATALOG_MANAGED,
-        commit_mode=CommitMode.INLINE,
-        policy=MaintenancePolicy(backfill_every=None),
+    columns = Struct(fields=tuple(Field(name=name, type=Primitive(name=kind)) for name, kind in _JOURNAL.items()))
+    policy = MaintenancePolicy(backfill_every=None)
+    stage.warehouse.create_table(
+        JOURNAL, columns, feature=CATALOG_MANAGED, commit_mode=CommitMode.INLINE, policy=policy
     )
-    task = Create(
-        warehouse=str(warehouse.directory),
-        name=stage.table,
-        schema_string=from_arrow(stage.source.schema).to_json(),
-        partition_column=stage.source.partition_column,
-        backfill_every=BACKFILL_EVERY,
-        journal=JOURNAL,
-    )
-    creators = [stage.pool.start(f"creator {number}", task) for number in range(1, CREATORS + 1)]
+    facts = {
+        "schema_string": from_arrow(stage.source.schema).to_json(),
+        "backfill_every": BACKFILL_EVERY,
+        "journal": JOURNAL,
+    }
+    creators = [stage.start(f"creator {number}", Create, **facts) for number in range(1, CREATORS + 1)]
     _race(stage, creators)
     _check_winner(stage, creators)
     _check_journal(stage, creators)
@@ -140,7 +131,8 @@ class _Writer:
     worker: Worker
     parts: list[str]
     """Not committed yet."""
-    killed_at: Hold | None
+    holds: list[Hold]
+    """Where it starts, and where it is killed."""
     part: str = ""
     """The one in progress."""
     proposal: dict[str, Any] = field(default_factory=dict)
@@ -165,18 +157,12 @@ class Ingestion:
         self.spark_reader: Worker | None = None
 
     def run(self) -> None:
-        stage, source, directory = self._stage, self._stage.source, str(self._stage.warehouse.directory)
+        stage, source = self._stage, self._stage.source
         parts = list(source.parts)
         stage.display.chapter(
             f"{WRITERS} writers ingest {source.rows:,} rows in {len(parts)} parts through Spark; another process reads"
         )
-        watch = Watch(
-            warehouse=directory,
-            table=stage.table,
-            partition_column=source.partition_column,
-            rows={part: totals.rows for part, totals in source.parts.items()},
-        )
-        watcher = stage.pool.start("reader", watch)
+        watcher = stage.start("reader", Watch, rows={part: totals.rows for part, totals in source.parts.items()})
         for number in range(WRITERS):
             self._start(f"writer {number + 1}", parts[number::WRITERS], half=len(parts) // WRITERS // 2)
         stage.display.status(f"Spark is starting in {WRITERS} processes")
@@ -186,19 +172,13 @@ class Ingestion:
         self._check_watched()
 
     def _start(self, name: str, parts: list[str], *, half: int) -> None:
+        holds = [Hold(part=0, ratified=False)]
+        if name in _KILLED:
+            holds.append(Hold(part=half, ratified=_KILLED[name]))
         source = self._stage.source
-        killed_at = Hold(part=half, ratified=_KILLED[name]) if name in _KILLED else None
-        holds = {Hold(part=0, ratified=False), killed_at} - {None}
-        task = Ingest(
-            warehouse=str(self._stage.warehouse.directory),
-            table=self._stage.table,
-            path=str(source.path),
-            is_csv=source.is_csv,
-            partition_column=source.partition_column,
-            parts=parts,
-            holds=[hold for hold in holds if hold is not None],
-        )
-        self._writers[name] = _Writer(worker=self._stage.pool.start(name, task), parts=list(parts), killed_at=killed_at)
+        facts = {"path": str(source.path), "is_csv": source.is_csv, "parts": parts, "holds": holds}
+        worker = self._stage.start(name, Ingest, **facts)
+        self._writers[name] = _Writer(worker=worker, parts=list(parts), holds=holds)
 
     def _listen(self, watcher: Worker) -> None:
         """Until the last writer has ended, and the watcher has read once more."""
@@ -253,7 +233,7 @@ class Ingestion:
         version = writer.proposal["version"]
         self._stage.display.line(f"{WRITERS} writers have staged version {version}, and now all propose it")
         for other in self._writers.values():
-            if other.killed_at == Hold(part=0, ratified=False):
+            if other.holds.count(other.holds[0]) > 1:  # it is killed at its first proposal
                 self._kill(other)
             else:
                 other.worker.send(GO)
@@ -261,8 +241,7 @@ class Ingestion:
     def _kill(self, writer: _Writer) -> None:
         worker, version = writer.worker, writer.proposal["version"]
         worker.kill()
-        assert writer.killed_at is not None
-        when = "after the owner ratified" if writer.killed_at.ratified else "before it proposed"
+        when = "after the owner ratified" if writer.holds[-1].ratified else "before it proposed"
         self._stage.display.line(f"{worker.name} (process {worker.pid}) gets SIGKILL {when} version {version}")
 
     def _on_end(self, writer: _Writer) -> None:

@@ -107,7 +107,7 @@ def _messages(split: int, attempt: int, files: list[Add | Cdc], error: DeltaErro
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFiles:
-    """What the tasks of one job wrote: the input of one transaction."""
+    """The files of one job: the input of one transaction."""
 
     added: tuple[Add, ...]
     changes: tuple[Cdc, ...] = ()

@@ -62,6 +62,10 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What any session needs to have Delta tables; Spark takes them only when it starts."""
 
+TABLE_ID: Final = "tableId"
+"""The entry of a table's own configuration that this coordinator gives at registration."""
+LOOKS: Final = 5
+"""How often the owner is asked about an attempt whose commit was not answered."""
 _DEFAULTS: Final = "spark.databricks.delta.properties.defaults."
 _REGISTERED: Final = "_refimpl_coordinators"
 """Where a gateway keeps what was registered with its JVM, which cannot be asked for it."""
@@ -96,7 +100,10 @@ def register(
         builder = CoordinatorBuilder(name, CoordinatorClient(name, served))
         provider.registerBuilder(builder)
         known[name] = builder
-    properties = table_properties(name)
+    owner, conf = COORDINATED_COMMITS.owner_property, COORDINATED_COMMITS.owner_conf_property
+    assert owner is not None
+    assert conf is not None
+    properties = {owner: name, conf: "{}"}
     for key, value in properties.items():
         setting = _DEFAULTS + key.removeprefix("delta.")
         if new_tables:
@@ -104,14 +111,6 @@ def register(
         else:
             spark.conf.unset(setting)
     return properties
-
-
-def table_properties(owner_name: str) -> Mapping[str, str]:
-    """The properties with which a table says that `owner_name` is its coordinator."""
-    owner, conf = COORDINATED_COMMITS.owner_property, COORDINATED_COMMITS.owner_conf_property
-    assert owner is not None
-    assert conf is not None
-    return {owner: owner_name, conf: "{}"}
 
 
 def _provider(gateway: Any) -> Any:
@@ -126,11 +125,28 @@ def _provider(gateway: Any) -> Any:
     return found
 
 
-class CoordinatorBuilder:
-    """The Scala trait `CommitCoordinatorBuilder`: one client for all tables, whatever their configuration says."""
+class _JavaObject:
+    """An object of ours comes back from the JVM as a proxy, and as another one with every call, so they are compared by
+    their text: class and coordinator's name, which is registered once in a JVM."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def equals(self, other: Any) -> bool:
+        return other is self or (hasattr(other, "toString") and bool(other.toString() == self.toString()))
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's names
+        return hash(self.name) % 2**31
+
+    def toString(self) -> str:  # noqa: N802
+        return f"{type(self).__name__}({self.name})"
+
+
+class CoordinatorBuilder(_JavaObject):
+    """The Scala trait `CommitCoordinatorBuilder`: one client for all tables, regardless of their configuration."""
 
     def __init__(self, name: str, client: CoordinatorClient) -> None:
-        self.name = name
+        super().__init__(name)
         self.client = client
 
     def getName(self) -> str:  # noqa: N802 - the trait's
@@ -139,24 +155,8 @@ class CoordinatorBuilder:
     def build(self, spark: Any, conf: Any) -> CoordinatorClient:
         return self.client
 
-    def equals(self, other: Any) -> bool:
-        return is_same(self, other)
-
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(self.name) % 2**31
-
-    def toString(self) -> str:  # noqa: N802
-        return f"CoordinatorBuilder({self.name})"
-
     class Java:
         implements = ("org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorBuilder",)
-
-
-TABLE_ID: Final = "tableId"
-"""The entry of a table's own configuration that this coordinator gives at registration."""
-
-LOOKS: Final = 5
-"""How often the owner is asked about an attempt whose commit was not answered."""
 
 
 class AdoptingOwner(CommitOwner, Protocol):
@@ -212,11 +212,11 @@ class Served:
         return found.table_id, log
 
 
-class CoordinatorClient:
+class CoordinatorClient(_JavaObject):
     """What Delta calls. One instance serves all tables, and may be given another warehouse."""
 
     def __init__(self, name: str, served: Served) -> None:
-        self.name = name
+        super().__init__(name)
         self._served = served
 
     def serve(self, served: Served) -> None:
@@ -235,7 +235,7 @@ class CoordinatorClient:
             conf = metadata.getConfiguration().get(COORDINATED_COMMITS.owner_conf_property)
             place = location_of(log_folder)
             found = served.owner.announce(place, name, COORDINATED_COMMITS, latest, owner_conf=conf)
-            return served.java.string_map({TABLE_ID: found.table_id})
+            return served.java.table_conf(found.table_id)
 
         return served.java.answered(announce)
 
@@ -267,15 +267,6 @@ class CoordinatorClient:
 
     def semanticEquals(self, other: Any) -> bool:  # noqa: N802
         return self.equals(other)
-
-    def equals(self, other: Any) -> bool:
-        return is_same(self, other)
-
-    def hashCode(self) -> int:  # noqa: N802
-        return hash(self.name) % 2**31
-
-    def toString(self) -> str:  # noqa: N802
-        return f"CoordinatorClient({self.name})"
 
     class Java:
         implements = ("io.delta.storage.commit.CommitCoordinatorClient",)
@@ -386,11 +377,10 @@ class _Java:
         """Have Delta write its actions, which do not come here, into a staged file."""
         self.utils.writeUnbackfilledCommitFile(store, conf, f"file:{log.folder}", version, lines, attempt)
 
-    def string_map(self, entries: dict[str, str]) -> Any:
-        made = self._map()
-        for key, value in entries.items():
-            made.put(key, value)
-        return made
+    def table_conf(self, table_id: str) -> Any:
+        conf = self._map()
+        conf.put(TABLE_ID, table_id)
+        return conf
 
     def commit_answer(self, log: LogStore, commit: RatifiedCommit) -> Any:
         return self._commit_response(self._commit_of(log, commit))
@@ -440,13 +430,6 @@ class _Java:
                 self.fail(error.message)
 
         return self.answered(certain)
-
-
-def is_same(mine: Any, other: Any) -> bool:
-    """Whether `other` stands for the Python object `mine`. An object of ours comes back from the JVM as a proxy, and as
-    another one with every call, so they are compared by what they call themselves: class and coordinator's name, which
-    is registered once in a JVM."""
-    return other is mine or (hasattr(other, "toString") and bool(other.toString() == mine.toString()))
 
 
 def location_of(log_folder: Any) -> Path:

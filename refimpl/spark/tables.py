@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from refimpl.actions import Add
 from refimpl.client import data_files
@@ -66,24 +66,6 @@ class TableAccess:
         return self._handles.setdefault(resolved.table_id, resolved)
 
 
-class PendingTable(Protocol):
-    """A table that does not exist yet: files may be written at `location`, then `finish` makes it one."""
-
-    @property
-    def location(self) -> Path: ...
-    def finish(self, adds: Sequence[Add]) -> Table: ...
-    def abandon(self, adds: Sequence[Add]) -> None: ...
-
-
-class Target(Protocol):
-    def find(self) -> Table | None: ...
-    def exists(self) -> DeltaError:
-        """The error for a table that should not be there."""
-        ...
-
-    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable: ...
-
-
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
     access: TableAccess
@@ -103,7 +85,7 @@ class NamedTarget:
             winner=self.access.required_warehouse().owner.resolve(self.name),
         )
 
-    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable:
+    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> Creation:
         return Creation.begin(
             self.access.required_warehouse().owner,
             self.access.environment,
@@ -131,10 +113,9 @@ class PathTarget:
             location=str(self.location),
         )
 
-    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingTable:
-        for option in ("feature", "commit_mode"):
+    def begin(self, schema: Struct, partition_columns: Sequence[str]) -> PendingFilesystemTable:
+        for option, name in {"feature": "feature", "commit_mode": "commitMode"}.items():
             if option in self.options:
-                name = "commitMode" if option == "commit_mode" else option
                 raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
         check_columns(schema, partition_columns)
         made = not self.location.exists()
@@ -142,35 +123,35 @@ class PathTarget:
             self.location.mkdir(exist_ok=True)
         except OSError as error:
             raise LocationError(
-                f"cannot make a table at {self.location}: {error}", location=str(self.location)
+                f"cannot create a table at {self.location}: {error}", location=str(self.location)
             ) from error
-        return _PendingFilesystemTable(
-            self.location,
-            self.access.environment,
-            schema,
-            tuple(partition_columns),
-            self.options["properties"],
-            made,
-        )
+        return PendingFilesystemTable(self, schema, partition_columns, made)
+
+
+Target = NamedTarget | PathTarget
 
 
 @dataclass(frozen=True, slots=True)
-class _PendingFilesystemTable:
-    location: Path
-    environment: Environment
+class PendingFilesystemTable:
+    """As `Creation` is for an owned table: files may be written at `location`, then `finish` makes it a table."""
+
+    target: PathTarget
     schema: Struct
-    partition_columns: tuple[str, ...]
-    properties: Mapping[str, str]
+    partition_columns: Sequence[str]
     made: bool
+
+    @property
+    def location(self) -> Path:
+        return self.target.location
 
     def finish(self, adds: Sequence[Add]) -> Table:
         try:
             return create_filesystem_table(
                 self.location,
-                self.environment,
+                self.target.access.environment,
                 self.schema,
                 partition_columns=self.partition_columns,
-                properties=self.properties,
+                properties=self.target.options["properties"],
                 adds=adds,
             )
         except LocationError:

@@ -12,6 +12,7 @@ those are few, and starting Python workers costs more than the write (measured b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +41,8 @@ if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
     from refimpl.client.transaction import Transaction
 
-MODES: Final = {
-    "append": "append",
-    "overwrite": "overwrite",
-    "error": "error",
-    "errorifexists": "error",
-    "default": "error",
-    "ignore": "ignore",
-}
+MODES: Final = ("append", "overwrite", "ignore", "error")
+_SYNONYMS: Final = {"errorifexists": "error", "default": "error"}
 _OPTIONS: Final = ("replaceWhere", "txnAppId", "txnVersion", "feature", "commitMode")
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 _PROPERTY_PREFIX: Final = "delta."
@@ -80,9 +75,10 @@ class DeltaWriter:
 
     def mode(self, save_mode: str) -> Self:
         """What to do with a table that exists: `append`, `overwrite`, `ignore`, or `error` (the default)."""
-        if save_mode.lower() not in MODES:
-            raise InvalidRequestError(f"unknown mode {save_mode!r}; use append, overwrite, ignore or error")
-        self._mode = MODES[save_mode.lower()]
+        mode = _SYNONYMS.get(save_mode.lower(), save_mode.lower())
+        if mode not in MODES:
+            raise InvalidRequestError(f"unknown mode {save_mode!r}; expected append, overwrite, ignore or error")
+        self._mode = mode
         return self
 
     def partitionBy(self, *columns: str | Iterable[str]) -> Self:  # noqa: N802 - PySpark's name
@@ -217,12 +213,23 @@ class DeltaWriter:
         try:
             _check_inside(adds, test)
             transaction.add(*adds)
-            transaction.metrics |= _metrics(adds)
+            written = _written(0, adds)
+            transaction.metrics |= {
+                "numFiles": str(written.files),
+                "numOutputRows": str(written.rows),
+                "numOutputBytes": str(written.bytes),
+            }
             committed = transaction.commit()
         except CERTAINLY_NOT_COMMITTED:
             data_files.delete(table.location, adds)
             raise
-        return _written(committed.version, adds, len(removed), committed.tries, committed.rebased_over)
+        return dataclasses.replace(
+            written,
+            version=committed.version,
+            removed=len(removed),
+            tries=committed.tries,
+            rebased_over=committed.rebased_over,
+        )
 
     def _write_files(
         self,
@@ -299,18 +306,6 @@ def _row_count(add: Add) -> int:
     return int(msgspec.json.decode(add.stats or "{}").get("numRecords", 0))
 
 
-def _metrics(adds: tuple[Add, ...]) -> dict[str, str]:
-    found = _written(0, adds)
-    return {"numFiles": str(found.files), "numOutputRows": str(found.rows), "numOutputBytes": str(found.bytes)}
-
-
-def _written(version: int, adds: tuple[Add, ...], removed: int = 0, tries: int = 1, rebased_over: int = 0) -> Written:
-    return Written(
-        version=version,
-        files=len(adds),
-        rows=sum(map(_row_count, adds)),
-        bytes=sum(add.size for add in adds),
-        removed=removed,
-        tries=tries,
-        rebased_over=rebased_over,
-    )
+def _written(version: int, adds: tuple[Add, ...]) -> Written:
+    rows = sum(map(_row_count, adds))
+    return Written(version=version, files=len(adds), rows=rows, bytes=sum(add.size for add in adds))
