@@ -73,7 +73,7 @@ def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
     return channel.events["watched"]
 
 
-def test_the_reader_has_no_fault_to_find_in_whole_parts(tmp_path: Path) -> None:
+def test_the_reader_accepts_whole_parts(tmp_path: Path) -> None:
     seen = _watched(tmp_path / "w", [[1, 1], [2]])
     assert (seen["last"], seen["versions"], seen["faults"]) == (2, 1, [])
 
@@ -87,5 +87,5 @@ def test_the_reader_has_no_fault_to_find_in_whole_parts(tmp_path: Path) -> None:
         pytest.param([[1, 1], [7]], id="a part that is not in the input"),
     ],
 )
-def test_the_reader_finds_what_is_no_whole_number_of_parts(tmp_path: Path, months: list[list[int]]) -> None:
+def test_the_reader_rejects_incomplete_parts(tmp_path: Path, months: list[list[int]]) -> None:
     assert _watched(tmp_path / "w", months)["faults"]

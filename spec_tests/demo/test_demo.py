@@ -77,9 +77,7 @@ def _check_timelines(timelines: dict[str, Any]) -> None:
         assert times == sorted(set(times))
 
 
-def test_a_check_that_fails_is_shown_and_ends_the_command_with_1(
-    small_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_check_is_shown_and_exits_with_1(small_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def play(stage: Stage) -> list[Timeline]:
         stage.check("the earth is round", "40,075 km around", ok=True)
         stage.check("the earth is flat", "0 corners were found", ok=False)
@@ -96,7 +94,7 @@ def test_a_check_that_fails_is_shown_and_ends_the_command_with_1(
     assert [check["ok"] for check in json.loads(as_json.stdout)["checks"]] == [True, False]
 
 
-def test_a_directory_with_something_in_it_is_left_alone(small_file: Path, tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_unchanged(small_file: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("the only copy")
     answer = _run("--input", small_file, "--warehouse", tmp_path / "mine")
@@ -105,7 +103,7 @@ def test_a_directory_with_something_in_it_is_left_alone(small_file: Path, tmp_pa
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
-def test_a_file_that_cannot_serve_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_invalid_input_file_starts_nothing(tmp_path: Path) -> None:
     answer = _run("--input", tmp_path / "nowhere.csv", "--warehouse", tmp_path / "new")
     assert answer.exit_code == ExitCode.USAGE
     assert "nowhere.csv" in answer.stderr
@@ -137,7 +135,7 @@ def test_the_verdict_of_the_kit_is_part_of_the_demo(
         assert empty == ""
 
 
-def test_without_the_kit_the_demo_says_why_it_is_left_out(
+def test_without_the_kit_the_demo_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demonstration, "_KIT", ("conformance", "no_such_library"))

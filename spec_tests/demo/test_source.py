@@ -65,9 +65,7 @@ def test_the_flights_are_all_there(tmp_path: Path) -> None:
         ("", "month", "rows.csv"),
     ],
 )
-def test_a_file_that_cannot_serve_is_refused_with_the_reason(
-    tmp_path: Path, text: str, column: str, names: str
-) -> None:
+def test_an_invalid_input_file_is_rejected_with_the_reason(tmp_path: Path, text: str, column: str, names: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(InvalidRequestError) as refusal:
@@ -75,12 +73,12 @@ def test_a_file_that_cannot_serve_is_refused_with_the_reason(
     assert names in str(refusal.value)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_input_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         source.load(tmp_path / "nowhere.csv", "month", tmp_path)
 
 
-def test_without_the_package_the_refusal_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_data_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         source, "find_spec", lambda name: None if name == source.PACKAGE else importlib.util.find_spec(name)
     )

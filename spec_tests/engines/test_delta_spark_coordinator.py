@@ -105,7 +105,7 @@ def test_every_statement_commits_through_the_owner(engine: Engine) -> None:
     assert [path.version for path in staged] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_an_insert_that_loses_its_race_is_made_on_top_of_the_winner(engine: Engine, owner: ScriptedOwner) -> None:
+def test_a_lost_insert_is_retried_on_top_of_the_winner(engine: Engine, owner: ScriptedOwner) -> None:
     table = engine.create("orders")
     owner.before = appended(engine, "orders", (1, "ours"))
     engine.insert("orders", (2, "theirs"))
@@ -157,7 +157,7 @@ def test_a_lost_answer_neither_loses_nor_repeats_a_row(engine: Engine, owner: Sc
     assert len(owner.outcomes) == 1
 
 
-def test_what_the_owner_refuses_is_an_error_that_says_why(engine: Engine) -> None:
+def test_a_rejection_is_an_error_with_its_reason(engine: Engine) -> None:
     table = engine.create("orders")
     found = engine.warehouse.owner.resolve(table.location)
     with engine.warehouse.owner.context.lock(), engine.warehouse.owner.ledger.write() as writer:
@@ -170,7 +170,7 @@ def test_what_the_owner_refuses_is_an_error_that_says_why(engine: Engine) -> Non
     assert latest(engine, "orders") == 0
 
 
-def test_commits_that_are_not_published_yet_are_read_from_the_owner(engine: Engine) -> None:
+def test_unpublished_commits_are_read_from_the_owner(engine: Engine) -> None:
     table = engine.create("orders")
     policy = MaintenancePolicy(backfill_every=None)
     engine.warehouse.owner.set_policy(engine.warehouse.owner.resolve(table.location).table_id, policy)

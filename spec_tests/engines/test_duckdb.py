@@ -58,7 +58,7 @@ def by_client(table: Table) -> list[tuple[int, str]]:
     return sorted((row["id"], row["who"]) for row in table.snapshot().to_arrow().to_pylist())
 
 
-def test_duckdb_reads_what_our_client_wrote_and_writes_what_it_reads(warehouse: Warehouse, url: str) -> None:
+def test_duckdb_and_our_client_read_each_others_rows(warehouse: Warehouse, url: str) -> None:
     table = created(warehouse, "orders")
     append(table, 1)
     with attached(url) as duck:
@@ -72,7 +72,7 @@ def test_duckdb_reads_what_our_client_wrote_and_writes_what_it_reads(warehouse: 
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_duckdb_writes_a_row_once_whatever_becomes_of_its_commit(warehouse: Warehouse, url: str, fault: Fault) -> None:
+def test_duckdb_writes_a_row_once_with_any_fault(warehouse: Warehouse, url: str, fault: Fault) -> None:
     name = f"faulty_{fault.name.lower()}"
     table = created(warehouse, name)
     with FaultProxy(url, patience=0.01) as proxy, attached(proxy.url) as duck:
@@ -84,7 +84,7 @@ def test_duckdb_writes_a_row_once_whatever_becomes_of_its_commit(warehouse: Ware
     assert table.snapshot().version == 1
 
 
-def test_duckdb_writes_at_once_to_a_table_that_was_taken_over(warehouse: Warehouse, url: str) -> None:
+def test_duckdb_writes_to_a_table_after_a_take_over(warehouse: Warehouse, url: str) -> None:
     """DuckDB looks for the owner's id of the table in the log, and not in the owner's answer, which has it. The table
     was one of the owner's before, under another id."""
     free = hand_back(created(warehouse, "free"))
@@ -104,7 +104,7 @@ def test_duckdb_finds_the_last_of_many_tables(warehouse: Warehouse, url: str) ->
         assert rows_of(duck, "many_100") == [(1, "duckdb")]
 
 
-def test_duckdb_removes_the_rows_of_a_commit_that_it_never_heard_of(warehouse: Warehouse, url: str) -> None:
+def test_duckdb_deletes_the_files_of_an_unanswered_commit(warehouse: Warehouse, url: str) -> None:
     """A deviation of DuckDB 1.5.5: after four sends without an answer it takes the commit for one that failed, and
     deletes the data file. The commit is live: the table cannot be read any more. With an answer to the fourth send all
     is well."""
@@ -122,7 +122,7 @@ def test_duckdb_removes_the_rows_of_a_commit_that_it_never_heard_of(warehouse: W
     assert not (lost.location / data.path).exists()
 
 
-def test_duckdb_proposes_the_version_that_it_lost_again_until_it_connects_anew(warehouse: Warehouse, url: str) -> None:
+def test_duckdb_repeats_a_lost_version_until_it_reconnects(warehouse: Warehouse, url: str) -> None:
     """It looks at a table once, and again only after a commit of its own: every INSERT after a lost race is refused."""
     table = created(warehouse, "lost")
     with FaultProxy(url) as proxy:
@@ -141,9 +141,7 @@ def test_duckdb_proposes_the_version_that_it_lost_again_until_it_connects_anew(w
     assert table.snapshot().version == 2
 
 
-def test_eight_duckdbs_and_our_clients_write_every_row_once_while_answers_are_lost(
-    warehouse: Warehouse, url: str
-) -> None:
+def test_ten_writers_write_every_row_once_with_lost_answers(warehouse: Warehouse, url: str) -> None:
     table = created(warehouse, "contended")
     expected = [(duck * 100 + row, "duckdb") for duck in range(DUCKS) for row in range(ROWS)]
     expected += [((DUCKS + client) * 100 + row, "client") for client in range(CLIENTS) for row in range(ROWS)]

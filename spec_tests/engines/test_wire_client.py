@@ -85,7 +85,7 @@ def test_commits_land_in_order_and_are_listed(table: Table, warehouse: Path) -> 
         assert opened.table(table.name).snapshot().version == 3
 
 
-def test_a_replay_is_success_also_when_others_committed_and_all_is_published(table: Table) -> None:
+def test_a_replay_is_ratified_after_later_commits_and_backfill(table: Table) -> None:
     first = table.land(1)
     table.client.commit(table, 1, first)
     second = table.land(2)
@@ -107,7 +107,7 @@ def test_a_lost_race_is_retryable(table: Table) -> None:
     table.land(2)
 
 
-def test_a_loser_that_reports_more_than_is_ratified_lost_a_race_all_the_same(table: Table) -> None:
+def test_a_lost_race_is_a_conflict_with_any_published_version(table: Table) -> None:
     """Delta's losers report what they saw published, which may be beyond what they propose."""
     table.land(1)
     kind, exception = refusal(table, 1, backfilled=5)
@@ -145,7 +145,7 @@ def test_an_unpublished_commit_cannot_be_reported_as_published(table: Table) -> 
 @pytest.mark.parametrize(
     ("fault", "landed"), [(Fault.UNAVAILABLE, 0), (Fault.UNAVAILABLE_LANDED, 1), (Fault.DROP_RESPONSE, 1)]
 )
-def test_the_same_request_is_success_after_an_answer_that_said_nothing(
+def test_a_repeated_request_succeeds_after_a_lost_answer(
     client: WireClient, proxy: FaultProxy, fault: Fault, landed: int
 ) -> None:
     table = client.create(f"unanswered_{fault.name.lower()}")

@@ -158,7 +158,7 @@ GOOD = b'{"txn":{"appId":"a","version":3}}'
         b'{"commitInfo":{"deep":' + b"[" * 5000 + b"]" * 5000 + b"}}",
     ],
 )
-def test_a_line_that_is_no_action_is_named(bad: bytes) -> None:
+def test_an_invalid_line_is_named(bad: bytes) -> None:
     assert len(actions.decode(GOOD + b"\n" + GOOD, source="7.json")) == 2
     with pytest.raises(CorruptLogError) as caught:
         actions.decode(GOOD + b"\n\n" + bad + b"\n" + GOOD, source="7.json")
@@ -213,7 +213,7 @@ def test_a_transaction_id_is_a_non_empty_string_or_none(value: object) -> None:
 
 
 @given(st.integers(min_value=2**63, max_value=2**70))
-def test_a_number_beyond_a_long_is_no_size(size: int) -> None:
+def test_a_size_beyond_a_long_is_invalid(size: int) -> None:
     line = b'{"add":{"path":"f","dataChange":true,"partitionValues":{},"modificationTime":1,"size":%d}}'
     assert actions.decode(line % (2**63 - 1), source="test")[0].size == 2**63 - 1  # type: ignore[union-attr]
     with pytest.raises(CorruptLogError):

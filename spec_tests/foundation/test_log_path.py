@@ -104,7 +104,7 @@ def test_each_documented_name_has_its_kind(name: str, kind: FileKind) -> None:
         "_last_checkpoint",
     ],
 )
-def test_anything_else_means_nothing(name: str) -> None:
+def test_other_names_are_invalid(name: str) -> None:
     assert log_path.parse(name) is None
 
 
@@ -120,20 +120,20 @@ def test_anything_else_means_nothing(name: str) -> None:
         f"{ZEROS}.{UUID.replace('-', '_')}.json",
     ],
 )
-def test_a_name_close_to_a_staged_one_means_nothing(name: str) -> None:
+def test_names_close_to_a_staged_one_are_invalid(name: str) -> None:
     assert log_path.parse_staged(f"{ZEROS}.{UUID}.json") is not None
     assert log_path.parse_staged(name) is None
 
 
 @pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, 2**100, True, False, 1.0, "1", None])
-def test_no_name_is_made_for_what_is_no_version(version: object) -> None:
+def test_an_invalid_version_has_no_name(version: object) -> None:
     for build in (log_path.commit, log_path.checksum, log_path.classic_checkpoint):
         with pytest.raises(InvalidRequestError):
             build(version)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("attempt", ["", "../../evil", f"{UUID}/..", UUID[:-1], UUID + "\n", "attempt-1"])
-def test_no_staged_name_is_made_of_what_is_no_uuid(attempt: str) -> None:
+def test_an_invalid_uuid_has_no_staged_name(attempt: str) -> None:
     assert log_path.staged_commit(0, UUID) == f"{ZEROS}.{UUID}.json"
     with pytest.raises(InvalidRequestError):
         log_path.staged_commit(0, attempt)

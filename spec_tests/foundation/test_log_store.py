@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError
-from refimpl.files import PosixFiles
 from refimpl.log_path import MAX_VERSION
 from refimpl.log_store import LogStore
 from spec_tests.support.builders import new_attempt
@@ -219,31 +217,3 @@ def test_after_the_last_version_nothing_is_published(log: LogStore) -> None:
     log.put_if_absent(log_path.commit(MAX_VERSION), b"x")
     assert log.published(MAX_VERSION)
     assert not log.published(MAX_VERSION + 1)
-
-
-def test_a_disk_that_does_not_tell_is_no_no(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To take an I/O error for "not there" would deny a commit."""
-    files = PosixFiles()
-    (tmp_path / "there").write_text("")
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    assert files.exists(str(tmp_path / "there"))
-    assert files.exists(str(tmp_path / "dangling")), "the name is taken: a link to it would fail"
-    assert not files.exists(str(tmp_path / "missing"))
-    assert not files.exists(str(tmp_path / "there" / "below"))
-
-    def fail(path: str) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("os.lstat", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        files.exists(str(tmp_path / "there"))
-
-
-def test_large_content_is_written_whole(tmp_path: Path) -> None:
-    content = b"0123456789abcdef" * 2**18
-    with PosixFiles().create(tmp_path / "large") as file:
-        file.write(content)
-        file.fsync()
-    assert PosixFiles().read(tmp_path / "large") == content
-    with pytest.raises(FileExistsError):
-        PosixFiles().create(tmp_path / "large")

@@ -37,7 +37,7 @@ def with_configuration(metadata: Metadata, **changes: str | None) -> Metadata:
 
 
 @EACH
-def test_a_table_as_the_documents_want_it_has_no_inconsistency(feature: TableFeature) -> None:
+def test_a_valid_table_has_no_inconsistency(feature: TableFeature) -> None:
     protocol, metadata = protocol_of(feature), metadata_of(feature)
     assert inconsistencies(protocol, metadata) == []
     assert feature.enabled_in(protocol)
