@@ -35,7 +35,7 @@ from conformance.running.worker import (
     demand_same,
     is_remote,
 )
-from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of
+from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of, why
 from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
@@ -248,12 +248,12 @@ class _Run:
                     self._record(state, case_.without_verdict(Verdict.INCONCLUSIVE, problem))
                 where = f"{case_.name}: " if case_ is not None else ""
                 raise _Stopped(f"{where}{problem}", ExitCode.USAGE)
-            case Defect(problem=problem, where=where):
+            case Defect(where=where):
                 self._watcher.note(where)
-                self._mishap(state, worker, f"a defect of the kit: {problem}")
-            case Died(how=how):
+                self._mishap(state, worker, why(report))
+            case Died():
                 pool.reap(worker)
-                self._mishap(state, worker, f"the process that ran it died: {how}")
+                self._mishap(state, worker, why(report))
                 self._replace(pool, state)
 
     def _mishap(self, state: _State, worker: WorkerProcess, what: str) -> None:
@@ -381,14 +381,7 @@ def _stopping(state: _State) -> Iterator[None]:
 
 
 def _problem(report: Report | Died, what: str) -> str:
-    match report:
-        case Unusable(problem=problem):
-            return problem
-        case Died(how=how):
-            return f"{what}: its process died: {how}"
-        case Defect(problem=problem):
-            return f"{what}: a defect of the kit: {problem}"
-    return f"{what}: unexpectedly {report}"
+    return report.problem if isinstance(report, Unusable) else f"{what}: {why(report)}"
 
 
 def _facts(named: str, identity: Identity) -> SubjectFacts:

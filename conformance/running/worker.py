@@ -29,10 +29,10 @@ from conformance import safe_text
 from conformance.adapters.in_process import InProcessSubject
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
-from conformance.history.times import Times, times_of
+from conformance.history.times import times_of
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import AdapterError, Subject, UsageError
-from conformance.results import CaseResult, Verdict, Violation
+from conformance.results import CaseResult, Verdict
 from conformance.running.errors import UnusableError
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
@@ -212,20 +212,9 @@ class SubjectFolders:
 
     def hidden_in(self, result: CaseResult) -> CaseResult:
         """With a word in the place of each folder's name."""
-        return msgspec.structs.replace(
-            result,
-            reason=self._hidden(result.reason),
-            history=None if result.history is None else self._hidden(result.history),
-            violations=tuple(
-                msgspec.structs.replace(
-                    each,
-                    message=self._hidden(each.message),
-                    expected=self._hidden(each.expected),
-                    observed=self._hidden(each.observed),
-                )
-                for each in result.violations
-            ),
-        )
+        history = None if result.history is None else self._hidden(result.history)
+        result = msgspec.structs.replace(result, reason=self._hidden(result.reason), history=history)
+        return _with_explanations(result, self._hidden)
 
     def _hidden(self, text: str) -> str:
         return self._pattern.sub("DIRECTORY", text)
@@ -258,16 +247,18 @@ def with_readable_times(case: CaseResult) -> CaseResult:
     times = times_of(case.history)
     if not times.real:
         return case
-    return msgspec.structs.replace(case, violations=tuple(_readable(each, times) for each in case.violations))
+    return _with_explanations(case, times.in_words)
 
 
-def _readable(violation: Violation, times: Times) -> Violation:
-    return msgspec.structs.replace(
-        violation,
-        message=times.in_words(violation.message),
-        expected=times.in_words(violation.expected),
-        observed=times.in_words(violation.observed),
+def _with_explanations(case: CaseResult, change: Callable[[str], str]) -> CaseResult:
+    """With another wording of its violations."""
+    changed = tuple(
+        msgspec.structs.replace(
+            each, message=change(each.message), expected=change(each.expected), observed=change(each.observed)
+        )
+        for each in case.violations
     )
+    return msgspec.structs.replace(case, violations=changed)
 
 
 CLOSING_SECONDS: Final = 5.0

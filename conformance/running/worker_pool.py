@@ -197,7 +197,7 @@ class Session:
         """The first requests. Raises `AdapterError` for a subject that does not speak the interface at all."""
         report = self._ask(Smoke())
         if not isinstance(report, Smoked):
-            raise AdapterError(_why(report))
+            raise AdapterError(why(report))
         return report.report
 
     def run(self, case: PlannedCase) -> CaseResult:
@@ -208,7 +208,8 @@ class Session:
             return report.result
         if isinstance(report, Unusable):
             raise AdapterError(report.problem)
-        return case.without_verdict(Verdict.INCONCLUSIVE, _why(report))
+        traceback = f"\n{report.where}" if isinstance(report, Defect) else ""
+        return case.without_verdict(Verdict.INCONCLUSIVE, f"{why(report)}{traceback}")
 
     def _open(self) -> Identity:
         worker = self._worker = self._pool.start()
@@ -217,7 +218,7 @@ class Session:
         if isinstance(report, Unusable):
             raise UnusableError(report.problem, report.came, report.says)
         if not isinstance(report, Opened):
-            raise UnusableError(_why(report))
+            raise UnusableError(why(report))
         return report.identity
 
     def _ask(self, task: Task) -> Report | Died | None:
@@ -244,7 +245,8 @@ class Session:
         self._scratch.cleanup()
 
 
-def _why(report: Report | Died | None) -> str:
+def why(report: Report | Died | None) -> str:
+    """Why there is no result."""
     match report:
         case None:
             return "the subject hangs: it answers nothing"
@@ -252,6 +254,6 @@ def _why(report: Report | Died | None) -> str:
             return problem
         case Died(how=how):
             return f"the process that ran it died: {how}"
-        case Defect(problem=problem, where=where):
-            return f"a defect of the kit: {problem}\n{where}"
+        case Defect(problem=problem):
+            return f"a defect of the kit: {problem}"
     return f"unexpectedly {report}"

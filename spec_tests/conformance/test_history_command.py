@@ -102,15 +102,6 @@ def test_what_is_no_history_is_named_by_line(
     assert capsys.readouterr().err.startswith(f"{file}{where}: this history cannot be judged: ")
 
 
-def test_every_fixture_cut_off_anywhere_is_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = BAD.read_bytes()
-    cut = tmp_path / "cut.jsonl"
-    for length in range(0, len(content), 7):
-        cut.write_bytes(content[:length])
-        assert main(["check", str(cut)]) == 2, length
-    capsys.readouterr()
-
-
 def test_the_schema_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", "history"]) == 0
     assert capsys.readouterr().out == events.schema_text()
