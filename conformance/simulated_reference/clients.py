@@ -344,7 +344,7 @@ class _Files(EffectFiles):
         self._life = life
 
     def effect(
-        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+        self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
         self._life.tell(_KINDS[operation], path)
         return act()

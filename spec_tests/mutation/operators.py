@@ -78,7 +78,7 @@ class Mutant:
         return self.file, self.function, self.operator, self.source, self.occurrence
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Edit:
     """One change that could be made to the tree at hand."""
 
@@ -194,12 +194,12 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
     statement = body[at]
     if is_effect(statement):
         yield Edit(
-            function=function,
-            operator="drop-check" if is_check(statement) else "delete-effect",
-            anchor=statement,
-            source=text_of(statement),
-            change="left out",
-            apply=lambda: put(body, at, ast.Pass()),
+            function,
+            "drop-check" if is_check(statement) else "delete-effect",
+            statement,
+            text_of(statement),
+            "left out",
+            lambda: put(body, at, ast.Pass()),
             matters=not remembers(statement),
         )
     if at + 1 == len(body):
@@ -214,12 +214,12 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
         body[at], body[at + 1] = following, statement
 
     yield Edit(
-        function=function,
-        operator="swap-effects",
-        anchor=statement,
-        source=f"{text_of(statement)} ; {text_of(following)}",
-        change="in the other order",
-        apply=swap,
+        function,
+        "swap-effects",
+        statement,
+        f"{text_of(statement)} ; {text_of(following)}",
+        "in the other order",
+        swap,
         matters=acts(statement) and acts(following) and not (only_writes(statement) and only_writes(following)),
     )
 
@@ -237,12 +237,12 @@ def _withs(function: str, body: Body, at: int, statement: ast.With) -> Iterator[
     for item in statement.items:
         if is_lock(item.context_expr):
             yield Edit(
-                function=function,
-                operator="drop-lock",
-                anchor=statement,
-                source=text_of(item.context_expr),
-                change=f"not taken around line {statement.body[0].lineno}",
-                apply=lambda item=item: _without(body, at, statement, item),  # type: ignore[misc]
+                function,
+                "drop-lock",
+                statement,
+                text_of(item.context_expr),
+                f"not taken around line {statement.body[0].lineno}",
+                lambda item=item: _without(body, at, statement, item),
             )
     if not any(is_lock(item.context_expr) or transaction_of(item) for item in statement.items):
         return
@@ -253,21 +253,21 @@ def _withs(function: str, body: Body, at: int, statement: ast.With) -> Iterator[
     first, last = statement.body[0], statement.body[-1]
     if calls(first) and not ends(first) and not bound & names_in(first):
         yield Edit(
-            function=function,
-            operator="enter-late",
-            anchor=statement,
-            source=text_of(first),
-            change=f"before `{where}`",
-            apply=lambda: _moved(body, at, statement, 0),
+            function,
+            "enter-late",
+            statement,
+            text_of(first),
+            f"before `{where}`",
+            lambda: _moved(body, at, statement, 0),
         )
     if calls(last):
         yield Edit(
-            function=function,
-            operator="leave-early",
-            anchor=statement,
-            source=text_of(last),
-            change=f"after `{where}`",
-            apply=lambda: _moved(body, at, statement, -1),
+            function,
+            "leave-early",
+            statement,
+            text_of(last),
+            f"after `{where}`",
+            lambda: _moved(body, at, statement, -1),
         )
 
 
@@ -296,12 +296,12 @@ def _splits(function: str, scope: Scope) -> Iterator[Edit]:
                     body[at:at] = [ast.copy_location(each, body[at]) for each in ended]
 
                 yield Edit(
-                    function=function,
-                    operator="split-transaction",
-                    anchor=before,
-                    source=f"{text_of(before)} ; {text_of(after)}",
-                    change=f"with the end of the transaction of `{name}` between them",
-                    apply=split,
+                    function,
+                    "split-transaction",
+                    before,
+                    f"{text_of(before)} ; {text_of(after)}",
+                    f"with the end of the transaction of `{name}` between them",
+                    split,
                 )
 
 
@@ -328,23 +328,9 @@ def _transactions(function: str, scope: Scope) -> Iterator[tuple[str, str, list[
 def _guards(function: str, body: Body, at: int) -> Iterator[Edit]:
     statement = body[at]
     if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) == 1 and ends(statement.body[0]):
-        yield Edit(
-            function=function,
-            operator="drop-guard",
-            anchor=statement,
-            source=text_of(statement),
-            change="left out",
-            apply=lambda: put(body, at, ast.Pass()),
-        )
+        yield Edit(function, "drop-guard", statement, text_of(statement), "left out", lambda: put(body, at, ast.Pass()))
     elif isinstance(statement, ast.Raise):
-        yield Edit(
-            function=function,
-            operator="drop-raise",
-            anchor=statement,
-            source=text_of(statement),
-            change="left out",
-            apply=lambda: put(body, at, ast.Pass()),
-        )
+        yield Edit(function, "drop-raise", statement, text_of(statement), "left out", lambda: put(body, at, ast.Pass()))
 
 
 # Expressions
@@ -364,12 +350,12 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
     def edit(operator: str, source: ast.AST, change: str, apply: Callable[[], None]) -> Edit:
         counts = operator in ("shift-comparison", "drop-step")
         return Edit(
-            function=function,
-            operator=operator,
-            anchor=statement,
-            source=text_of(source),
-            change=change,
-            apply=apply,
+            function,
+            operator,
+            statement,
+            text_of(source),
+            change,
+            apply,
             matters=not counts or (id(source) not in in_message and matters(text_of(source))),
         )
 

@@ -225,12 +225,12 @@ class FaultyFiles(EffectFiles):
         self._faults = faults
 
     def effect(
-        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+        self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
         if operation in READS:
             return self._faults.read(act)
         folder = "/" if operation in _VERBS else ""
-        return self._faults.effect(f"{_VERBS.get(operation, operation)} {_kind(path)}{folder}", act, torn)
+        return self._faults.effect(f"{_VERBS.get(operation, operation)} {_kind(Path(path))}{folder}", act, torn)
 
 
 def _kind(path: Path) -> str:
@@ -288,15 +288,15 @@ class FailingFiles(EffectFiles):
         self.done: list[tuple[str, Path]] = []
 
     def effect(
-        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+        self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
-        fails = operation != "stat" and self.fail_when(operation, path)
+        fails = operation != "stat" and self.fail_when(operation, Path(path))
         injected = OSError(self.error, "injected", str(path))
         if fails and (not self.after or operation in READS):
             raise injected
         result = act()
         if operation not in READS:
-            self.done.append((operation, path))
+            self.done.append((operation, Path(path)))
         if fails:
             raise injected
         return result

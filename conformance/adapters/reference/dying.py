@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Result
+from conformance.adapters.reference.host_effects import READS, EffectFiles, LedgerConnection, Result
 from refimpl.environment import Environment
 from refimpl.log_path import LOG_FOLDER, FileKind, parse
 from refimpl.owner import ledger
@@ -165,21 +165,24 @@ class _Files(EffectFiles):
         self._life = life
 
     def effect(
-        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+        self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
-        life, staging = self._life, STAGING_FOLDERS
+        life = self._life
         life.alive()
+        if operation in READS:
+            return act()
+        path = Path(path)
         if operation == "link" and _is_commit(path):
             what = life.visibly()
             life.reach(f"before-{what}")
             found = act()
             life.reach(f"after-{what}")
             return found
-        if torn is not None and path.parent.name in staging and life.deadly == "during-stage":
+        if torn is not None and path.parent.name in STAGING_FOLDERS and life.deadly == "during-stage":
             torn()
             life.reach("during-stage")
         found = act()
-        if operation == "fsync_directory" and path.name in staging:
+        if operation == "fsync_directory" and path.name in STAGING_FOLDERS:
             life.reach("after-stage")
         return found
 

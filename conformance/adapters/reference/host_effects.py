@@ -46,10 +46,12 @@ class EffectFiles(PosixFiles):
         self.synced = synced
 
     def effect(
-        self, operation: str, path: Path, act: Callable[[], Result], torn: Callable[[], object] | None = None
+        self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
-        """Carry `act` out, or raise. `operation` is the name of the method, `path` the target of a link or a replace,
-        and `torn` writes half of the bytes."""
+        """Carry `act` out, or raise. `operation` is the name of the method, and `torn` writes half of the bytes.
+
+        `path` is the target of a link or a replace; `exists` is asked often, and passes text.
+        """
         return act()
 
     def create(self, path: Path) -> NewFile:
@@ -92,7 +94,7 @@ class EffectFiles(PosixFiles):
         return self.effect("stat", path, lambda: PosixFiles.stat(self, path))
 
     def exists(self, path: str) -> bool:
-        return self.effect("exists", Path(path), lambda: PosixFiles.exists(self, path))
+        return self.effect("exists", path, lambda: PosixFiles.exists(self, path))
 
 
 READS: Final = frozenset({"list_directory", "read", "stat", "exists"})
