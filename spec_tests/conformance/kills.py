@@ -133,8 +133,8 @@ def shows(result: CaseResult, requirement: str) -> bool:
 
 
 def kill(mutant: Mutant) -> Kill:
-    """Run cases until one finds it by a requirement that it violates, and it is known to work at all: a case passes on
-    it, or, as an owner, it makes a table and commits. What does neither is no bad subject, it is none."""
+    """Run cases until one finds it by a requirement that it violates. It must also work at all: pass a case, or, as an
+    owner, create a table and commit."""
     wrong: list[str] = []
     found: Kill | None = None
     passed = False

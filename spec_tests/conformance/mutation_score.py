@@ -15,16 +15,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from conformance.checks.registry import all_checks
 from conformance.generated.running import Generation
+from conformance.mutants.registry import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
-from conformance.results import Layer, Verdict
+from conformance.results import CaseResult, Layer, RequirementVerdict, RunResult, Verdict
+from conformance.running.errors import ExitCode, UnusableError
+from conformance.running.execution import Options, execute
 from conformance.running.plan import case_seed
-from spec_tests.conformance import kills, plain
+from spec_tests.conformance import kills
 from spec_tests.conformance.kills import Fate, Kill
 
 CLEAN = 10_000
@@ -98,6 +101,70 @@ def checked() -> tuple[int, int]:
     return sum(each in named for each in testable), len(testable)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """The verdict of one run, and whether it is the right one."""
+
+    subject: str
+    right: bool
+    exit_code: int
+    seconds: float
+    note: str
+    """What was found, or why nothing was."""
+
+
+class Quiet:
+    """Shows no progress."""
+
+    def begins(self, identity: object, planned: object, workers: int) -> None:
+        """Nothing is shown."""
+
+    def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
+        """Nothing is shown."""
+
+    def note(self, text: str) -> None:
+        """Nothing is shown."""
+
+
+def only_advice(mutant: Mutant) -> bool:
+    """Whether it violates only advice, which is a warning and leaves a subject conformant."""
+    return all(load().requirement(each).level is Level.SHOULD for each in mutant.violates)
+
+
+def judge(mutant: Mutant) -> Plain:
+    """Run it as its user would. A bad subject's run stops at the first failure, which decides its exit code; one that
+    only ignores advice is run as `--strict`, which makes a failure of what is a warning otherwise."""
+    name = kills.name_of(mutant)
+    bad = bool(mutant.violates)
+    try:
+        result = execute(Options(subject=name, fail_fast=bad, strict=bad and only_advice(mutant)), Quiet())
+    except UnusableError as error:
+        return Plain(subject=name, right=False, exit_code=ExitCode.USAGE, seconds=0, note=error.problem)
+    right = result.exit_code == (ExitCode.VIOLATION if bad else ExitCode.CONFORMANT)
+    return Plain(
+        subject=name, right=right, exit_code=result.exit_code, seconds=result.environment.seconds, note=_note(result)
+    )
+
+
+def _note(result: RunResult) -> str:
+    against = [
+        each.requirement
+        for each in result.requirements
+        if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
+    ]
+    found = [f"{each.requirements[0]}: {each.message}" for case in result.cases for each in case.violations]
+    return " | ".join(
+        [*([", ".join(against)] if against else []), *found[:2], *([result.stopped] if not found else [])]
+    )
+
+
+def all_plain(pattern: str = "*") -> Iterator[Plain]:
+    """The good subjects first, then the bad ones; of `good:ID` and `mutant:ID` those that match."""
+    for mutant in sorted(all_mutants().values(), key=lambda each: bool(each.violates)):
+        if fnmatchcase(kills.name_of(mutant), pattern):
+            yield judge(mutant)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
@@ -147,7 +214,7 @@ def _line(kill: Kill) -> str:
 
 def _plain(pattern: str, *, as_json: bool) -> int:
     found = []
-    for each in plain.all_plain(pattern):
+    for each in all_plain(pattern):
         found.append(each)
         if not as_json:
             verdict = "right" if each.right else "WRONG"

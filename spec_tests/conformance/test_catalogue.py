@@ -106,7 +106,7 @@ def test_every_file_of_the_catalogue_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("name", "at_least"), [("managed-commits.md", 70), ("catalog-managed.md", 71), ("in-commit-timestamps.md", 18)]
 )
-def test_as_many_sentences_bind_somebody_as_were_counted_by_hand(name: str, at_least: int) -> None:
+def test_as_many_sentences_are_binding_as_counted_by_hand(name: str, at_least: int) -> None:
     """RULINGS.md#counts: about 78, 79 and 20, give or take a tenth."""
     catalogue = load()
     binding = {entry.fingerprint or entry.id for entry in catalogue.requirements if entry.source == name}
@@ -162,7 +162,7 @@ ONE = Requirement(
     section="First",
     level=Level.MUST,
     side=Side.OWNER,
-    paraphrase="The owner has patience with everybody.",
+    paraphrase="The owner has patience with everyone.",
     fingerprint=PATIENT,
 )
 TWO = Requirement(
@@ -171,7 +171,7 @@ TWO = Requirement(
     section="First",
     level=Level.SHOULD,
     side=Side.WRITER,
-    paraphrase="Whoever writes keeps on writing.",
+    paraphrase="A writer continues to write.",
     fingerprint=WRITING,
     shared=True,
 )
@@ -185,7 +185,7 @@ FREE = Freedom(
     shared=True,
 )
 SAID_AGAIN = Restatement(source="rules", section="Second", fingerprint=AGAIN, of=("R-PATIENCE-01",))
-ASIDE = Aside(source="rules", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="Nobody asked it to.")
+ASIDE = Aside(source="rules", section="Second", fingerprint=FLYING, kind=Kind.EXAMPLE, about="It is an example.")
 
 
 def small_catalogue(
@@ -233,12 +233,12 @@ DAMAGE = {
         small_catalogue(changed(ONE, untestable=" ")),
         "R-PATIENCE-01 is untestable without a reason",
     ),
-    "a fingerprint that is none": (
+    "an invalid fingerprint": (
         small_catalogue(changed(ONE, fingerprint="An owner")),
         "R-PATIENCE-01 has the fingerpr",
     ),
     "a sentence that is shared tacitly": (small_catalogue(changed(TWO, shared=False)), "R-02, FREE-01 have the same"),
-    "a sentence that is shared with nobody": (
+    "a shared sentence without a second entry": (
         small_catalogue(changed(ONE, shared=True)),
         "R-PATIENCE-01 says `shared`",
     ),
@@ -288,7 +288,7 @@ def test_a_new_sentence_without_a_keyword_needs_no_entry() -> None:
     assert list(uncovered(small_catalogue(), DOCUMENT, longer)) == []
 
 
-def test_a_sentence_that_changed_leaves_its_requirement_unfounded_and_itself_uncovered() -> None:
+def test_a_changed_sentence_is_uncovered_and_its_entry_unfounded() -> None:
     other = TEXT.replace("be patient.", "be very patient.")
     (lost,) = unfounded(small_catalogue(), DOCUMENT, other)
     (found,) = uncovered(small_catalogue(), DOCUMENT, other)
@@ -339,7 +339,7 @@ id = "R-01"
 section = "First"
 level = "MUST"
 side = "owner"
-paraphrase = "The owner has patience with everybody."
+paraphrase = "The owner has patience with everyone."
 fingerprint = "0123456789ab"
 """
 
@@ -359,7 +359,7 @@ def test_a_file_is_read_into_typed_values() -> None:
         ('id = "R-01"\n', ""),
     ],
 )
-def test_a_file_with_what_nobody_understands_is_refused(old: str, new: str) -> None:
+def test_a_file_with_an_unknown_field_or_value_is_rejected(old: str, new: str) -> None:
     assert old in FILE
     with pytest.raises(msgspec.ValidationError):
         read_document(FILE.replace(old, new))

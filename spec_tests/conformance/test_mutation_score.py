@@ -9,8 +9,9 @@ import pytest
 
 from conformance.checks.registry import all_checks
 from conformance.models.owner import ModelOwner
-from conformance.mutants.registry import Mutant
+from conformance.mutants.registry import Mutant, all_mutants
 from conformance.results import Layer, Verdict
+from conformance.running.errors import ExitCode
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
@@ -20,7 +21,7 @@ SLICE = 2
 
 
 @pytest.mark.parametrize("mutant", kills.bad(), ids=lambda mutant: mutant.id)
-def test_a_bad_subject_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> None:
+def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> None:
     found = kills.kill(mutant)
     assert found.fate is Fate.KILLED, f"{mutant.id}: {found.fate}: {found.note}"
     assert found.requirement in mutant.violates
@@ -69,3 +70,15 @@ def test_a_kill_by_another_requirement_is_kept_apart(monkeypatch: pytest.MonkeyP
     mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
     assert kills.kill(mutant).fate is Fate.WRONGLY
+
+
+@pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
+def test_past_escapes_are_not_conformant(identifier: str) -> None:
+    """A run asks one subject after another of the same process; the kill of a single case does not show that."""
+    found = mutation_score.judge(all_mutants()[identifier])
+    assert (found.right, found.exit_code) == (True, ExitCode.VIOLATION), found.note
+
+
+def test_ignored_advice_is_kept_apart() -> None:
+    assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
+    assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])

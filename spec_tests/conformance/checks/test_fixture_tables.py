@@ -1,5 +1,4 @@
-"""The tables that readers are tested with: what is planted is what other implementations read, what is expected is
-told by hand here, and nothing of it is left when a scenario ends."""
+"""Tables that the kit writes for readers: other implementations read them, and nothing is left when a scenario ends."""
 
 from __future__ import annotations
 
@@ -99,7 +98,7 @@ def test_files_are_as_before_when_a_scenario_ends(s: ClientScenario) -> None:
     assert after == before
 
 
-def test_a_read_is_compared_field_by_field_and_only_where_it_tells(s: ClientScenario) -> None:
+def test_a_read_is_compared_by_the_fields_it_has(s: ClientScenario) -> None:
     log = with_history(s)
     expected = log.at(3)
     right = m.SnapshotRead(
@@ -152,7 +151,7 @@ def test_a_stale_read_of_a_catalog_managed_table_is_a_violation() -> None:
     s.close()
 
 
-def test_a_stale_read_of_a_managed_commit_table_is_one_if_it_hides_what_was_published() -> None:
+def test_a_stale_read_that_hides_published_commits_is_a_violation() -> None:
     s = scenario(SaysSo, "managedCommit")
     log = with_history(s)
     with pytest.raises(Violated):
@@ -160,7 +159,7 @@ def test_a_stale_read_of_a_managed_commit_table_is_one_if_it_hides_what_was_publ
     s.close()
 
 
-def test_a_stale_read_of_a_managed_commit_table_that_says_so_is_none() -> None:
+def test_a_declared_stale_managed_commit_read_is_permitted() -> None:
     s = scenario(SaysSo, "managedCommit")
     log = LogBuilder.create(s)
     log.land(file("a"), file("b"))
@@ -173,7 +172,7 @@ def test_a_stale_read_of_a_managed_commit_table_that_says_so_is_none() -> None:
 
 
 @pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
-def test_a_refused_read_is_a_violation_where_a_snapshot_must_be_and_none_where_it_must_not(feature: str) -> None:
+def test_a_rejected_read_is_judged_by_what_is_required(feature: str) -> None:
     s = scenario(Refuses, feature)
     log = with_history(s)
     must_refuse(log, "LOG-11", version=9, expected="there is no version 9")

@@ -55,7 +55,7 @@ def test_no_check_accuses_it(mutant: Mutant) -> None:
 # Owners
 
 
-def told(make: type[ModelOwner], variant: Variant) -> str:
+def transcript(make: type[ModelOwner], variant: Variant) -> str:
     """What such an owner answers in a scenario with a little of everything, and the files that are there then."""
     subject = InProcess(make())
     s = Scenario(subject, variant, name="a little of everything")
@@ -92,7 +92,7 @@ def told(make: type[ModelOwner], variant: Variant) -> str:
     ids=lambda owner: owner.id,
 )
 def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
-    """Otherwise nothing is said by nobody accusing it."""
+    """Otherwise it proves nothing that no check accuses it."""
     variants = [
         Variant(feature=feature, commit_mode=commit_mode)
         for feature, commit_mode in (
@@ -100,22 +100,22 @@ def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
             ("catalogManaged", "inline"),
         )
     ]  # fmt: skip
-    assert any(told(owner.make, variant) != told(ModelOwner, variant) for variant in variants)
+    assert any(transcript(owner.make, variant) != transcript(ModelOwner, variant) for variant in variants)
 
 
-def test_what_two_of_them_know_is_in_files_or_with_nobody() -> None:
+def test_two_owners_keep_no_state_in_memory() -> None:
     """They answer as the model does, and forget everything in between."""
     variant = Variant(feature="managedCommit", commit_mode="staged")
-    assert told(StateInFiles, variant) == told(NoServer, variant) == told(ModelOwner, variant)
+    assert transcript(StateInFiles, variant) == transcript(NoServer, variant) == transcript(ModelOwner, variant)
     kept = StateInFiles()
     s = Scenario(InProcess(kept), variant, name="kept")
     table = s.create()
     s.land(table)
     assert len(kept.saved) == 1
     assert kept.storage.list(f"{kept.storage.root}/.owner")
-    nobody = NoServer()
-    first = Scenario(InProcess(nobody), variant, name="nobody").create()
-    assert nobody.tables[first.reference] is not nobody.tables[first.reference]
+    stateless = NoServer()
+    first = Scenario(InProcess(stateless), variant, name="stateless").create()
+    assert stateless.tables[first.reference] is not stateless.tables[first.reference]
 
 
 # Clients
@@ -176,8 +176,8 @@ def test_a_writer_overlooks_what_it_may_or_does_not(
     with scenario(client) as s:
         table = prepare(s)
         win(s, table, [added(s, "theirs")], blind=True)
-        told = transact(s, table, read_version=1, reads="*", removes=("a",), **FILE, **mine)
-        assert told == (m.Committed(version=3) if overlooked else m.Conflict())
+        answer = transact(s, table, read_version=1, reads="*", removes=("a",), **FILE, **mine)
+        assert answer == (m.Committed(version=3) if overlooked else m.Conflict())
 
 
 def test_a_file_outside_is_refused_or_committed() -> None:

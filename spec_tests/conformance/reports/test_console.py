@@ -20,7 +20,7 @@ def shown(result: RunResult, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_why_a_subject_was_refused_is_told_once_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rejected_subject_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [runs.without_verdict(Verdict.NOT_RUN, STORY, number) for number in range(4)]
     text = shown(runs.run(*cases, complete=False, stopped=STORY, exit_code=2), capsys)
     assert text.count("the adapter is broken") == text.count("asked: commit") == 1
@@ -30,13 +30,13 @@ def test_why_a_subject_was_refused_is_told_once_line_by_line(capsys: pytest.Capt
     assert "no case was about" not in text
 
 
-def test_an_expired_budget_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expired_budget_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     why = "the budget of 60 s expired"
     text = shown(runs.run(runs.without_verdict(Verdict.NOT_RUN, why), complete=False, stopped=why, exit_code=3), capsys)
     assert text.count(why) == 1
 
 
-def test_a_reason_that_did_not_stop_the_run_is_told_with_its_cases(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_reasons_are_reported_with_their_cases(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(runs.run(runs.without_verdict(Verdict.INCONCLUSIVE, "it refused: busy"), exit_code=3), capsys)
     assert "inconclusive: it refused: busy: 1 case: limits/" in text
 
@@ -49,7 +49,7 @@ def test_a_reason_that_did_not_stop_the_run_is_told_with_its_cases(capsys: pytes
         (True, False, "exit code 1: a known failure is no longer true"),
     ],
 )
-def test_the_exit_code_speaks_of_known_failures_only_where_one_is_wrong(
+def test_the_exit_code_mentions_stale_known_failures(
     stale: bool, failing: bool, meaning: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = runs.failed(runs.histories("bad")[0]) if failing else runs.passed(runs.histories("good")[0])
@@ -58,7 +58,7 @@ def test_the_exit_code_speaks_of_known_failures_only_where_one_is_wrong(
     assert f"{meaning}\n" in shown(result, capsys)
 
 
-def test_what_the_page_calls_not_applicable_is_explained_and_a_shortened_history_is_told() -> None:
+def test_the_page_explains_not_applicable_and_shortened() -> None:
     case = runs.failed(runs.histories("bad")[0])
     page = reports.to_html(runs.run(case))
     assert "mostly readers&#39; and writers&#39; requirements, other table features, and permissions" in page

@@ -21,7 +21,7 @@ HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \
 
 
 def hostile() -> RunResult:
-    """A run whose every free text is chosen by somebody who means ill."""
+    """A run whose free texts all come from a malicious subject."""
     case = runs.failed(runs.histories("bad")[0])
     violation = msgspec.structs.replace(case.violations[0], message=HOSTILE, observed=HOSTILE)
     case = msgspec.structs.replace(case, title=HOSTILE, violations=(violation,))
@@ -108,7 +108,7 @@ def test_a_result_of_a_later_schema_is_refused_with_both_numbers() -> None:
     assert "99" in raised.value.problem
 
 
-def test_reports_of_equal_results_are_equal_once_the_environment_is_out() -> None:
+def test_reports_of_comparable_results_are_equal() -> None:
     one = runs.everything()
     environment = msgspec.structs.replace(one.environment, seconds=99.0, started="2030-01-01T00:00:00Z")
     other = msgspec.structs.replace(runs.everything(), environment=environment)
@@ -216,7 +216,7 @@ def test_a_hostile_subject_breaks_no_report(make) -> None:
         json.loads(text)
 
 
-def test_a_violation_without_a_requirement_is_still_told() -> None:
+def test_a_violation_without_a_requirement_is_reported() -> None:
     case = msgspec.structs.replace(
         runs.failed(runs.histories("bad")[0]), violations=(Violation(requirements=(), message="it broke"),)
     )

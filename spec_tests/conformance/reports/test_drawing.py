@@ -106,7 +106,7 @@ def test_an_unknown_outcome_is_open_ended() -> None:
 
 
 @pytest.mark.parametrize("commits", [2, 25, 134])
-def test_a_history_of_any_length_is_drawn_around_the_contradiction(commits: int) -> None:
+def test_a_long_history_is_drawn_around_the_contradiction(commits: int) -> None:
     history = recorded(long_draft(commits))
     reader = next(step.id for step in history.steps if getattr(step, "client", "") == "reader")
     violation = Violation(
@@ -122,7 +122,7 @@ def test_a_history_of_any_length_is_drawn_around_the_contradiction(commits: int)
     assert f"{drawing.drawn} of {drawing.of}" in drawing.description or missing == 0
 
 
-def test_what_is_far_from_the_contradiction_is_left_out_first() -> None:
+def test_distant_steps_are_omitted_first() -> None:
     history = recorded(long_draft())
     middle = history.steps[80].id
     violation = Violation(requirements=("CM-GET-04",), message="", operations=(middle,), table="orders")
@@ -130,7 +130,7 @@ def test_what_is_far_from_the_contradiction_is_left_out_first() -> None:
     assert min(numbers) >= middle - MOST_DRAWN and max(numbers) <= middle + MOST_DRAWN
 
 
-def test_faults_of_a_part_that_is_left_out_are_left_out_too() -> None:
+def test_faults_of_omitted_steps_are_omitted() -> None:
     history = recorded(long_draft())
     violation = Violation(requirements=("CM-GET-04",), message="", operations=(0,), table="orders")
     flags = [box.lines[0] for box in draw(history, violation).flags.boxes if box.kind == "fault"]

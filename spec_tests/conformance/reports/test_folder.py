@@ -113,7 +113,7 @@ def test_two_writes_of_one_result_give_the_same_bytes(tmp_path: Path) -> None:
     assert {name: (tmp_path / name).read_bytes() for name in there(tmp_path)} == before
 
 
-def test_a_second_run_in_one_folder_is_told_so_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_in_one_folder_is_rejected(tmp_path: Path) -> None:
     with reports.ReportFolder(tmp_path):
         with pytest.raises(reports.FolderInUseError) as raised:
             reports.write(result(), tmp_path)
@@ -138,7 +138,7 @@ def test_another_process_is_kept_out_until_the_first_ends(tmp_path: Path) -> Non
     assert reports.write(result(), tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(reports.ReportError) as raised:

@@ -73,5 +73,5 @@ def test_an_ordinary_text_stays_as_a_terminal_shows_it(text: str) -> None:
         ("``` sh", "\\`\\`\\` sh"),
     ],
 )
-def test_what_would_be_markup_is_made_harmless_as_lightly_as_can_be(text: str, markdown: str) -> None:
+def test_markup_is_escaped_minimally(text: str, markdown: str) -> None:
     assert escaped(text) == markdown

@@ -29,7 +29,7 @@ def case(check: str, *violations: Violation, feature: str = "managedCommit", **m
     )  # fmt: skip
 
 
-def test_what_a_scenario_asked_for_is_told_before_what_a_checker_concludes() -> None:
+def test_direct_evidence_comes_before_conclusions() -> None:
     concluded = violation("LOG-05", CONCLUDED, rule="a-rule")
     asked = violation("LOG-05")
     assert direct_first((concluded, asked)) == [asked, concluded]
@@ -40,13 +40,13 @@ def test_what_a_scenario_asked_for_is_told_before_what_a_checker_concludes() -> 
         assert text.index(ASKED) < text.index(CONCLUDED)
 
 
-def test_a_requirement_with_direct_evidence_stands_before_one_that_many_histories_violate() -> None:
+def test_direct_evidence_comes_before_many_histories() -> None:
     concluded = violation("MC-COMMIT-02", CONCLUDED, rule="a-rule")
     result = runs.run(*(case(f"c{number}", concluded) for number in range(5)), case("one", violation("LOG-05")))
     assert in_order(result) == ["LOG-05", "MC-COMMIT-02"]
 
 
-def test_the_shortest_story_is_told_first_and_of_two_as_short_the_one_that_more_cases_tell() -> None:
+def test_the_shortest_case_comes_first_then_the_commonest() -> None:
     """An owner that is badly broken fails most cases: conclusions from many histories do not make a story plainer."""
     told = [case(f"m{number}", violation("MC-COMMIT-02"), operations=6) for number in range(5)]
     short = [case("s", violation("LOG-05"), operations=3), case("t", violation("LOG-07"), operations=3)]
@@ -79,7 +79,7 @@ def pair(message: str = ASKED, check: str = "a") -> RunResult:
     return runs.run(one, case(check, other, feature="catalogManaged"))
 
 
-def test_a_finding_of_both_features_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_of_both_features_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = evidence(pair())
     words = twins_in_words(found)
     kept, folded = in_order(pair())
@@ -93,7 +93,7 @@ def test_a_finding_of_both_features_is_told_once(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("other", [pair(message="the list is [1, 2]"), pair(check="b")])
-def test_what_is_not_the_same_is_told_twice(other: RunResult) -> None:
+def test_different_findings_are_shown_separately(other: RunResult) -> None:
     assert [each.twins for each in evidence(other)] == [(), ()]
 
 

@@ -66,7 +66,7 @@ def test_the_page_loads_nothing(name: str) -> None:
     assert not re.search(r"fetch|XMLHttp|import\(|https?:", (HERE / "page.js").read_text("utf-8"))
 
 
-def test_the_policy_of_the_page_lets_in_its_own_script_and_style_only() -> None:
+def test_the_page_permits_its_own_script_and_style_only() -> None:
     text = reports.to_html(hostile())
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
@@ -86,7 +86,7 @@ def test_a_hostile_subject_is_shown_and_not_obeyed() -> None:
     assert HOSTILE.count("`") == 2 and "ticks" in whole
 
 
-def test_a_verdict_is_never_told_by_colour_alone() -> None:
+def test_a_verdict_is_never_shown_by_colour_alone() -> None:
     for name in SAMPLES:
         for badge in of_class(page(name), "badge"):
             assert re.search("[a-z]{3}", text_of(badge)), text_of(badge)
@@ -103,7 +103,7 @@ def test_without_a_folder_the_command_is_a_run_of_that_case() -> None:
     assert not [each for each in finding.iter(f"{HTML}a") if "findings/" in each.attrib["href"]]
 
 
-def test_a_requirement_that_many_cases_violate_names_them_all_and_explains_few() -> None:
+def test_many_cases_are_named_and_few_explained() -> None:
     case = runs.failed(runs.histories("bad")[0])
     cases = [msgspec.structs.replace(case, case=f"limits/c{number}[x/y]", operations=9 - number) for number in range(9)]
     article = next(of_class(parsed(reports.to_html(runs.run(*cases), FOLDER)), "accused"))
@@ -130,7 +130,7 @@ def test_what_most_cases_violate_comes_first_and_advice_last() -> None:
 
 
 @pytest.mark.parametrize("history", [None, "", "garbage", '{"event":"header"}\n'])
-def test_a_finding_whose_history_cannot_be_read_is_told_without_a_drawing(history: str | None) -> None:
+def test_an_unreadable_history_is_shown_without_a_drawing(history: str | None) -> None:
     case = msgspec.structs.replace(runs.failed(runs.histories("bad")[0]), history=history)
     root = parsed(reports.to_html(runs.run(case)))
     finding = next(of_class(root, "finding"))
@@ -139,7 +139,7 @@ def test_a_finding_whose_history_cannot_be_read_is_told_without_a_drawing(histor
     assert not list(root.iter(f"{SVG}svg"))
 
 
-def test_controls_have_names_and_what_scrolls_can_be_reached_by_key() -> None:
+def test_controls_have_names_and_keyboard_access() -> None:
     root = page()
     for each in of_class(root, "scroll"):
         assert each.attrib["tabindex"] == "0" and each.attrib["aria-label"]

@@ -45,7 +45,7 @@ def of_ticks() -> CaseResult:
     return next(case for case in cases if '"tick"' in (case.history or "") and span.search(case.violations[0].message))
 
 
-def test_real_times_are_told_in_milliseconds_since_the_first_event() -> None:
+def test_real_times_are_milliseconds_since_the_first_event() -> None:
     case = in_real_time(of_ticks())
     assert re.search(r"operation \d+, 7\d{12}\.\.7\d{12}", case.violations[0].message)
     told = with_readable_times(case)
@@ -68,11 +68,11 @@ def test_ticks_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("history", [None, "", "garbage\n{}", '{"event":"header"}\n', "\ud800\n\n"])
-def test_of_a_history_that_cannot_be_read_nothing_is_changed(history: str | None) -> None:
+def test_an_unreadable_history_has_no_times(history: str | None) -> None:
     assert times_of(history) == Times()
 
 
-def test_every_commit_mode_to_tell_a_time_is_understood() -> None:
+def test_every_notation_of_a_time_is_understood() -> None:
     times = Times(unit="us", first=1000)
     assert times.in_words("a look at the files (operation 3, 1500..2500: no version 1)") == (
         "a look at the files (operation 3, 0.500..1.500 ms: no version 1)"
