@@ -21,7 +21,7 @@ import msgspec
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.in_process import InProcessSubject
 from conformance.adapters.stdio import StdioSubject
-from conformance.adapters.uc.subject import UcSubject
+from conformance.adapters.uc.owner import UcSubject
 from conformance.generated import shrinking
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, Subject

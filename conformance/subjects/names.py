@@ -79,8 +79,8 @@ def open_subject(
 
 
 def _catalog(rest: str, timeout: float) -> Subject:
-    from conformance.adapters.uc.address import AddressError, address_of
-    from conformance.adapters.uc.subject import UcSubject
+    from conformance.adapters.uc.api import AddressError, address_of
+    from conformance.adapters.uc.owner import UcSubject
 
     try:
         return UcSubject(address_of(rest), timeout=timeout)

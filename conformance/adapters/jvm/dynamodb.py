@@ -10,12 +10,12 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
+from enum import StrEnum
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from conformance.adapters.jvm.faults import THROTTLED, Fault
 from conformance.adapters.jvm.machine import Machine
 
 _MODEL: Final = "com.amazonaws.services.dynamodbv2.model"
@@ -25,8 +25,29 @@ _KEY: Final = "tableId"
 Item = dict[str, Any]
 
 
+THROTTLED: Final = 16
+"""With `Fault.THROTTLING`, every so many requests."""
+FAILING: Final = 3
+"""With `Fault.FAILING_STORAGE`, every so many versions."""
 CRASH_POINTS: Final = ("before-update", "after-update")
 """Just before an update is applied, and just after it."""
+
+
+class Fault(StrEnum):
+    """What the service, or the network before it, may do."""
+
+    STALE_READS = "stale-reads"
+    """A read that does not ask for consistency may miss what was written lately. Here the first such read after an
+    update of the item is answered as if that update had not been; the next one sees it."""
+    LOST_ANSWERS = "lost-answers"
+    """The answer to every second update of an item is lost after it was applied. Amazon's client library then sends
+    the request again, without telling its caller: that is its default. The caller hears the second answer."""
+    THROTTLING = "throttling"
+    """Every sixteenth request to an item is refused because too many came, and nothing happens: Amazon's client library
+    has sent it again several times before its caller hears of it."""
+    FAILING_STORAGE = "failing-storage"
+    """While every third version is committed, whatever was staged before cannot be read: the storage fails, and
+    recovers. The coordinators publish then, where that is left to them."""
 
 
 class Database:

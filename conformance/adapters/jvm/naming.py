@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from conformance import jars
-from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database
-from conformance.adapters.jvm.faults import STORAGE, Fault
+from conformance.adapters.jvm.dynamodb import CRASH_POINTS, Database, Fault
 from conformance.adapters.jvm.machine import Machine, class_of, said
 
 CLIENT: Final = "io.delta.storage.commit.CommitCoordinatorClient"
@@ -26,6 +25,8 @@ BUILDER: Final = "org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinato
 _PACKAGE: Final = "org.apache.spark.sql.delta.coordinatedcommits"
 _PROFILES: Final = ("core", "version-0-by-filesystem", "staged", "ownership-transfer", "storage-access")
 _DURABLE: Final = ("durable-restart", "harness-control")
+STORAGE: Final = frozenset({Fault.FAILING_STORAGE})
+"""Faults that a coordinator meets whatever its database is."""
 _NAMES: Final = ("in-memory", "dynamodb")
 
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from conformance.adapters.jvm import delta
-from conformance.adapters.jvm.dynamodb import Database
-from conformance.adapters.jvm.faults import FAILING, Fault, unreadable
-from conformance.adapters.jvm.files import Log, OutsideError
+from conformance.adapters.jvm import log as delta
+from conformance.adapters.jvm.dynamodb import FAILING, Database, Fault
+from conformance.adapters.jvm.log import Log, unreadable
 from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
+from conformance.adapters.log_folder import OutsideError
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, ProcessDied
 
@@ -213,7 +213,7 @@ class CoordinatorOwner:
             name = None
             if path.getParent().getName() == delta.STAGING:
                 table.log.ratified(path.getName())
-                name = table.log.shown(path.getName())
+                name = table.log.name_of(path.getName())
             entries.append(m.CommitEntry(version=commit.getVersion(), file_name=name))
         return m.Commits(commits=tuple(entries), latest=told.getLatestTableVersion())
 
@@ -238,7 +238,7 @@ class CoordinatorOwner:
         """As Delta's client does it: it looks whether there is a table, registers it, and writes version 0."""
         reference = _reference(request.name)
         log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
-        there = log.read(0)
+        there = log.commit(0)
         if there is not None:
             mine = delta.attempt_in("\n".join(there)) == request.attempt and reference in self._places
             known = reference if reference in self._places else None
@@ -344,16 +344,11 @@ class CoordinatorOwner:
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         return self._answered(
-            lambda: m.Observation(files=self._any_log(request.table).listed(contents=request.contents))
+            lambda: m.Observation(files=self._any_log(request.table).files(contents=request.contents))
         )
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
-        def ask() -> m.Answer:
-            log = self._any_log(request.table)
-            done = log.plant(request.file, request.content, if_absent=request.if_absent, modified=request.modified)
-            return m.Done() if done else m.Conflict()
-
-        return self._answered(ask)
+        return self._answered(lambda: self._any_log(request.table).plant(request))
 
     def remove(self, client: str, request: m.Remove) -> m.Answer:
         def ask() -> m.Answer:

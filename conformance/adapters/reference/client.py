@@ -9,28 +9,40 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
 
 import refimpl
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
-from conformance.adapters.reference.transactions import described, landed, snapshot_read
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import AdapterError
 from refimpl import actions, log_path
-from refimpl.actions import CommitInfo
+from refimpl.actions import Add, CommitInfo
 from refimpl.client import ownership
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.maintenance import ask, clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
+from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import (
+    CERTAINLY_NOT_COMMITTED,
+    ConcurrentModificationError,
+    CorruptLogError,
+    DeltaError,
+    InvalidRequestError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.log_store import LogStore
-from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode
+from refimpl.table_feature import DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATURE, CommitMode
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
@@ -40,6 +52,8 @@ COMMIT_MODES: Final = {
     name: tuple(commit_mode.value for commit_mode in CommitMode if commit_mode in feature.commit_modes)
     for name, feature in DOCUMENTED_FEATURES.items()
 }
+PARTITION_COLUMN: Final = "part"
+"""The kit's only one."""
 _JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
 
@@ -117,7 +131,7 @@ class ReferenceClient:
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         def read(table: Table) -> m.Answer:
-            return snapshot_read(table.snapshot(version=request.version, timestamp=request.timestamp))
+            return _snapshot_read(table.snapshot(version=request.version, timestamp=request.timestamp))
 
         try:
             return self._on(client, request.path or request.table or "", read)
@@ -135,13 +149,13 @@ class ReferenceClient:
                 isolation=IsolationLevel(request.isolation.value),
             )
             transaction.id = request.marker
-            return transaction if described(transaction, request) else None
+            return transaction if _described(transaction, request) else None
 
         try:
             transaction = self._on(client, request.table, prepare)
         except DeltaError as error:  # nothing was proposed
             return translation.failure(error)
-        return m.Committed(version=None) if transaction is None else landed(transaction, if_needed=request.if_needed)
+        return m.Committed(version=None) if transaction is None else _landed(transaction, if_needed=request.if_needed)
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """As `refimpl.client.create` registers a table: sent again while no answer comes, and recognised."""
@@ -275,3 +289,96 @@ def _changed(owner: AskedOwner, table: str | None) -> m.Answer:
     if owner.changed is None:
         return m.Unknown(reason="the owner changed, but nobody told the version")
     return m.Ratified(version=owner.changed, table=table)
+
+
+# Transactions and snapshots
+
+
+def _snapshot_read(snapshot: Snapshot) -> m.SnapshotRead:
+    adds = sorted(snapshot.files.values(), key=lambda add: add.path)
+    warnings = list(snapshot.warnings)
+    try:
+        timestamp: int | None = snapshot.timestamp
+    except CorruptLogError as error:
+        timestamp = None
+        warnings.append(str(error))
+    return m.SnapshotRead(
+        version=snapshot.version,
+        files=tuple(sorted(unquote(add.path) for add in adds)),
+        stale=snapshot.stale,
+        timestamp=timestamp,
+        properties=dict(snapshot.metadata.configuration),
+        partitions={unquote(add.path): add.partition_values.get(PARTITION_COLUMN) or None for add in adds},
+        applications={name: txn.version for name, txn in snapshot.transactions.items()},
+        domains={name: domain.configuration for name, domain in snapshot.domains.items()},
+        warnings=tuple(warnings),
+    )
+
+
+def _described(transaction: Transaction, request: m.Transact) -> bool:
+    """Tell the transaction what it reads and does; False if the table has the application's batch already."""
+    if request.application is not None and not transaction.claim(*request.application):
+        return False
+    if request.reads == "*":
+        transaction.read_whole_table()
+    elif request.reads is not None:
+        transaction.read_files(_in_partition(request.reads))
+    if request.replace_table:
+        transaction.remove(*transaction.read_whole_table(), data_change=request.data_change)
+        transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, configuration={}))
+    else:
+        transaction.remove(*_named(transaction.snapshot, request.removes), data_change=request.data_change)
+    if request.partition_by is not None:
+        now = transaction.snapshot.metadata
+        transaction.set_metadata(msgspec.structs.replace(now, partition_columns=request.partition_by))
+    if request.set_properties or request.unset_properties:
+        transaction.set_properties(request.set_properties, remove=request.unset_properties)
+    if request.add_feature == IN_COMMIT_TIMESTAMP_FEATURE:
+        transaction.enable_in_commit_timestamps()
+    elif request.add_feature is not None:
+        transaction.add_feature(request.add_feature)
+    if request.domain is not None:
+        transaction.set_domain(*request.domain)
+    columns = transaction.snapshot.partition_columns if request.partition_by is None else request.partition_by
+    transaction.add(*(_joining(transaction, file, columns, data_change=request.data_change) for file in request.adds))
+    return True
+
+
+def _in_partition(value: str) -> str:
+    """The condition in Spark's SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{PARTITION_COLUMN} = '{escaped}'"
+
+
+def _named(snapshot: Snapshot, paths: tuple[str, ...]) -> list[Add]:
+    """The active files with these paths, which the log writes encoded."""
+    active = {unquote(add.path): add for add in snapshot.files.values()}
+    missing = [path for path in paths if path not in active]
+    if missing:
+        raise InvalidRequestError(
+            f"{missing[0]} is no active file of version {snapshot.version}; remove what the snapshot has"
+        )
+    return [active[path] for path in paths]
+
+
+def _joining(transaction: Transaction, file: m.DataFile, columns: tuple[str, ...], *, data_change: bool) -> Add:
+    return Add(
+        path=quote(file.path),
+        partition_values={PARTITION_COLUMN: file.partition} if PARTITION_COLUMN in columns else {},
+        size=1,
+        modification_time=transaction.reader.log.environment.now(),
+        data_change=data_change,
+    )
+
+
+def _landed(transaction: Transaction, *, if_needed: bool) -> m.Answer:
+    """Once something may have been proposed, only some errors say that nothing landed."""
+    try:
+        committed = transaction.commit_if_needed() if if_needed else transaction.commit()
+    except ConcurrentModificationError:
+        return m.Conflict()
+    except CERTAINLY_NOT_COMMITTED as error:
+        return translation.failure(error)
+    except DeltaError as error:
+        return m.Unknown(reason=f"{type(error).__name__}: {error.message}")
+    return m.Committed(version=None if committed is None else committed.version)

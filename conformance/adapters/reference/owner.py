@@ -15,15 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import refimpl
-from conformance.adapters.reference import log_files, tables, translation
+from conformance.adapters.log_folder import LogFolder, OutsideError
+from conformance.adapters.reference import translation
 from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import ProcessDied
+from refimpl.actions import Metadata, Protocol
+from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState
 from refimpl.commits import (
     MAX_WINNERS,
+    Conflict,
     DirectProposal,
     InlineProposal,
     Proposal,
@@ -31,9 +37,18 @@ from refimpl.commits import (
     StagedProposal,
     is_attempt_id,
 )
-from refimpl.errors import DeltaError, OwnerUnavailableError
+from refimpl.errors import (
+    DeltaError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.log_store import LogStore
 from refimpl.owner.policy import MAX_INLINE_BYTES
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
 from refimpl.table_feature import DOCUMENTED_FEATURES, CommitMode, TableFeature
 
 PROFILES: Final = (
@@ -47,6 +62,8 @@ COMMIT_MODES: Final = {
     for name, feature in DOCUMENTED_FEATURES.items()
 }
 SYNCED_VARIABLE: Final = "CONFORMANCE_SYNCED"
+BACKFILL_EVERY: Final = 3
+"""Commits, where the kit leaves backfilling to the subject."""
 FILESYSTEM_TABLES: Final = "filesystem"
 """The folder in the warehouse below which the kit may make tables without an owner."""
 
@@ -88,7 +105,7 @@ class ReferenceOwner:
             answer = ask(process.warehouse)
         except DeltaError as error:
             answer = translation.failure(error)
-        except log_files.OutsideError as error:
+        except OutsideError as error:
             answer = m.Rejected(reason=str(error))
         except Killed as killed:
             self._bury(process)
@@ -193,14 +210,14 @@ class ReferenceOwner:
     # Creating, finding and dropping
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._answered(lambda warehouse: tables.create(warehouse, request))
+        return self._answered(lambda warehouse: _create(warehouse, request))
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        return self._answered(lambda warehouse: tables.load(warehouse, request))
+        return self._answered(lambda warehouse: _load(warehouse, request))
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            tables.owned(warehouse, request.table)
+            _owned(warehouse, request.table)
             warehouse.owner.drop_table(request.table)
             return m.Done()
 
@@ -208,7 +225,7 @@ class ReferenceOwner:
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            allowed = tables.owned(warehouse, request.table).policy.allowed
+            allowed = _owned(warehouse, request.table).policy.allowed
             return m.Policy(allowed=tuple(sorted(job.value for job in allowed)))
 
         return self._answered(ask)
@@ -217,7 +234,7 @@ class ReferenceOwner:
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            feature, owner, location = tables.feature_named(request.feature), warehouse.owner, Path(request.path)
+            feature, owner, location = _feature_named(request.feature), warehouse.owner, Path(request.path)
             actions = translation.with_owner(request.actions, feature, owner.name)
             proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
             name = translation.table_name(request.name)
@@ -227,7 +244,7 @@ class ReferenceOwner:
                 feature,
                 request.version,
                 proposal,
-                commit_mode=tables.commit_mode_named(request.commit_mode),
+                commit_mode=_commit_mode_named(request.commit_mode),
             )
             try:
                 table = owner.resolve(location).table_id if isinstance(told, Ratified) else None
@@ -250,26 +267,22 @@ class ReferenceOwner:
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         return self._answered(
             lambda warehouse: m.Observation(
-                files=log_files.listed(self._location(warehouse, request.table), contents=request.contents)
+                files=self._folder(warehouse, request.table).files(contents=request.contents)
             )
         )
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
-        def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            location = self._location(warehouse, request.table)
-            planted = log_files.plant(
-                location, request.file, request.content, if_absent=request.if_absent, modified=request.modified
-            )
-            return m.Done() if planted else m.Conflict()
-
-        return self._answered(ask)
+        return self._answered(lambda warehouse: self._folder(warehouse, request.table).plant(request))
 
     def remove(self, client: str, request: m.Remove) -> m.Answer:
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
-            log_files.remove(self._location(warehouse, request.table), request.file)
+            self._folder(warehouse, request.table).remove(request.file)
             return m.Done()
 
         return self._answered(ask)
+
+    def _folder(self, warehouse: refimpl.Warehouse, table: str) -> LogFolder:
+        return LogFolder(self._location(warehouse, table))
 
     def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
         """Of a table of the owner, in whatever state, or of a filesystem table of the kit."""
@@ -277,7 +290,7 @@ class ReferenceOwner:
             return warehouse.owner.context.place(table).location
         location, storage = Path(table), self.directory / FILESYSTEM_TABLES
         if ".." in location.parts or not location.is_relative_to(storage) or location == storage:
-            raise log_files.OutsideError(f"{table!r} is no path of a table below {storage}")
+            raise OutsideError(f"{table!r} is not a path of a table below {storage}")
         return location
 
     # Dying and starting again
@@ -313,3 +326,137 @@ class OwnerProcess:
         with contextlib.suppress(Killed):
             self.warehouse.close()
         self.life.end()
+
+
+# Creating tables, and finding them
+
+
+def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
+    """catalog-managed, "Creating and Dropping": a location, version 0 there, then the name. Whoever finds the name
+    taken registers his version 0 with the table that has it: an owner recognises it if it is that table's."""
+    feature, owner = _feature_named(request.feature), warehouse.owner
+    actions = translation.with_owner(request.actions, feature, owner.name)
+    proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
+    table_id = _place(warehouse, request, feature)
+    if table_id is None:
+        return m.Conflict()
+    told = owner.register_table(table_id, proposal)
+    if isinstance(told, NameTaken):  # between the two steps
+        table_id = told.winner.table_id
+        told = owner.register_table(table_id, proposal)
+    match told:
+        case Registered(commit=commit):
+            return m.Ratified(version=commit.version, table=table_id)
+        case NameTaken(winner=winner):
+            return m.Conflict(latest=winner.commits.latest_ratified_version, winner_table=winner.table_id)
+        case Conflict(latest_ratified_version=latest):
+            return m.Conflict(latest=latest, winner_table=table_id)
+        case _:
+            return translation.outcome(told, table_id)
+
+
+def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
+    if (request.name is None) == (request.path is None):
+        return m.Rejected(reason="a table is looked for either by name or by path")
+    table_id = _owned(warehouse, _reference(request)).table_id
+    table, described = _described(warehouse, table_id)
+    return m.Table(
+        table=table_id,
+        feature=table.feature_name,
+        commit_mode=table.commit_mode.value,
+        latest=table.commits.latest_ratified_version,
+        location=str(table.location),
+        commits=translation.entries(table.commits.commits),
+        protocol=translation.action("protocol", described and described[0]),
+        metadata=translation.action("metaData", described and described[1]),
+    )
+
+
+def _feature_named(name: str) -> TableFeature:
+    found = DOCUMENTED_FEATURES.get(name)
+    if found is None:
+        raise InvalidRequestError(f"{name!r} is no table feature: give {' or '.join(DOCUMENTED_FEATURES)}")
+    return found
+
+
+def _commit_mode_named(name: str) -> CommitMode:
+    try:
+        return CommitMode(name)
+    except ValueError:
+        known = ", ".join(commit_mode.value for commit_mode in CommitMode)
+        raise InvalidRequestError(f"{name!r} is no commit mode: give one of {known}") from None
+
+
+def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
+    """The id of a new table with a location, or of the one that has the name, or of the one that this very request
+    made or began before: a client of the reference remembers that one, and the kit asks a new client each time.
+
+    None: somebody else's version 0 stands at the place that was asked for.
+    """
+    owner, commit_mode = warehouse.owner, _commit_mode_named(request.commit_mode)
+    name = translation.table_name(request.name)
+    location = None if request.path is None else Path(request.path)
+    with owner.ledger.read() as view:
+        known = view.created_by(name, request.attempt)
+        begun = None if location is None else view.table_at(location)
+    if known is not None:
+        return known.table_id
+    wanted = (TableState.STAGING, name, feature, commit_mode)
+    if begun is not None and (begun.state, begun.name, begun.feature, begun.commit_mode) == wanted:
+        return begun.table_id
+    try:
+        staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=_policy(request))
+    except NameTakenError as taken:
+        holder: ResolvedTable = taken.winner
+        return holder.table_id
+    except LocationError:
+        if location is None or not LogStore(location, warehouse.environment).published(0):
+            raise
+        return None
+    return staged.table_id
+
+
+def _policy(request: m.CreateTable) -> MaintenancePolicy:
+    """`subject`: the owner publishes several commits at once, so that others see published and unpublished ones."""
+    policy = MaintenancePolicy()
+    limit = policy.backlog_limit if request.backlog_limit is None else request.backlog_limit
+    every = min(BACKFILL_EVERY, limit) if request.backfill == "subject" else None
+    return msgspec.structs.replace(policy, backlog_limit=limit, backfill_every=every)
+
+
+def _reference(request: m.LoadTable) -> str | Path:
+    if request.path is not None:
+        return Path(request.path)
+    name = request.name or ""
+    return name if is_attempt_id(name) else translation.table_name(name)
+
+
+def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable:
+    """The table, if this owner acts as its owner. Raises `TableNotFoundError`.
+
+    A take-over that was interrupted is completed or forgotten by the next request that writes: a backfill is one that
+    writes nothing else.
+    """
+    found = warehouse.owner.resolve(reference)
+    if found.state is TableState.TAKING_OVER:
+        warehouse.owner.backfill_to_version(found.table_id)
+        found = warehouse.owner.resolve(reference)
+    if found.state is not TableState.ACTIVE:
+        raise TableNotFoundError(f"{found.table_id} is {found.state.value}", table_id=found.table_id)
+    return found
+
+
+def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:
+    """The table with its latest protocol and metadata, from one read state.
+
+    catalog-managed, "Catalog Responsibilities", encourages owners to tell them; the ledger has them.
+    """
+    context = warehouse.owner.context
+    described: list[tuple[Protocol, Metadata] | None] = []
+
+    def find(view: View) -> TableRecord:
+        record = context.required(view, table_id)
+        described.append(view.protocol_and_metadata(record.key))
+        return record
+
+    return context.resolve(find), described[-1]

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
 
-from conformance.adapters.connections import NoConnectionError
+from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.log_folder import LogFolder, OutsideError
 from conformance.adapters.uc import documents
-from conformance.adapters.uc.address import Address
-from conformance.adapters.uc.api import ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
-from conformance.adapters.uc.storage import STAGING, LocalLog, OutsideError, folder_of, published
+from conformance.adapters.uc.api import Address, ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
 from conformance.interface import messages as m
-from conformance.interface.subject import gone
+from conformance.interface.messages import Answer, Identity, Request
+from conformance.interface.subject import TIMEOUT, AdapterError, gone
 
 FEATURE: Final = "catalogManaged"
+STAGING: Final = "_staged_commits"
 PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")
 """What such a server promises. It has a limit for the backlog, but nobody can choose it."""
 BACKFILL_EVERY: Final = 3
@@ -39,7 +43,7 @@ class Reference(NamedTuple):
 class Known:
     """What a client remembers."""
 
-    logs: dict[str, LocalLog] = field(default_factory=dict)
+    logs: dict[str, LogFolder] = field(default_factory=dict)
     """By reference. Of dropped tables too: what is left of them can still be looked at."""
     created: dict[tuple[str, str], tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
     """By name and attempt, the reference of the table that the attempt made, and the request that made it, if its
@@ -114,10 +118,10 @@ class UcOwner:
         staged = self._api.stage(name)
         if isinstance(staged, Refused):
             return _rejected(staged)
-        log = LocalLog(folder_of(staged.location))
+        log = LogFolder(folder_of(staged.location))
         actions = documents.with_requirements(request.actions, staged)
         content = documents.content_of(actions)
-        log.put_if_absent(published(0), content)
+        log.put(published(0), content, if_absent=True)
         creation = documents.creation(name, staged, documents.parsed(content))
         told = self._api.create(creation)
         if isinstance(told, Refused):
@@ -133,7 +137,7 @@ class UcOwner:
         return m.Ratified(version=0, table=str(self._met(name, told)) if isinstance(told, Loaded) else made)
 
     def _taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
-        log = LocalLog(folder_of(holder.metadata.location))
+        log = LogFolder(folder_of(holder.metadata.location))
         if documents.attempt_of(documents.parsed(log.read(published(0)) or b"")) == request.attempt:
             return self._mine(name, holder, request)
         return m.Conflict(latest=holder.latest, winner_table=str(self._met(name, holder)))
@@ -149,7 +153,7 @@ class UcOwner:
 
     def _met(self, name: str, table: Loaded) -> Reference:
         reference = Reference(name, table.metadata.table_uuid)
-        self._known.logs.setdefault(str(reference), LocalLog(folder_of(table.metadata.location)))
+        self._known.logs.setdefault(str(reference), LogFolder(folder_of(table.metadata.location)))
         return reference
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
@@ -192,7 +196,7 @@ class UcOwner:
         self._met(name, found)
         return name, found
 
-    def _log(self, table: m.TableRef) -> LocalLog:
+    def _log(self, table: m.TableRef) -> LogFolder:
         """Raises `Gone`."""
         if table not in self._known.logs:
             self._loaded(table)
@@ -216,7 +220,7 @@ class UcOwner:
             content = documents.content_of(request.actions)
             time = documents.timestamp_of(documents.parsed(content))
             if (
-                not log.put_if_absent(f"{STAGING}/{file_name}", content, time)
+                not log.put(f"{STAGING}/{file_name}", content, if_absent=True, modified=time)
                 and log.read(f"{STAGING}/{file_name}") != content
             ):
                 return m.Rejected(reason=f"{file_name} is staged with other actions; every try needs a new attempt id")
@@ -225,7 +229,7 @@ class UcOwner:
             self._published_in_turn(request.table, request.version)
         return answer
 
-    def _sent(self, request: m.Commit, log: LocalLog, file_name: str) -> m.Answer:
+    def _sent(self, request: m.Commit, log: LogFolder, file_name: str) -> m.Answer:
         """Where the backlog is full the client publishes, and says so in the same request, once."""
         requirements, updates = self._known.sent.get((request.table, request.version, file_name)) or self._request(
             request, log, file_name
@@ -240,7 +244,7 @@ class UcOwner:
                 told = self._told(request, file_name, requirements, [*others, report])
         return m.Ratified(version=request.version) if told is None else self._refused(request, told)
 
-    def _request(self, request: m.Commit, log: LocalLog, file_name: str) -> tuple[Documents, Documents]:
+    def _request(self, request: m.Commit, log: LogFolder, file_name: str) -> tuple[Documents, Documents]:
         """What is required, and what is to be done."""
         actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
         requirements: Documents = [{"type": "assert-table-uuid", "uuid": request.table.rpartition("@")[2]}]
@@ -317,14 +321,7 @@ class UcOwner:
         return self._answered(lambda: m.Observation(files=self._log(request.table).files(contents=request.contents)))
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
-        def ask() -> m.Answer:
-            log, content = self._log(request.table), request.content.encode("utf-8", "surrogateescape")
-            if not request.if_absent:
-                log.put(request.file, content, request.modified)
-                return m.Done()
-            return m.Done() if log.put_if_absent(request.file, content, request.modified) else m.Conflict()
-
-        return self._answered(ask)
+        return self._answered(lambda: self._log(request.table).plant(request))
 
     def remove(self, client: str, request: m.Remove) -> m.Answer:
         def ask() -> m.Answer:
@@ -349,21 +346,21 @@ def identity_of(address: Address, api: DeltaApi) -> m.Identity:
     )
 
 
-def _publish(log: LocalLog, commits: tuple[ApiCommit, ...]) -> str | None:
+def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
     """In order, each put there only if it is absent. What is wrong, if one cannot be; those before it are."""
     for commit in commits:
         content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
         found = log.read(published(commit.version))
         if content is None and found is None:
             return f"the staged file {commit.file_name} of version {commit.version} is gone"
-        if content is not None and found is None and not log.put_if_absent(published(commit.version), content):
+        if content is not None and found is None and not log.put(published(commit.version), content, if_absent=True):
             found = log.read(published(commit.version))
         if content is not None and found is not None and found != content:
             return f"version {commit.version} is published with another content than {commit.file_name} has"
     return None
 
 
-def _commit(request: m.Commit, log: LocalLog, file_name: str, actions: documents.Actions) -> dict[str, Any]:
+def _commit(request: m.Commit, log: LogFolder, file_name: str, actions: documents.Actions) -> dict[str, Any]:
     """What the client says of its staged file: also of one that is not there, which is for the server to refuse."""
     try:
         status = log.status(f"{STAGING}/{file_name}")
@@ -386,3 +383,65 @@ def _entry(commit: ApiCommit) -> m.CommitEntry:
 
 def _rejected(told: Refused) -> m.Rejected:
     return m.Rejected(reason=str(told), retryable=told.status in (409, 429))
+
+
+def folder_of(location: str) -> Path:
+    """The folder that a location names. Raises `AdapterError` for one that is not on this machine."""
+    parts = urlsplit(location)
+    if parts.scheme == "" and location.startswith("/"):
+        return Path(location)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        raise AdapterError(
+            f"the server keeps tables at {location!r}; the kit looks at their logs itself, and can only look into "
+            f"folders of this machine (file:///...): give the catalog a local storage root"
+        )
+    return Path(unquote(parts.path))
+
+
+def published(version: int) -> str:
+    return f"{version:020}.json"
+
+
+class UcSubject:
+    """Safe for threads. `timeout`: seconds that one call of the API may take. Raises `AdapterError` if there is no such
+    server, catalog or schema, or the token is refused."""
+
+    def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
+        self._connections = Connections(address.server, timeout=timeout)
+        self._lossy = LossyConnections(address.server, timeout=timeout)
+        known = Known()
+        heard = DeltaApi(address, self._connections, self._connections)
+        unheard = DeltaApi(address, self._connections, self._lossy)
+        try:
+            self.identity: Identity = identity_of(address, heard)
+        except (NoConnectionError, UnansweredError) as error:
+            self.close()
+            raise AdapterError(
+                f"nobody answers at {address.server}: {error}. Start the server before the kit"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self._asked = InProcess(UcOwner(address, heard, known, self.identity))
+        self._lost = InProcess(UcOwner(address, unheard, known, self.identity))
+
+    def ask(self, client: str, request: Request) -> Answer:
+        return self._asked.ask(client, request)
+
+    def lose(self, client: str, request: Request) -> Answer:
+        """Ask, and lose the server's answers to all that changes something on the wire. What they were is for the kit
+        alone to know."""
+        return self._lost.ask(client, request)
+
+    def close(self) -> None:
+        """Hang up. Idempotent; the server itself goes on."""
+        self._connections.close()
+        self._lossy.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from conformance.adapters.http import HttpSubject
-from conformance.adapters.http_server import HttpServer, is_loopback
+from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
+from conformance.proxy.listener import is_loopback
 
 LONG = 60.0
 IDENTITY = m.Identity(

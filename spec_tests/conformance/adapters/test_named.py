@@ -169,7 +169,7 @@ def test_the_problem_crosses_the_borders_of_processes() -> None:
 
 def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    monkeypatch.setattr("conformance.adapters.uc.subject.UcSubject", lambda *args, **options: opened.append(args))
+    monkeypatch.setattr("conformance.adapters.uc.owner.UcSubject", lambda *args, **options: opened.append(args))
     monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")
     monkeypatch.setattr("conformance.jars.classpath", lambda group, **options: "")
     for kind in ("InProcessSubject", "StdioSubject", "HttpSubject"):

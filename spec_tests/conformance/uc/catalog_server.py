@@ -9,12 +9,11 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from conformance.adapters.http_server import Listener
+from conformance.proxy.listener import Handler, Listener
 
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
 LIMIT: Final = 10
@@ -202,14 +201,10 @@ def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, C
     """The server's URL, and its inside."""
     catalog = Catalog(root, answers or Answers())
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
+    class Catalogs(Handler):
         def answer(self) -> None:
-            length = int(self.headers.get("Content-Length", "0"))
-            body = json.loads(self.rfile.read(length)) if length else None
+            text = self.body()
+            body = json.loads(text) if text else None
             with catalog.lock:
                 try:
                     status, told = catalog.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
@@ -225,15 +220,5 @@ def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, C
 
         do_GET = do_POST = do_DELETE = answer  # noqa: N815
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Nobody reads it."""
-
-    server = Listener(("127.0.0.1", 0), Handler, ipv6=False)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", catalog
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with Listener("127.0.0.1", 0, Catalogs) as server:
+        yield server.url, catalog

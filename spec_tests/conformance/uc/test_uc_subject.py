@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from conformance.adapters.uc.address import Address, AddressError, address_of
-from conformance.adapters.uc.subject import UcSubject
+from conformance.adapters.uc.api import Address, AddressError, address_of
+from conformance.adapters.uc.owner import UcSubject
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m

@@ -1,0 +1,175 @@
+"""Delta's names for what the kit calls by the documents' names. Behaviour is never translated, only names.
+
+Delta 4 ships managed commits as the feature `coordinatedCommits-preview`: the owner is named by properties of its own,
+and staged files lie in `_staged_commits`, under a uuid that the coordinator chooses. The kit knows a commit by its
+attempt, the `txnId` of its commitInfo, and a file by the name that the document gives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Any, Final
+
+from conformance.adapters.log_folder import LogFolder
+
+OWNER: Final = "delta.managedCommit.commitOwner"
+NAME: Final = "delta.coordinatedCommits.commitCoordinator-preview"
+CONF: Final = "delta.coordinatedCommits.commitCoordinatorConf-preview"
+TABLE_CONF: Final = "delta.coordinatedCommits.tableConf-preview"
+STAGING: Final = "_staged_commits"
+STAGING_OF_THE_DOCUMENT: Final = "_commits"
+DIGITS: Final = 20
+
+
+def published_name(version: int) -> str:
+    return f"{version:0{DIGITS}}.json"
+
+
+def owned(action: str, coordinator: str, table_conf: Mapping[str, str]) -> str:
+    """A metaData action with the properties that make the coordinator the owner; another action as it is. Raises
+    `ValueError` for what is no action."""
+    parsed = _parsed(action)
+    if "metaData" not in parsed:
+        return action
+    configuration = parsed["metaData"].setdefault("configuration", {})
+    configuration.update(
+        {OWNER: coordinator, NAME: coordinator, CONF: "{}", TABLE_CONF: json.dumps(dict(table_conf), sort_keys=True)}
+    )
+    return json.dumps(parsed, separators=(",", ":"))
+
+
+def table_conf(actions: Iterable[str]) -> dict[str, str]:
+    """What the newest metaData of these says that registering the table answered. Raises `ValueError`."""
+    found: dict[str, str] = {}
+    for action in actions:
+        configuration = (_parsed(action).get("metaData") or {}).get("configuration") or {}
+        if TABLE_CONF in configuration:
+            found = json.loads(configuration[TABLE_CONF])
+    return found
+
+
+def has_owner(actions: Iterable[str]) -> bool:
+    """Whether the newest metaData of these names a coordinator. Raises `ValueError`."""
+    newest = of_kind(actions, "metaData")
+    return newest is not None and NAME in (_parsed(newest)["metaData"].get("configuration") or {})
+
+
+def of_kind(actions: Iterable[str], kind: str) -> str | None:
+    """The last action of that kind. Raises `ValueError`."""
+    return next((action for action in reversed(list(actions)) if kind in _parsed(action)), None)
+
+
+def attempt_in(content: str) -> str | None:
+    """The attempt whose commit this is; None: it does not say."""
+    try:
+        info = _parsed(content.partition("\n")[0]).get("commitInfo")
+    except ValueError:
+        return None
+    found = info.get("txnId") if isinstance(info, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _parsed(action: str) -> dict[str, Any]:
+    found = json.loads(action)
+    if not isinstance(found, dict):
+        raise ValueError(f"{action[:60]!r} is no action")  # noqa: TRY004 - the content is wrong, not the call
+    return found
+
+
+# Files
+
+
+class Log(LogFolder):
+    """The files of one table. What a staged file is called is decided when it is first seen, for the kit may change its
+    content; it stays so, unless another file of the same attempt turns out to be the commit."""
+
+    def __init__(self, location: Path) -> None:
+        super().__init__(location)
+        self._shown: dict[str, str] = {}
+        """By the real name of a staged file."""
+        self._of_attempt: dict[str, str] = {}
+        """By the real name of a staged file, the name that the document gives to the commit of its attempt."""
+
+    def make(self) -> None:
+        """As Delta's client does it before the first commit."""
+        (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
+
+    def published(self, version: int) -> Path:
+        return self.folder / published_name(version)
+
+    def commit(self, version: int) -> list[str] | None:
+        """The actions of a published commit."""
+        try:
+            return self.published(version).read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return None
+
+    def actions(self) -> list[str]:
+        """Of all published commits, in order."""
+        return [line for path in sorted(self.folder.glob("*.json")) for line in path.read_text("utf-8").splitlines()]
+
+    # Names
+
+    def name_of(self, real: str) -> str:
+        """What the kit is told that a staged file is called: `<version>.<attempt>.json`. Of several files of one
+        attempt the commit has that name, the first as long as none is known to be, and the others keep their own."""
+        self.meet()
+        return self._shown.get(real, real)
+
+    def ratified(self, real: str) -> None:
+        """That file is a commit. Its attempt may have been staged before: each time it is sent, a coordinator makes a
+        file of it, and what it refuses stays there."""
+        self.meet()
+        wanted = self._of_attempt.get(real)
+        if wanted is not None and self._shown[real] != wanted:
+            self._shown = {name: name if shown == wanted else shown for name, shown in self._shown.items()}
+            self._shown[real] = wanted
+
+    def meet(self) -> None:
+        """Name the staged files that are new. Called after each commit, when their contents are as they were staged."""
+        folder = self.folder / STAGING
+        with contextlib.suppress(FileNotFoundError):
+            for name in sorted({path.name for path in folder.iterdir()} - self._shown.keys()):
+                version, _, rest = name.partition(".")
+                if not rest.endswith(".json"):
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    content = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
+                    attempt = attempt_in(content)
+                    wanted = f"{version}.{attempt}.json"
+                    free = attempt is not None and wanted not in self._shown.values()
+                    self._shown[name] = wanted if free else name
+                    if attempt is not None:
+                        self._of_attempt[name] = wanted
+
+    def path(self, file: str) -> Path:
+        """The path of a file that the kit names by its name in the document. Raises `OutsideError`."""
+        path = PurePosixPath(file)
+        if not path.parts or path.parts[0] != STAGING_OF_THE_DOCUMENT:
+            return super().path(file)
+        self.meet()
+        name = next((real for real, shown in self._shown.items() if shown == path.name), path.name)
+        return super().path("/".join((STAGING, *path.parts[1:-1], name)))
+
+    def shown(self, path: PurePath) -> str:
+        if path.parts[0] != STAGING:
+            return path.as_posix()
+        return "/".join((STAGING_OF_THE_DOCUMENT, *path.parts[1:-1], self.name_of(path.name)))
+
+
+@contextlib.contextmanager
+def unreadable(log: Path) -> Iterator[None]:
+    """What is staged in that log is out of sight for the while, and back afterwards as it was."""
+    staged, aside = log / STAGING, log.with_name(".out-of-sight")
+    aside.mkdir()
+    for path in sorted(staged.glob("*.json")):
+        path.replace(aside / path.name)
+    try:
+        yield
+    finally:
+        for path in sorted(aside.iterdir()):
+            path.replace(staged / path.name)
+        aside.rmdir()

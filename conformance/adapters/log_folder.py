@@ -1,0 +1,99 @@
+"""The log of a table in a folder of this machine, as an external observer lists it and an external writer changes it.
+
+Nothing here goes through an owner. Files become visible whole, by a link or a rename of what was written beside the log
+folder. Nothing is made durable: no power is cut here.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Final
+
+from conformance.interface import messages as m
+
+LOG: Final = "_delta_log"
+
+
+class OutsideError(Exception):
+    """The path is not below the log folder."""
+
+
+class LogFolder:
+    """The log of the table at `location`. Files are named by their paths relative to the log folder; a path that leads
+    outside raises `OutsideError`. Times are in ms since the epoch."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+        self.folder = location / LOG
+
+    def read(self, file: str) -> bytes | None:
+        """None: the file is missing."""
+        with suppress(FileNotFoundError):
+            return self.path(file).read_bytes()
+        return None
+
+    def status(self, file: str) -> os.stat_result | None:
+        """None: the file is missing."""
+        with suppress(FileNotFoundError):
+            return self.path(file).stat()
+        return None
+
+    def put(self, file: str, content: bytes, *, if_absent: bool = False, modified: int | None = None) -> bool:
+        """Create or replace a file; False if `if_absent` and it existed."""
+        target = self.path(file)
+        with self._written(target, content, modified) as temporary:
+            if not if_absent:
+                temporary.replace(target)
+                return True
+            with suppress(FileExistsError):
+                os.link(temporary, target)
+                return True
+        return False
+
+    def plant(self, request: m.Plant) -> m.Done | m.Conflict:
+        """Do what the request asks for."""
+        content = request.content.encode("utf-8", "surrogateescape")
+        done = self.put(request.file, content, if_absent=request.if_absent, modified=request.modified)
+        return m.Done() if done else m.Conflict()
+
+    def remove(self, file: str) -> None:
+        """Remove a file, if it exists."""
+        self.path(file).unlink(missing_ok=True)
+
+    def files(self, *, contents: bool) -> tuple[m.LogFile, ...]:
+        """Every file below the log folder, sorted. What is removed meanwhile is left out."""
+        found = []
+        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                content = path.read_bytes().decode("utf-8", "surrogateescape") if contents else None
+                name, modified = self.shown(path.relative_to(self.folder)), status.st_mtime_ns // 1_000_000
+                found.append(m.LogFile(name=name, size=status.st_size, content=content, modified=modified))
+        return tuple(sorted(found, key=lambda file: file.name))
+
+    def shown(self, path: PurePath) -> str:
+        """The name of a file, for the kit."""
+        return path.as_posix()
+
+    def path(self, file: str) -> Path:
+        """The path of a file. Raises `OutsideError`."""
+        parts = PurePosixPath(file).parts
+        if not parts or file.startswith("/") or ".." in parts:
+            raise OutsideError(f"{file!r} is not a path below the log folder")
+        return self.folder.joinpath(*parts)
+
+    @contextmanager
+    def _written(self, target: Path, content: bytes, modified: int | None) -> Iterator[Path]:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.location / f".written-{uuid.uuid4()}"
+        temporary.write_bytes(content)
+        if modified is not None:
+            os.utime(temporary, ns=(modified * 1_000_000, modified * 1_000_000))
+        try:
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
