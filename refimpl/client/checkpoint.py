@@ -27,7 +27,7 @@ from refimpl.actions import (
     Sidecar,
     Txn,
 )
-from refimpl.client.table_state import TableState
+from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import SIDECAR_FOLDER, LogPath
 from refimpl.log_store import LogStore
@@ -272,7 +272,7 @@ _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
 _SCHEMA: Final = pa.schema([pa.field(name, pa.struct(list(members.items()))) for name, members in _COLUMNS.values()])
 
 
-def encode(state: TableState, *, oldest_tombstone: int) -> tuple[bytes, int]:
+def encode(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]:
     """The checkpoint's bytes, and how many actions it holds.
 
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no

@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.actions import DomainMetadata, Metadata, Protocol, Txn
-from refimpl.client.table_state import TableState
+from refimpl.client.table_state import ReplayedState
 
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(state: TableState, in_commit_timestamp: int | None) -> bytes:
+def encode(state: ReplayedState, in_commit_timestamp: int | None) -> bytes:
     """The bytes of `<v>.crc`."""
     fields: dict[str, Any] = {
         "tableSizeBytes": state.size_in_bytes,
@@ -56,16 +56,18 @@ def parse(content: bytes) -> Checksum | None:
         return None
 
 
-def disagreements(checksum: Checksum, state: TableState, in_commit_timestamp: int | None) -> list[str]:
+def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp: int | None) -> list[str]:
     """What the checksum says otherwise than the replayed state, one sentence each."""
     found: list[str] = []
-    if checksum.num_files is not None and checksum.num_files != len(state.files):
-        found.append(f"it counts {checksum.num_files} files, the log has {len(state.files)}")
-    if checksum.table_size_bytes is not None and checksum.table_size_bytes != state.size_in_bytes:
-        found.append(f"it counts {checksum.table_size_bytes} bytes, the log has {state.size_in_bytes}")
-    stated = checksum.in_commit_timestamp_opt
-    if stated is not None and in_commit_timestamp is not None and stated != in_commit_timestamp:
-        found.append(f"its in-commit timestamp is {stated}, the commit's is {in_commit_timestamp}")
+
+    def compare(what: str, stated: object, replayed: object) -> None:
+        if stated is not None and stated != replayed:
+            found.append(f"its {what} is {stated}, the log's is {replayed}")
+
+    compare("number of files", checksum.num_files, len(state.files))
+    compare("number of bytes", checksum.table_size_bytes, state.size_in_bytes)
+    if in_commit_timestamp is not None:
+        compare("in-commit timestamp", checksum.in_commit_timestamp_opt, in_commit_timestamp)
     if checksum.protocol is not None and _unordered(checksum.protocol) != _unordered(state.protocol):
         found.append(f"its protocol is {checksum.protocol}, the log's is {state.protocol}")
     if checksum.metadata is not None and checksum.metadata != state.metadata:
@@ -73,13 +75,11 @@ def disagreements(checksum: Checksum, state: TableState, in_commit_timestamp: in
     if checksum.set_transactions is not None:
         stated_versions = {txn.app_id: txn.version for txn in checksum.set_transactions}
         versions = {txn.app_id: txn.version for txn in state.transactions.values()}
-        if stated_versions != versions:
-            found.append(f"its application transactions are {stated_versions}, the log's are {versions}")
+        compare("record of application transactions", stated_versions, versions)
     if checksum.domain_metadata is not None:
         stated_domains = {d.domain: d.configuration for d in checksum.domain_metadata if not d.removed}
         domains = {d.domain: d.configuration for d in state.domains.values()}
-        if stated_domains != domains:
-            found.append(f"its metadata domains are {sorted(stated_domains)}, the log's are {sorted(domains)}")
+        compare("record of metadata domains", stated_domains, domains)
     return found
 
 

@@ -432,7 +432,7 @@ class _Statistics:
 
     def bounds(self, column: Column) -> Bounds:
         return Bounds(
-            lower=_lower(_member(self._lower, column), column.type),
+            lower=_understood(_member(self._lower, column), column.type),
             upper=_upper(_member(self._upper, column), column.type),
             nulls=self._nulls(_member(self._null_counts, column)),
             nan=column.type in FLOATS,
@@ -452,10 +452,6 @@ def _member(values: Any, column: Column) -> Any:
             return None
         values = values.get(name)
     return values
-
-
-def _lower(value: Any, kind: DataType) -> Any:
-    return _understood(value, kind)
 
 
 def _upper(value: Any, kind: DataType) -> Any:

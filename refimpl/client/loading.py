@@ -18,7 +18,7 @@ from refimpl.client import log_segment
 from refimpl.client.checksum import disagreements, parse
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit, LogSegment
-from refimpl.client.table_state import Changes, TableState, collector_paused
+from refimpl.client.table_state import Changes, ReplayedState, collector_paused
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import FileKind, LogPath, Version
@@ -32,7 +32,7 @@ ATTEMPTS: Final = 6
 class Loaded:
     """A version as it was read."""
 
-    state: TableState
+    state: ReplayedState
     segment: LogSegment
     in_commit_timestamp: int | None
     """As the target's commit says it."""
@@ -55,7 +55,9 @@ def load(reader: LogReader, version: Version | None = None) -> Loaded:
         try:
             return _load_from(reader, answer, listing, version, distrusted)
         except FileNotFoundError as error:
-            failure = _vanished(error)
+            failure = CorruptLogError(
+                f"the file {error.filename} is missing, but the log names it; restore it", path=str(error.filename)
+            )
         except CorruptLogError as error:
             if "missing_version" not in error.facts:
                 raise
@@ -80,7 +82,7 @@ def _load_from(
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         try:
-            return _read(reader, segment, TableState(), [str(error) for error in distrusted.values()])
+            return _read(reader, segment, ReplayedState(), [str(error) for error in distrusted.values()])
         except _Unreadable as failure:
             distrusted |= dict.fromkeys((path.name for path in failure.files), failure.cause)
 
@@ -124,7 +126,7 @@ class _Unreadable(Exception):  # noqa: N818 - never leaves this module
         self.cause = cause
 
 
-def _read(reader: LogReader, segment: LogSegment, base: TableState, warnings: list[str]) -> Loaded:
+def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings: list[str]) -> Loaded:
     with collector_paused():
         state, changes = base, Changes()
         if segment.checkpoint:
@@ -178,7 +180,7 @@ def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | Non
         return None
 
 
-def _compare(reader: LogReader, path: LogPath, state: TableState, in_commit_timestamp: int | None) -> list[str]:
+def _compare(reader: LogReader, path: LogPath, state: ReplayedState, in_commit_timestamp: int | None) -> list[str]:
     """What the checksum of the version of `state` says otherwise. One that cannot be read says nothing."""
     try:
         stated = parse(reader.log.read(path.name))
@@ -186,9 +188,3 @@ def _compare(reader: LogReader, path: LogPath, state: TableState, in_commit_time
         return []
     found = [] if stated is None else disagreements(stated, state, in_commit_timestamp)
     return [f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in found]
-
-
-def _vanished(error: FileNotFoundError) -> CorruptLogError:
-    return CorruptLogError(
-        f"the file {error.filename} is missing, but the log names it; restore it", path=str(error.filename)
-    )

@@ -126,7 +126,8 @@ def build(
         commits=commits,
         compactions=_compactions(files, commits, feature, distrusted),
         checksum=_newest_checksum(files, target, first),
-        unclaimed=_is_unclaimed(answer, target),
+        unclaimed=answer is not None
+        and (answer.latest_ratified_version is None or target > answer.latest_ratified_version),
         last_commit=available.get(target),
     )
 
@@ -209,13 +210,6 @@ def _target(latest: Version | None, requested: Version | None) -> Version:
             f"version {requested} does not exist: the latest version is {latest}", version=requested, latest=latest
         )
     return requested
-
-
-def _is_unclaimed(answer: CommitsAnswer | None, target: Version) -> bool:
-    if answer is None:
-        return False
-    latest = answer.latest_ratified_version
-    return latest is None or target > latest
 
 
 def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tuple[LogPath, ...]]:

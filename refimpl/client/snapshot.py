@@ -16,7 +16,7 @@ from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
 from refimpl.client.schema import Struct, parse
-from refimpl.client.table_state import TableState
+from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
@@ -67,7 +67,7 @@ class Snapshot:
         return self.staleness is not None
 
     @property
-    def state(self) -> TableState:
+    def state(self) -> ReplayedState:
         """All of it, reconciled."""
         return self._loaded.state
 

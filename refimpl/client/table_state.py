@@ -150,7 +150,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableState:
+class ReplayedState:
     """The reconciled actions of one version. Protocol and metadata are None only before version 0."""
 
     protocol: Protocol | None = None
@@ -164,7 +164,7 @@ class TableState:
     """Of all active files."""
     files_with_deletion_vectors: int = 0
 
-    def after(self, changes: Changes) -> TableState:
+    def after(self, changes: Changes) -> ReplayedState:
         """The state that the changes make of this one; it costs their number, not that of the table's files."""
         adds: dict[FileKey, Add | None] = {}
         removes: dict[FileKey, Remove | None] = {}
@@ -185,7 +185,7 @@ class TableState:
                 removes[key] = action
                 if tracked:
                     adds[key] = None
-        return TableState(
+        return ReplayedState(
             protocol=changes.protocol or self.protocol,
             metadata=changes.metadata or self.metadata,
             files=self.files.updated(adds),

@@ -13,7 +13,7 @@ from refimpl import log_path
 from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import Changes, TableState
+from refimpl.client.table_state import Changes, ReplayedState
 from refimpl.errors import CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
@@ -285,7 +285,7 @@ FILES = st.one_of(
 @given(st.lists(st.lists(FILES, max_size=4), max_size=8))
 def test_a_state_counts_what_it_holds(commits: list[list[Action]]) -> None:
     """Sizes and deletion vectors are counted along; a file is active or removed, never both."""
-    state = TableState()
+    state = ReplayedState()
     for commit in commits:
         changes = Changes()
         changes.apply(commit)

@@ -17,7 +17,7 @@ from refimpl.client import loading, transaction
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import build
-from refimpl.client.table_state import TableState
+from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Backfilled
 from refimpl.commits import AttemptOutcome, CommitsAnswer, Landed, NotLanded, RatifiedCommit
 from refimpl.environment import Environment
@@ -276,7 +276,7 @@ def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loa
     listing = reader.log.listing()
     answer = reader.ask(end=version)
     segment = build(listing, answer, reader.feature, version=version, distrusted={})
-    return loading._read(reader, segment, TableState(), [])
+    return loading._read(reader, segment, ReplayedState(), [])
 
 
 @contextlib.contextmanager
