@@ -1,4 +1,4 @@
-"""HTTP as the kit's subjects are asked: nothing is sent that the kit did not ask for, and nothing twice.
+"""HTTP connections that send nothing twice, and nothing but what the kit asks for.
 
 On the standard library's `http.client`, because a verdict depends on what is sent: no proxy from the environment, no
 redirect, no second attempt on another connection. The kit itself decides what a client sends again.
@@ -25,11 +25,11 @@ IDLE: Final = 2.0
 
 
 class NoConnectionError(Exception):
-    """Nobody is there: the request was not sent."""
+    """No connection: the request was not sent."""
 
 
 class BrokenError(Exception):
-    """The request was sent, perhaps, and no whole answer came."""
+    """The request may have been sent, and no complete answer arrived."""
 
 
 class Connections:
@@ -81,7 +81,7 @@ class Connections:
         return response.status, received
 
     def close(self) -> None:
-        """Hang up. Whoever waits for an answer does not get it. Idempotent."""
+        """Close every connection; requests that wait for an answer fail. Idempotent."""
         self._closed.set()
         with self._lock:
             connections, self._open, self._idle = self._open, set(), []
@@ -132,9 +132,9 @@ class Connections:
 
 
 class LossyConnections:
-    """As `Connections`, through a proxy that hangs up on the client when the server has answered. The server sees a
-    client that is gone; the kit, which stands behind both, still learns what would have been heard. One request at a
-    time; the proxy is started with the first."""
+    """As `Connections`, through a proxy that closes the connection to the client when the server has answered. The
+    server sees a client that is gone; the kit still learns the answer. One request at a time; the first one starts the
+    proxy."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self._url = url
@@ -179,7 +179,7 @@ class LossyConnections:
 
 
 def _hung_up(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server closed an idle connection, or sent what nobody asked for."""
+    """Whether the server closed an idle connection, or sent something without a request."""
     if connection.sock is None:
         return True
     ready = select.poll()
@@ -188,7 +188,7 @@ def _hung_up(connection: http.client.HTTPConnection) -> bool:
 
 
 def _hang_up(connection: http.client.HTTPConnection) -> None:
-    """Wakes whoever reads from it."""
+    """Shut the socket down, which wakes its reader."""
     with contextlib.suppress(OSError, AttributeError):
         connection.sock.shutdown(socket.SHUT_RDWR)
 

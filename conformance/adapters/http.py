@@ -33,8 +33,8 @@ HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/jso
 
 
 class HttpSubject:
-    """Safe for threads: each call has a connection for itself. `at_close`: called last. Raises `AdapterError` if nobody
-    answers `hello`."""
+    """Safe for threads: each call has a connection for itself. `at_close`: called last. Raises `AdapterError` if
+    `hello` is not answered."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class HttpSubject:
         return self._asked(client, request, self._connections)
 
     def lose(self, client: str, request: Request) -> Answer:
-        """Ask, and lose the answer on the wire: the subject sees a client that hung up. What it answered all the same
-        is for the kit alone to know."""
+        """Ask, and lose the answer on the wire: the subject sees a client that closed its connection. Only the kit
+        learns the answer."""
         return self._asked(client, request, self._lossy)
 
     def _asked(self, client: str, request: Request, over: Connections | LossyConnections) -> Answer:
@@ -127,7 +127,7 @@ class HttpSubject:
         return wire.checked(call, reply.answer, self._name)
 
     def close(self) -> None:
-        """Hang up. Whoever waits for an answer does not get it. Idempotent; the subject itself goes on."""
+        """Close every connection; requests that wait get `Unknown`. Idempotent; the subject itself goes on."""
         self._connections.close()
         self._lossy.close()
         self._at_close()

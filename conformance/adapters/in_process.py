@@ -5,7 +5,7 @@
         def commit(self, client: str, request: Commit) -> Ratified | Conflict | Gap | Rejected: ...
 
 An operation without a method is `Unsupported`. A method that raises has not answered: that is `Unknown`, with the
-exception in its reason, and a violation where the kit expects an answer. `ProcessDied` means that it was told to crash.
+exception in its reason, and a violation where the kit expects an answer. `ProcessDied` means a simulated crash.
 """
 
 from __future__ import annotations

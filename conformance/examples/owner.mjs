@@ -2,8 +2,8 @@
 //
 //     delta-commit-conformance smoke "stdio:node owner.mjs"
 //
-// One request at a time, so that whoever is asked first comes first. `versions` is the log as the owner knows it;
-// `files` is what a stranger sees, who only lists the table's folder.
+// One request at a time, in order of arrival. `versions` is the log as the owner knows it; `files` is what an external
+// observer sees, who only lists the table's folder.
 
 import { createInterface } from "node:readline";
 
@@ -50,7 +50,7 @@ const operations = {
 
   create_table({ name, feature, commit_mode, attempt, actions }) {
     if (feature !== "catalogManaged" || commit_mode !== "inline") return { outcome: "unsupported", reason: "inline only" };
-    // A creation that landed landed for ever: its answer was lost, and it asks again.
+    // A repeated create request is idempotent: its answer was lost.
     const again = [...tables.values()].find((table) => table.versions[0].attempt === attempt);
     const other = found(name);
     if (!again && other) return { outcome: "conflict", latest: latestOf(other), winner_table: other.reference };

@@ -156,7 +156,7 @@ class Owner:
         return {"outcome": "done"}
 
     def do_observe(self, request: Message, table: Table) -> Message:
-        """What a stranger sees who lists the folder."""
+        """The log as an external observer lists it."""
         files = []
         for path in sorted(each for each in table.log.rglob("*.json") if each.is_file()):
             text, status = path.read_text(), path.stat()

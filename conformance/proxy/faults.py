@@ -54,8 +54,8 @@ ANYTHING: Final = Match()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Faults at random, the same ones for the same seed: the n-th request that matches has the same fault in every
-    run, whoever sends it. `shares`: of the requests that match, from 0 to 1, together at most 1. `once`: what is sent
-    again, byte for byte, passes, so that whoever sends again at all is heard in the end."""
+    run, from any client. `shares`: of the requests that match, from 0 to 1, together at most 1. `once`: a
+    repeated request, byte for byte, passes, so that a client that retries gets an answer in the end."""
 
     seed: int
     shares: Mapping[Fault, float]

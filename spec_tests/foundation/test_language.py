@@ -26,8 +26,6 @@ QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
 
 NOT_YET_PLAIN = {
     "conformance/adapters",
-    "conformance/examples",
-    "conformance/proxy",
     "refimpl",
     "refimpl/client",
     "spec_tests/client",

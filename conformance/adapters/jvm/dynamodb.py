@@ -79,7 +79,7 @@ class Database:
         return result
 
     def putItem(self, request: Any) -> Any:  # noqa: N802
-        """With the one condition that is used: there is none with the key."""
+        """Supports the one condition that is used: no item has the key."""
         asked = self._asked(request)
         item = _without_none(asked["item"])
         key = item[_KEY]["s"]

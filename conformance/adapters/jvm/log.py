@@ -114,7 +114,7 @@ class Log(LogFolder):
     # Names
 
     def name_of(self, real: str) -> str:
-        """What the kit is told that a staged file is called: `<version>.<attempt>.json`. Of several files of one
+        """The name of a staged file, for the kit: `<version>.<attempt>.json`. Of several files of one
         attempt the commit has that name, the first as long as none is known to be, and the others keep their own."""
         self.meet()
         return self._shown.get(real, real)

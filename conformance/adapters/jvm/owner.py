@@ -368,7 +368,7 @@ class CoordinatorOwner:
         if not points:
             return m.Unsupported(reason=_IN_MEMORY)
         if request.point is None:
-            self._dead = "it was told to crash"
+            self._dead = "it was crashed, as requested"
             return m.Done()
         if request.point not in points:
             return m.Unsupported(reason=f"crash points are {', '.join(points)}")

@@ -230,7 +230,7 @@ class ReferenceClient:
         return self._maintained(client, request.table, lambda table: write_checksum(table, request.version))
 
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
-        """The reference is told how long to keep; so that this means a moment, the clock stands still."""
+        """The reference takes a duration to keep, not a moment: the clock stands still meanwhile."""
 
         def run(table: Table) -> object:
             now = table.environment.now()
@@ -287,7 +287,7 @@ def _creator(table: ResolvedTable, environment: Environment) -> str | None:
 
 def _changed(owner: AskedOwner, table: str | None) -> m.Answer:
     if owner.changed is None:
-        return m.Unknown(reason="the owner changed, but nobody told the version")
+        return m.Unknown(reason="the owner changed, but the version is unknown")
     return m.Ratified(version=owner.changed, table=table)
 
 

@@ -100,7 +100,7 @@ class ReferenceOwner:
         """The answer, errors included. Raises `ProcessDied` from a simulated crash until the restart."""
         process = self._process
         if process is None:
-            raise ProcessDied("it was told to crash")
+            raise ProcessDied("it was crashed, as requested")
         try:
             answer = ask(process.warehouse)
         except DeltaError as error:
@@ -112,7 +112,7 @@ class ReferenceOwner:
             raise ProcessDied(f"it died at {killed}") from None
         if process.life.dead:  # another thread killed it meanwhile: nobody is left who could answer
             self._bury(process)
-            raise ProcessDied("it was told to crash")
+            raise ProcessDied("it was crashed, as requested")
         return answer
 
     def _bury(self, process: OwnerProcess) -> None:
@@ -300,7 +300,7 @@ class ReferenceOwner:
             return m.Unsupported(reason=f"crash points are {', '.join(CRASH_POINTS)}; not {request.point}")
         process = self._process
         if process is None:
-            raise ProcessDied("it was told to crash before")
+            raise ProcessDied("it was crashed before")
         if request.point is None:
             self._bury(process)
         else:

@@ -72,7 +72,7 @@ class Address:
 
 
 def address_of(rest: str) -> Address:
-    """What stands behind `uc:`. Raises `AddressError`."""
+    """Parse what follows `uc:`. Raises `AddressError`."""
     try:
         parts = urlsplit(rest if "://" in rest else f"http://{rest.removeprefix('//')}")
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -107,7 +107,7 @@ def address_of(rest: str) -> Address:
 
 
 class UnansweredError(Exception):
-    """Nobody knows whether the server did what it was asked."""
+    """It is unknown whether the server carried the request out."""
 
 
 class Transport(Protocol):
@@ -212,7 +212,7 @@ class DeltaApi:
             self._headers["Authorization"] = f"Bearer {address.token}"
 
     def config(self) -> Config:
-        """Raises `AdapterError` where there is no such catalog, `NoConnectionError` where there is nobody."""
+        """Raises `AdapterError` where there is no such catalog, `NoConnectionError` without a server."""
         found = self._asked("GET", self._address.config, Config)
         if isinstance(found, Refused):
             raise AdapterError(
@@ -224,7 +224,7 @@ class DeltaApi:
         return self._asked("GET", self._table(table), Loaded)
 
     def stage(self, table: str) -> Staged | Refused:
-        """A place for a table of that name. The name is nobody's until `create`."""
+        """A place for a table of that name. The name stays free until `create`."""
         return self._asked("POST", f"{self._address.schema_path}/staging-tables", Staged, {"name": table})
 
     def create(self, table: Mapping[str, Any]) -> Loaded | Refused:

@@ -140,7 +140,7 @@ def changes_metadata(actions: Actions) -> bool:
 
 
 def updates_of(actions: Actions, before: Loaded) -> list[dict[str, Any]]:
-    """What the server has to be told of the commit's metadata, protocol and domains, compared with what it has."""
+    """The updates of metadata, protocol and domains in the commit, compared with what the server has."""
     updates: list[dict[str, Any]] = []
     metadata, protocol = body_of(actions, "metaData"), body_of(actions, "protocol")
     if metadata is not None:

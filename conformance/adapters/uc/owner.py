@@ -332,7 +332,7 @@ class UcOwner:
 
 
 def identity_of(address: Address, api: DeltaApi) -> m.Identity:
-    """Raises `AdapterError` where there is no such schema, `NoConnectionError` where there is nobody."""
+    """Raises `AdapterError` where there is no such schema, `NoConnectionError` without a server."""
     config = api.config()
     return m.Identity(
         name=address.name,
@@ -416,9 +416,7 @@ class UcSubject:
             self.identity: Identity = identity_of(address, heard)
         except (NoConnectionError, UnansweredError) as error:
             self.close()
-            raise AdapterError(
-                f"nobody answers at {address.server}: {error}. Start the server before the kit"
-            ) from error
+            raise AdapterError(f"no server at {address.server}: {error}. Start the server before the kit") from error
         except BaseException:
             self.close()
             raise
