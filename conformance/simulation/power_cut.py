@@ -57,7 +57,7 @@ class PowerCut:
             return
         count = len(self._names)
         for at in range(limit):
-            kept = self._names[at % count] if at < limit // 2 else random.choice(self._names)
+            kept = self._names[at % count] if at < (limit + 1) // 2 else random.choice(self._names)
             yield self._drawn(kept, at // min(count, limit), random)
 
     def _all_with(self, kept: frozenset[int]) -> Iterator[Tree]:

@@ -38,7 +38,6 @@ SLOW = {
     "resolves-from-an-old-look", "decided-outside-the-transaction",
     "lock-with-a-lease", "description-decides", "error-of-a-link-believed", "hand-back-without-promise",
     "hand-back-recorded-first",
-    "taken-name-not-synced", "name-in-doubt-kept", "staged-again-not-synced", "equal-file-believed",
 }  # fmt: skip
 """Beyond half a second of processor time."""
 
