@@ -1,7 +1,7 @@
 """Plain English: words that have a usual term instead do not occur in what users read.
 
-That is: pages, strings (messages, help, ids), first lines of docstrings (titles of checks, mutants and freedoms), and
-public names, those of tests too. GLOSSARY.md lists the usual terms.
+That is: pages, reports, the catalogue, strings (messages, help, ids), first lines of docstrings (titles of checks,
+mutants and freedoms), and public names, those of tests too. GLOSSARY.md lists the usual terms.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ IDIOM = re.compile(
     r"\b(?:(?i:told|whoever|nobody|somebody|strangers?|for ever|teeth|tooth|who is|what stands|changed its mind|"
     r"hired?|bury|buried|cannot be had)|is none|are none)\b"
 )
+SUFFIXES = (".py", ".md", ".jinja", ".toml", ".mjs")
 QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
 """They quote the words."""
 
 NOT_YET_PLAIN = {
+    "conformance/findings",
+    "conformance/requirements",
+    "spec_tests/mutation",
     "conformance/adapters",
     "refimpl",
     "refimpl/client",
@@ -80,7 +84,7 @@ def package_of(path: Path) -> str:
 
 
 def faults(path: Path) -> list[str]:
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         texts: Iterator[tuple[int, str]] = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     else:
         texts = texts_of(path)
@@ -91,8 +95,8 @@ def faults(path: Path) -> list[str]:
 def files() -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for package in PACKAGES:
-        for path in sorted([*(ROOT / package).rglob("*.py"), *(ROOT / package).rglob("*.md")]):
-            if path not in QUOTED:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.suffix in SUFFIXES and path not in QUOTED:
                 found.setdefault(package_of(path), []).append(path)
     return found
 
