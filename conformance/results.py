@@ -7,6 +7,7 @@ Nothing here depends on the time or on the machine, so that the same seed and th
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -114,6 +115,13 @@ class RequirementVerdict(StrEnum):
     """Another side's, another table feature's, or of a profile that the subject does not declare."""
     NOT_CHECKED = "not-checked"
     """No case of this run is evidence: not in this profile, or untestable."""
+
+
+def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = False) -> bool:
+    """Whether it makes a subject not conformant: it violates a MUST, or with `strict` a SHOULD. `levels`: by
+    requirement; an unknown level counts as MUST."""
+    found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
+    return Level.MUST in found or (strict and Level.SHOULD in found)
 
 
 class RequirementResult(_Value, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,6 +15,7 @@ import typer
 from conformance.command.options import JsonOption
 from conformance.command.output import say, show_json, show_rows
 from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load
+from conformance.results import matches
 from conformance.running.errors import UnusableError
 
 KIT: Final = Path(__file__).parents[1]
@@ -171,7 +171,7 @@ def requirements(
     selected = [
         each
         for each in found
-        if (not side or each.side in side) and (not ids or any(fnmatchcase(each.id, pattern) for pattern in ids))
+        if (not side or each.side in side) and (not ids or any(matches(pattern, each.id) for pattern in ids))
     ]
     if not selected:
         raise UnusableError("no entry of the catalogue matches all of these filters")

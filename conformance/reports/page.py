@@ -33,7 +33,6 @@ from conformance.reports.summary import (
     Standing,
     direct_first,
     failing_cases,
-    fails,
     in_order,
     levels_of,
     plural,
@@ -43,7 +42,7 @@ from conformance.reports.summary import (
     summarise,
 )
 from conformance.requirements.catalogue import Level, Side, citation, load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, fails, headline
 from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent

@@ -25,6 +25,7 @@ from conformance.results import (
     RunResult,
     Verdict,
     Violation,
+    fails,
 )
 from conformance.safe_text import one_line
 
@@ -113,12 +114,6 @@ _OTHERS: Final = {
 def levels_of(result: RunResult) -> dict[str, Level]:
     """How binding each requirement is, as the result says: it may come from another version of the kit."""
     return {each.requirement: each.level for each in result.requirements}
-
-
-def fails(violation: Violation, levels: dict[str, Level], *, strict: bool) -> bool:
-    """Whether it makes a subject not conformant. An unknown level counts as MUST."""
-    found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
-    return Level.MUST in found or (strict and Level.SHOULD in found)
 
 
 def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str:

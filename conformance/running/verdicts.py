@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from conformance import results
 from conformance.interface.messages import Identity
 from conformance.interface.subject import GONE
 from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
@@ -21,9 +22,9 @@ _NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )"
 
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
-    """Whether it makes a subject not conformant: it is about a MUST. A SHOULD is a warning, unless `strict`."""
-    levels = {load().requirement(each).level for each in violation.requirements}
-    return Level.MUST in levels or (strict and Level.SHOULD in levels)
+    """`results.fails`, with the levels of the catalogue."""
+    levels = {each: load().requirement(each).level for each in violation.requirements}
+    return results.fails(violation, levels, strict=strict)
 
 
 def failing(cases: Iterable[CaseResult], *, strict: bool = False) -> list[CaseResult]:
