@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import signal
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 LINE_SECONDS: Final = 5.0
 """Between two plain lines of progress."""
 _LONGEST: Final = 240
+_EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j": "jvm", "pyspark": "jvm"}
+"""By library, the extra that installs it."""
 
 
 def run(
@@ -103,8 +106,10 @@ def run(
     from conformance.running.execution import Options, execute
     from conformance.running.plan import select
 
+    named = subject_of(subject, classpath)
+    require_libraries(named, report=report is not None)
     options = Options(
-        subject=subject_of(subject, classpath),
+        subject=named,
         profile=profile_named(profile),
         seed=seed,
         workers=_number_of(workers),
@@ -144,6 +149,21 @@ def subject_of(name: str | None, classpath: str | None = None) -> str:
     if not name.startswith("jvm:"):
         raise UnusableError(f"--classpath works only with a subject jvm:CLASS, not with {name!r}")
     return f"{name} --classpath {shlex.quote(classpath)}"
+
+
+def require_libraries(subject: str, *, report: bool = False) -> None:
+    """Raises `UnusableError` if a library is missing that the worker processes need for this subject."""
+    needed = [
+        "hypothesis",
+        *(["jinja2"] if report else []),
+        *(["py4j", "pyspark"] if subject.startswith("jvm:") else []),
+    ]
+    for library in needed:
+        if importlib.util.find_spec(library) is None:
+            extra = _EXTRA_OF[library]
+            raise UnusableError(
+                f"the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'"
+            )
 
 
 @contextmanager
@@ -206,8 +226,10 @@ def smoke(
     from conformance.running.worker_pool import Session
     from conformance.subjects.smoke import first_hello
 
+    named = subject_of(subject, classpath)
+    require_libraries(named)
     try:
-        with Session(subject_of(subject, classpath), timeout=seconds(timeout, "--timeout")) as session:
+        with Session(named, timeout=seconds(timeout, "--timeout")) as session:
             report = session.smoke()
     except UnusableError as error:
         if not error.says:
@@ -262,6 +284,7 @@ def replay(
     for remark in remarks(finding, subject):
         say(f"note: {remark}")
     options = options_of(finding, subject=subject, timeout=seconds(timeout, "--timeout"))
+    require_libraries(options.subject)
     with interruptible(), progress() as watcher:
         result = execute(options, watcher)
     if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -93,6 +94,29 @@ def test_a_wrong_call_says_what_is_wrong_and_ends_with_2(words: tuple[str, ...],
     assert says in told.stderr
     assert "Traceback" not in told.stderr
     assert told.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "library", "extra"),
+    [
+        (("run", "model"), "hypothesis", "conformance"),
+        (("smoke", "stdio:./owner"), "hypothesis", "conformance"),
+        (("run", "http://127.0.0.1:1", "--report", "report"), "jinja2", "conformance"),
+        (("smoke", "jvm:in-memory"), "py4j", "jvm"),
+        (("run", "jvm:dynamodb"), "pyspark", "jvm"),
+    ],
+)
+def test_a_missing_extra_is_named(
+    words: tuple[str, ...], library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a process is started, in which it would be missing."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else found(name))
+    told = command(*words)
+    assert told.exit_code == ExitCode.USAGE
+    assert told.stderr == (
+        f"error: the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'\n"
+    )
 
 
 # run
