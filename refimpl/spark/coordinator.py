@@ -129,8 +129,7 @@ class _JavaObject:
     """An object of ours comes back from the JVM as a proxy, and as another one with every call, so they are compared by
     their text: class and coordinator's name, which is registered once in a JVM."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def equals(self, other: Any) -> bool:
         return other is self or (hasattr(other, "toString") and bool(other.toString() == self.toString()))
@@ -146,7 +145,7 @@ class CoordinatorBuilder(_JavaObject):
     """The Scala trait `CommitCoordinatorBuilder`: one client for all tables, regardless of their configuration."""
 
     def __init__(self, name: str, client: CoordinatorClient) -> None:
-        super().__init__(name)
+        self.name = name
         self.client = client
 
     def getName(self) -> str:  # noqa: N802 - the trait's
@@ -216,7 +215,7 @@ class CoordinatorClient(_JavaObject):
     """What Delta calls. One instance serves all tables, and may be given another warehouse."""
 
     def __init__(self, name: str, served: Served) -> None:
-        super().__init__(name)
+        self.name = name
         self._served = served
 
     def serve(self, served: Served) -> None:
