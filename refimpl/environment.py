@@ -89,7 +89,8 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
 
 class _ThreadsHold(threading.local):
     """How often this thread took the lock, and through which descriptor. The descriptor is known before it is locked:
-    an interruption (Ctrl-C) leaves no lock behind."""
+    an interruption (Ctrl-C) while the lock is taken leaves none behind. One that arrives as it is given back can, until
+    this process ends."""
 
     process = 0
     depth = 0

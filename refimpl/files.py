@@ -8,12 +8,15 @@ None of these calls is durable by itself; the two `fsync` calls are what makes t
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
 import struct
+import sys
 import threading
-import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -91,7 +94,12 @@ class Files(Protocol):
         ...
 
     def hold_shared(self, path: str, start: int, length: int) -> object:
-        """A shared lock on these bytes of a file until the returned value is freed; None where the host has none."""
+        """A shared lock on these bytes of a database's file until the returned value is freed, where the host has such
+        locks. Every call for one file asks for the same bytes."""
+        ...
+
+    def opening(self) -> AbstractContextManager[None]:
+        """The block in which a database is opened, up to `hold_shared`, or closed."""
         ...
 
 
@@ -189,37 +197,96 @@ class PosixFiles:
             return None
         return found.st_ino, found.st_dev
 
+    def opening(self) -> AbstractContextManager[None]:
+        return _SHARED_LOCKS.opening()
+
     def hold_shared(self, path: str, start: int, length: int) -> object:
-        """STORAGE.md#second-library. All calls for one file must ask for the same bytes."""
-        if not hasattr(fcntl, "F_OFD_SETLK"):
-            return None
-        with _SHARED_LOCKS_LOCK:
-            held = _SHARED_LOCKS.get(self.identity(path))
-            if held is None:
-                held = _SharedLock(path, start, length)
-                _SHARED_LOCKS[held.identity] = held
-        return held
+        return _SHARED_LOCKS.hold(path, start, length)
 
 
-class _SharedLock:
-    """A lock of an open file description: unlike a lock of the process, it lasts until this descriptor is closed."""
+class _SharedFile:
+    """A file of a database that this process has open: its descriptors, and who holds the lock."""
 
-    def __init__(self, path: str, start: int, length: int) -> None:
-        self._fd = os.open(path, os.O_RDONLY | _NO_WAITING)
-        found = os.fstat(self._fd)
-        self.identity = found.st_ino, found.st_dev
-        wanted = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, wanted)
+    def __init__(self) -> None:
+        self.descriptors: list[int] = []
+        self.holders: set[int] = set()
+
+
+class _Holder:
+    """Holds a lock until it is freed, by any thread at any time."""
+
+    def __init__(self, file: _SharedFile) -> None:
+        self._file = file
+        file.holders.add(id(self))
 
     def __del__(self) -> None:
-        if hasattr(self, "_fd"):
-            os.close(self._fd)
+        self._file.holders.discard(id(self))
 
 
-_SHARED_LOCKS: Final[weakref.WeakValueDictionary[object, _SharedLock]] = weakref.WeakValueDictionary()
-"""One for each file: closing any descriptor of a file drops the other locks that the process has on it."""
+class _SharedLocks:
+    """Locks of open file descriptions, which last until their descriptor is closed: STORAGE.md#second-library.
 
-_SHARED_LOCKS_LOCK: Final = threading.Lock()
+    To close it drops what SQLite has locked for this process. So it is closed only when no connection to that file is
+    open, and none is being opened: `opening` keeps two threads from doing that at once.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[object, _SharedFile] = {}
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        with self._lock:
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if not self._depth:
+                    self._close_unused()
+
+    def hold(self, path: str, start: int, length: int) -> object:
+        with self._lock:
+            found = Path(path).stat()
+            file = self._files.get((found.st_dev, found.st_ino))
+            return _Holder(self._locked(path, start, length) if file is None else file)
+
+    def _locked(self, path: str, start: int, length: int) -> _SharedFile:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+        found = os.fstat(descriptor)
+        file = self._files.setdefault((found.st_dev, found.st_ino), _SharedFile())
+        file.descriptors.append(descriptor)
+        if sys.platform == "linux":
+            wanted = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+            except OSError as error:
+                if error.errno not in _NO_SUCH_LOCKS:
+                    raise
+        return file
+
+    def _close_unused(self) -> None:
+        for identity, file in list(self._files.items()):
+            if not file.holders:
+                del self._files[identity]
+                for descriptor in file.descriptors:
+                    os.close(descriptor)
+
+    def forget(self) -> None:
+        """In a forked child, which has copies of the descriptors, no connection, and perhaps a lock that another thread
+        held. What its parent locked stays locked."""
+        for file in self._files.values():
+            for descriptor in file.descriptors:
+                os.close(descriptor)
+        self._files, self._lock, self._depth = {}, threading.RLock(), 0
+
+
+_NO_SUCH_LOCKS: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""How a file system says that it has none: there, only SQLite's own locks are held."""
+
+_SHARED_LOCKS: Final = _SharedLocks()
+os.register_at_fork(after_in_child=_SHARED_LOCKS.forget)
 
 
 def reserve_private(path: Path) -> None:

@@ -8,9 +8,11 @@ calls the host. What a power cut leaves of a disk is the business of `power_cut`
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final, Self
@@ -524,6 +526,9 @@ class SimulatedFiles:
     def identity(self, path: str) -> object:
         """Of the file that has this name, None if nothing has. No effect here: a subject asks it all the time."""
         return self.disk.find(path)
+
+    def opening(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def hold_shared(self, path: str, start: int, length: int) -> None:
         """The simulated host has no process with two SQLite libraries."""

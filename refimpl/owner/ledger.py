@@ -255,8 +255,10 @@ class Ledger:
         """Close this thread's connection."""
         database: apsw.Connection | None = getattr(self._local, "database", None)
         if database is not None and self._local.process == os.getpid():
-            database.close()
-            self._connections.pop(database, None)
+            with self._environment.files.opening():
+                database.close()
+                self._connections.pop(database, None)
+                self._local.locks = None
         self._local.database = self._local.locks = None
 
     def _before_fork(self) -> None:
@@ -331,18 +333,19 @@ class Ledger:
         if not self.exists():
             raise CorruptLedgerError(f"{self.path} is gone; restore it from a backup", path=str(self.path))
         self._make_name_durable()
-        database = self._connect(self.path)
-        try:
-            self._refuse_foreign_log(database)
-            database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            database.set_busy_timeout(10_000)
-            database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
-            database.set_wal_hook(self._on_commit)
-            self._make_durable_what_is_seen(database)
-        except BaseException:
-            database.close()
-            raise
-        self._remember_log(database)
+        with self._environment.files.opening():
+            database = self._connect(self.path)
+            try:
+                self._refuse_foreign_log(database)
+                database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                database.set_busy_timeout(10_000)
+                database.execute("PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0").fetchall()
+                database.set_wal_hook(self._on_commit)
+                self._make_durable_what_is_seen(database)
+                self._remember_log(database)
+            except BaseException:
+                database.close()
+                raise
         self._local.database = database
         self._local.moved = ctypes.c_int()
         self._local.process = os.getpid()

@@ -295,15 +295,24 @@ class LocalOwner:
         properties = writer.catalog_properties(table.key)
         return decide.CatalogFacts(preconditions=preconditions, properties=properties, unpublished=unpublished)
 
-    def _apply(self, writer: Writer, table: TableRecord, facts: decide.CatalogFacts, metadata: Metadata) -> TableRecord:
+    def _apply(
+        self,
+        writer: Writer,
+        table: TableRecord,
+        facts: decide.CatalogFacts,
+        current: Metadata,
+        committed: Metadata | None = None,
+    ) -> TableRecord:
         """Store what the request changes; the table as it is then. Before its commit is ratified, in its transaction.
 
-        `metadata`: what is in force after the request.
+        `committed`: the metadata in the request's commit. A commit without any changes no property and no etag.
         """
         after = decide.with_report(table, facts.preconditions)
         if after.backfilled is not None and after.backfilled != table.backfilled:
             writer.mark_published(table, after.backfilled, self._context.now)
-        properties = decide.catalog_properties(facts.properties, facts.preconditions.properties, metadata)
+        if committed is None and not facts.preconditions.properties:
+            return after
+        properties = decide.catalog_properties(facts.properties, facts.preconditions.properties, committed or current)
         if properties != facts.properties:
             writer.set_catalog_properties(table, properties)
         return after
@@ -331,7 +340,7 @@ class LocalOwner:
                 if facts is not None:
                     current = writer.protocol_and_metadata(table.key)
                     assert current is not None, f"{table.label} is active and has no metadata"
-                    table = self._apply(writer, table, facts, examined.metadata or current[1])
+                    table = self._apply(writer, table, facts, current[1], examined.metadata)
                 commit = writer.ratify(table, examined, commit_mode, context.now, published=False)
         if promise is None:
             every = table.policy.backfill_every

@@ -379,7 +379,7 @@ class Server:
 
     def _health(self) -> Response:
         """Whether the ledger answers; for the process that starts and stops servers."""
-        self._delta.owner.recorded_tables()
+        self._delta.owner.look_up("", None, None)  # the cheapest read: no table has this name
         return Response(b'{"status":"ok"}', media_type=JSON)
 
     def _metrics(self) -> Response:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import resource
 import sqlite3
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +25,7 @@ from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import Files
+from refimpl.files import Files, PosixFiles
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, owned
@@ -88,6 +92,73 @@ def test_a_look_inside_the_process_drops_no_lock(tmp_path: Path, look: Callable[
         assert isinstance(table.commit(2), Ratified)
     visited_by_another_client(ledger)
     assert not Path(memory).exists(), "nothing stays locked once the owner is closed"
+
+
+def test_a_lock_that_is_held_again_was_never_given_back(tmp_path: Path) -> None:
+    """A thread ends, with its connection, while another one opens the same ledger: closing the descriptor of its lock
+    would drop what SQLite has locked for the second one."""
+    files, path = PosixFiles(), tmp_path / "file"
+    path.write_bytes(bytes(10))
+
+    def is_locked() -> bool:
+        wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 3, 1, 0)
+        with path.open("r+b") as other:
+            try:
+                fcntl.fcntl(other, fcntl.F_OFD_SETLK, wanted)
+            except BlockingIOError:
+                return True
+            return False
+
+    with files.opening():
+        first = files.hold_shared(str(path), 3, 1)
+    with files.opening():
+        del first
+        assert is_locked()
+        second = files.hold_shared(str(path), 3, 1)
+    assert is_locked()
+    with files.opening():
+        del second
+    assert not is_locked()
+
+
+def test_a_file_system_without_such_locks_is_one_to_work_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(fcntl, "fcntl", lacking)
+    with opened(tmp_path / "w") as warehouse:
+        assert create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).latest == 1
+
+
+FORK_WHILE_OPENING = """
+import os, sys, threading
+import refimpl
+from refimpl.files import PosixFiles
+
+opening, done = threading.Event(), threading.Event()
+
+def open_slowly():
+    with PosixFiles().opening():
+        opening.set()
+        done.wait()
+
+threading.Thread(target=open_slowly).start()
+opening.wait()
+child = os.fork()
+if not child:
+    with refimpl.open(sys.argv[1]) as warehouse:
+        os._exit(len(warehouse.owner.tables()))
+done.set()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1, "one table"
+"""
+
+
+@pytest.mark.processes
+def test_a_child_opens_a_ledger_whatever_other_threads_opened(tmp_path: Path) -> None:
+    """Forked while another thread of its parent opens a database."""
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    subprocess.run([sys.executable, "-c", FORK_WHILE_OPENING, str(tmp_path / "w")], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("replaced", [False, True])

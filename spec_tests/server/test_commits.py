@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client import proposing
-from refimpl.commits import Landed
+from refimpl.commits import Landed, Ratified, StagedProposal
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
     BAD,
@@ -122,6 +122,18 @@ def test_the_etag_changes_with_the_metadata_and_only_with_it(table: WireTable) -
     staged = table.write_staged(2, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged).status_code == 200
     assert table.state()[2] != first
+
+
+def test_an_append_leaves_the_catalogs_properties_alone(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """Also one that the log repeats since: a local client committed it, and the etag of others is from then."""
+    assert table.update({"action": "set-properties", "updates": {"team": "a"}}).status_code == 200
+    staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
+    owner = warehouse.owner
+    local = StagedProposal(attempt=staged.name.split(".")[1], file_name=staged.name)
+    assert isinstance(owner.commit(owner.resolve("orders").table_id, 1, local), Ratified)
+    etag = table.state()[2]
+    table.land(2)
+    assert table.state()[2] == etag
 
 
 # Published versions

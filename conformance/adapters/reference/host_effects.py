@@ -36,7 +36,7 @@ class LedgerConnection:
 
 
 class EffectFiles(PosixFiles):
-    """The host's files. Every call but `identity` and `hold_shared` passes `effect`, which a subclass overrides.
+    """The host's files. Every call but `identity` and those about locks passes `effect`, which a subclass overrides.
 
     `synced`: whether an fsync reaches the disk. What a process leaves when it dies does not depend on that, and syncs
     are two thirds of the time of a test.
