@@ -10,6 +10,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,6 +27,7 @@ from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import Files, PosixFiles
+from refimpl.owner import ledger
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, owned
@@ -119,6 +121,33 @@ def test_a_lock_that_is_held_again_was_never_given_back(tmp_path: Path) -> None:
     with files.opening():
         del second
     assert not is_locked()
+
+
+def test_a_ledger_is_not_closed_while_another_thread_opens_it(tmp_path: Path) -> None:
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+    ready, close = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def open_and_close() -> None:
+        with opened(tmp_path / "w"):
+            ready.set()
+            assert close.wait(30)
+
+    closing = threading.Thread(target=open_and_close)
+
+    def connect_slowly(path: Path) -> apsw.Connection:
+        database = ledger.connect(path)
+        close.set()
+        closing.join(0.1)
+        waited.append(closing.is_alive())
+        return database
+
+    closing.start()
+    assert ready.wait(30)
+    with refimpl.open(tmp_path / "w", environment=Environment(connect=connect_slowly)):
+        closing.join()
+    assert waited == [True]
 
 
 def test_a_file_system_without_such_locks_is_one_to_work_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
