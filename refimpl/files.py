@@ -204,12 +204,28 @@ class PosixFiles:
         return _SHARED_LOCKS.hold(path, start, length)
 
 
+HAS_DESCRIPTION_LOCKS: Final = sys.platform == "linux"
+"""Whether this host has locks that belong to an open file description, and end when its descriptors are closed."""
+
+_FLOCK: Final = struct.Struct("hhqqi")
+"""`struct flock` of Linux: type, whence, start, length, pid."""
+
+
+def lock_description(descriptor: int, kind: int, start: int, length: int) -> None:
+    """Lock bytes of a file for its open file description, without waiting; `kind`: `F_RDLCK`, `F_WRLCK`, `F_UNLCK`."""
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
+
+
 class _SharedFile:
     """A file of a database that this process has open: its descriptors, and who holds the lock."""
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
         self.holders: set[int] = set()
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
 
 class _Holder:
@@ -257,10 +273,9 @@ class _SharedLocks:
         found = os.fstat(descriptor)
         file = self._files.setdefault((found.st_dev, found.st_ino), _SharedFile())
         file.descriptors.append(descriptor)
-        if sys.platform == "linux":
-            wanted = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)
+        if HAS_DESCRIPTION_LOCKS:
             try:
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+                lock_description(descriptor, fcntl.F_RDLCK, start, length)
             except OSError as error:
                 if error.errno not in _NO_SUCH_LOCKS:
                     raise
@@ -270,15 +285,13 @@ class _SharedLocks:
         for identity, file in list(self._files.items()):
             if not file.holders:
                 del self._files[identity]
-                for descriptor in file.descriptors:
-                    os.close(descriptor)
+                file.close()
 
     def forget(self) -> None:
         """In a forked child, which has copies of the descriptors, no connection, and perhaps a lock that another thread
         held. What its parent locked stays locked."""
         for file in self._files.values():
-            for descriptor in file.descriptors:
-                os.close(descriptor)
+            file.close()
         self._files, self._lock, self._depth = {}, threading.RLock(), 0
 
 

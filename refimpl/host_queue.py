@@ -14,12 +14,13 @@ import contextlib
 import fcntl
 import os
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
+
+from refimpl.files import HAS_DESCRIPTION_LOCKS, lock_description
 
 HostQueue = Callable[[], AbstractContextManager[bool]]
 """Waits for one's turn, and holds it for the length of a `with`, whose value says whether others were first."""
@@ -30,8 +31,6 @@ LONGEST_WAIT_SECONDS: Final = 5.0
 _COUNTERS: Final = struct.Struct("<QQ")
 """At the start of the file: the next ticket, and the newest one that was handed back."""
 _FIRST_TICKET_BYTE: Final = 2**20
-_RANGE: Final = struct.Struct("hhqqi")
-"""`struct flock` of Linux: type, whence, start, length, pid."""
 _SECONDS_PER_TURN: Final = 0.0004
 """A process further back looks less often: so long for each one in front."""
 _SECONDS_PER_DRAW: Final = 0.00005
@@ -39,7 +38,7 @@ _SECONDS_PER_DRAW: Final = 0.00005
 
 def host_queue(path: Path) -> HostQueue:
     """The queue in this file. Without open-file-description locks no process waits."""
-    if not sys.platform.startswith("linux"):
+    if not HAS_DESCRIPTION_LOCKS:
         return lambda: contextlib.nullcontext(False)
 
     @contextlib.contextmanager
@@ -99,11 +98,11 @@ def _hand_back(fd: int, ticket: int) -> None:
 
 def _lock(fd: int, byte: int) -> bool:
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _RANGE.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+        lock_description(fd, fcntl.F_WRLCK, byte, 1)
     except (BlockingIOError, PermissionError):
         return False
     return True
 
 
 def _unlock(fd: int, byte: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _RANGE.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+    lock_description(fd, fcntl.F_UNLCK, byte, 1)

@@ -259,7 +259,7 @@ class Ledger:
                 database.close()
                 self._connections.pop(database, None)
                 self._local.locks = None
-        self._local.database = self._local.locks = None
+        self._local.database = None
 
     def _before_fork(self) -> None:
         database: apsw.Connection | None = getattr(self._local, "database", None)

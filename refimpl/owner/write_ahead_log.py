@@ -7,6 +7,7 @@ goes on from that of the frame before it; the last frame of a transaction says s
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 
@@ -46,31 +47,42 @@ class WriteAheadLog:
             self._file.xWrite(self._file.xRead(self._offset(frames) - start, start), start)
 
     def is_damaged_after(self, frames: int) -> bool:
-        """Whether what follows so many valid frames is more than a transaction whose end was not written.
+        """Whether what follows so many valid frames is more than is left of transactions that were not committed.
 
         A header is written at once, and synced before any frame. A transaction is synced before another one is
-        appended to it: so no frame follows on the end of one that is not there.
+        appended to it: so no frame follows on a valid one that ends a transaction. One that is not valid proves
+        nothing: its header may be the beginning of a write that was cut short, over an older frame that was the middle
+        of a transaction. Damage to the end of the last transaction but one looks the same, and is not noticed.
         """
         if not any(self._header):
             return False
         if not frames and self._checksum(self._header[:24], (0, 0)) != struct.unpack_from(">2I", self._header, 24):
             return True
         rest = self._file.xRead(max(self._size - self._offset(frames), 0), self._offset(frames))
-        size = self._frame_size
         if not frames and self._begins_whole(rest):
             return False
-        return any(
-            _ends_transaction(rest[at - size : at]) and self._follows(rest[at : at + size], rest[at - size : at])
-            for at in range(size, len(rest) - size + 1, size)
-        )
+        before, committed = self._before(frames), False
+        for frame in self._frames(rest):
+            valid = self._follows(frame, before)
+            if valid and committed:
+                return True
+            before, committed = frame, valid and _ends_transaction(frame)
+        return False
+
+    def _before(self, frame: int) -> bytes:
+        """What this frame follows on: the header of the one before it, or the log's own, in the form of one."""
+        return self._file.xRead(self.FRAME_HEADER, self._offset(frame - 1)) if frame else self._header[8:]
+
+    def _frames(self, content: bytes) -> Iterator[bytes]:
+        size = self._frame_size
+        return (content[at : at + size] for at in range(0, len(content) - size + 1, size))
 
     def _begins_whole(self, content: bytes) -> bool:
         """Whether the log's first transaction is valid. SQLite sees no frame all the same where it has begun the log
         anew, in the memory that processes share, and who did that died, or failed, before he wrote the new header:
         everything in the log is in the database."""
-        size, before = self._frame_size, self._header[8:]  # its salts and checksum are where a frame has them
-        for at in range(0, len(content) - size + 1, size):
-            frame = content[at : at + size]
+        before = self._before(0)
+        for frame in self._frames(content):
             if not self._follows(frame, before):
                 return False
             if _ends_transaction(frame):

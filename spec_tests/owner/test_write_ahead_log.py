@@ -7,12 +7,12 @@ import fcntl
 import os
 import resource
 import sqlite3
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.commits import Ratified
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, OutcomeUnknown, OwnerUnavailableError
-from refimpl.files import Files, PosixFiles
+from refimpl.files import Files, PosixFiles, lock_description
 from refimpl.owner import ledger
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
@@ -103,10 +103,9 @@ def test_a_lock_that_is_held_again_was_never_given_back(tmp_path: Path) -> None:
     path.write_bytes(bytes(10))
 
     def is_locked() -> bool:
-        wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 3, 1, 0)
         with path.open("r+b") as other:
             try:
-                fcntl.fcntl(other, fcntl.F_OFD_SETLK, wanted)
+                lock_description(other.fileno(), fcntl.F_WRLCK, 3, 1)
             except BlockingIOError:
                 return True
             return False
@@ -277,7 +276,7 @@ def flipped(content: bytes, at: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-def frames(content: bytes) -> list[int]:
+def frames(content: bytes | bytearray) -> list[int]:
     return list(range(HEADER, len(content), FRAME))
 
 
@@ -320,6 +319,25 @@ def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left
         table = owned(warehouse, "orders")
         assert table.latest == 4
         table.land()
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["its first frame", "a later one"])
+def test_a_header_cut_short_over_what_never_was_committed_is_no_damage(tmp_path: Path, first: int) -> None:
+    """A transaction whose sync failed stays behind the end of the log; the next writer died early in one of its
+    frames, so that an end is announced where the older transaction goes on."""
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="second")
+        log = log_of(warehouse)
+    content = bytearray(log.read_bytes())
+    ends = [at for at in frames(content) if content[at + 4 : at + 8] != bytes(4)]
+    begins, end = [(last + FRAME, end) for last, end in pairwise(ends) if end - last >= 3 * FRAME][-1]
+    cut = begins + first * FRAME
+    content[cut + 4 : cut + 8] = content[end + 4 : end + 8]
+    log.write_bytes(content[: end + FRAME])
+    with opened(tmp_path / "w") as warehouse:
+        assert [table.name for table in warehouse.owner.tables()] == ["orders"]
+        assert owned(warehouse, "orders").latest == 5
 
 
 def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> None:
