@@ -457,9 +457,9 @@ def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
     )
 
 
-@check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", commit_modes=("staged",))
+@check(Family.MAINTENANCE, "RULING-CLEANUP-01", side="client", features=("catalogManaged",), commit_modes=("staged",))
 def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
-    """An owner may list published commits: their staged files stay as long as it lists them."""
+    """A catalog may list published commits: their staged files stay as long as it lists them."""
     log = prepare(s)
     entries = [
         m.CommitEntry(version=version, file_name=name.rpartition("/")[2])
@@ -479,48 +479,25 @@ def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
 
 # The policy
 
-ALWAYS = ("checkpoint", "log-compaction", "checksum")
 POLICY = (Profile.MAINTENANCE_POLICY,)
 
 
 def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tuple[str, ...]:
     """What the owner allows now."""
     told = s.ask(client, m.MaintenancePolicy(table=table.reference))
-    allowed = s.expect(told, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
-    missing = [job for job in ALWAYS if job not in allowed]
-    s.require(
-        not missing,
-        "PROFILE-POLICY-01",
-        evidence=(told,),
-        table=table,
-        expected=f"{', '.join(ALWAYS)} are always allowed",
-        observed=f"{', '.join(missing)} not allowed; allowed are {', '.join(allowed) or 'no jobs'}",
-    )
-    return allowed
-
-
-@check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
-def basic_maintenance_is_always_allowed(s: Scenario) -> None:
-    """The owner's policy allows checkpoints, log compactions and checksums: for a new table, with unbackfilled commits,
-    and afterwards."""
-    table = s.create()
-    allows(s, table)
-    s.land(table)
-    s.land(table)
-    allows(s, table)
-    s.backfill(table, 1)
-    allows(s, table, "other")
-    s.backfill(table, 2)
-    allows(s, table)
+    return s.expect(told, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
 def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
-    """Each table has its policy; for a table that does not exist no policy is returned."""
+    """Each table has its policy, with unbackfilled commits too; for a table that does not exist no policy is
+    returned."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     allows(s, table)
     allows(s, other)
+    s.backfill(other, 1)
+    allows(s, other, "other")
     nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-does-not-exist"))
     s.expect(
         nowhere,

@@ -513,3 +513,14 @@ class KeepsAllCommits(KeepsTheNewestCommits):
     """Keeps all commits in a cleanup, and deletes the rest."""
 
     kept = 1_000
+
+
+@good("FREE-CLEANUP-03", side="client")
+class DeletesListedStagedFilesOfManagedCommits(ModelClient):
+    """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, also those
+    of published commits that the owner lists."""
+
+    def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
+        if table.feature == "managedCommit":
+            table.commits = ()
+        return super()._staged(table, cut_off)

@@ -540,3 +540,16 @@ class RejectsReversedRanges(ListsFromTheLastPublishedVersion):
         if request.end is not None and request.end < (request.start or 0):
             return m.Rejected(reason="the range ends before it begins")
         return super().get_commits(client, request)
+
+
+@good("FREE-POLICY-02")
+class RestrictsCheckpoints(ModelOwner):
+    """Allows log compactions while nothing is unbackfilled, metadata cleanup of tables with commits, and never
+    checkpoints or checksums."""
+
+    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is None:
+            return m.NotFound()
+        compaction = () if table.unbackfilled else ("log-compaction",)
+        return m.Policy(allowed=(*compaction, *(["metadata-cleanup"] if table.latest else [])))

@@ -289,36 +289,6 @@ class DeletesTheChecksumOfTheCutOff(ModelClient):
 
 
 @mutant("PROFILE-POLICY-01")
-class ForbidsCheckpoints(ModelOwner):
-    """Returns a policy that forbids checkpoints."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        answer = super().maintenance_policy(client, request)
-        return m.Policy(allowed=("metadata-cleanup",)) if isinstance(answer, m.Policy) else answer
-
-
-@mutant("PROFILE-POLICY-01")
-class ForbidsCompactionsWithABacklog(ModelOwner):
-    """Returns a policy that forbids log compactions while commits are unbackfilled."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        answer = super().maintenance_policy(client, request)
-        table = self.tables.get(request.table)
-        if isinstance(answer, m.Policy) and table is not None and table.unbackfilled:
-            return m.Policy(allowed=("checkpoint", "checksum"))
-        return answer
-
-
-@mutant("PROFILE-POLICY-01")
-class ForbidsChecksums(ModelOwner):
-    """Returns a policy that forbids checksums."""
-
-    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
-        answer = super().maintenance_policy(client, request)
-        return m.Policy(allowed=("checkpoint", "log-compaction")) if isinstance(answer, m.Policy) else answer
-
-
-@mutant("PROFILE-POLICY-01")
 class PolicyForUnknownTables(ModelOwner):
     """Returns a maintenance policy for tables that do not exist."""
 

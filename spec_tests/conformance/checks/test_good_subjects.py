@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -69,6 +70,7 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
             answers.append(str(s.observe(table)))
         answers.append(str(s.ask("reader", m.LoadTable(name=s.physical("orders"))).answer))
         for version in (6, 70):
+            answers.append(str(s.ask("anybody", m.MaintenancePolicy(table=table.reference)).answer))
             answers.append(str(s.ask("anybody", m.BackfillToVersion(table=table.reference, version=version)).answer))
             answers.append(str(s.observe(table)))
         table.versions = 8
@@ -265,6 +267,19 @@ def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
             log.checkpoint(4)
             after = cleanup.clean(s, log, 4).after
             assert {version for version in range(6) if commit_file(version) in after} == left
+
+
+@pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
+def test_staged_files_that_the_owner_lists_are_deleted_or_kept(feature: str) -> None:
+    for client in (ModelClient, good.DeletesListedStagedFilesOfManagedCommits):
+        with scenario(client, feature) as s:
+            log = cleanup.prepare(s)
+            log.checkpoint(cleanup.CUT_OFF)
+            files = {int(Path(name).name[:20]): name for name in log.staged()}
+            listed = tuple(m.CommitEntry(version=v, file_name=Path(name).name) for v, name in sorted(files.items()))
+            s.owner.on(m.GetCommits, change=lambda _, listed=listed: m.Commits(commits=listed, latest=8), times=100)
+            kept = feature == "catalogManaged" or client is ModelClient
+            assert (files[1] in cleanup.clean(s, log).after) is kept
 
 
 def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
