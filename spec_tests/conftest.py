@@ -6,6 +6,9 @@ HYPOTHESIS_PROFILE=explore looks for new examples instead.
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,16 @@ settings.register_profile(
 )
 settings.register_profile("explore", settings.get_profile("repository"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where PYTHONDONTWRITEBYTECODE is set, each of the hundreds of processes that tests start would compile this
+    repository again: they share what they compile, in a temporary folder instead."""
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        folder = tempfile.mkdtemp(prefix="bytecode-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
 
 
 @pytest.fixture(scope="session")

@@ -262,7 +262,6 @@ def test_a_third_feature_needs_no_code() -> None:
     assert set(sources(segment).values()) == {"published"}
 
 
-steady = settings(deadline=None, derandomize=True, max_examples=300)
 LAST = 8
 VERSIONS = st.integers(0, LAST)
 
@@ -369,9 +368,17 @@ def verdict(world: World) -> Verdict:
     return Verdict(error=CorruptLogError, missing=missing)
 
 
-@steady
-@given(worlds())
-def test_build_says_what_the_rules_say(world: World) -> None:
+def latest_of(world: World) -> World:
+    return replace(world, requested=None)
+
+
+@settings(deadline=None, derandomize=True, max_examples=400)
+@given(worlds(), VERSIONS)
+def test_the_segment_of_any_log_follows_the_rules(world: World, known: int) -> None:
+    latest = None if verdict(latest_of(world)).error else latest_of(world).build()
+    check_history(world, latest)
+    if latest is not None and latest.first_version <= known <= latest.version:
+        check_known(world, latest, known)
     expected = verdict(world)
     if expected.error is not None:
         with pytest.raises(expected.error) as caught:
@@ -382,21 +389,32 @@ def test_build_says_what_the_rules_say(world: World) -> None:
     assert (segment.version, segment.checkpoint_version) == (expected.version, expected.checkpoint)
     assert segment.last_commit == commit_at(world, segment.version)
     assert segment.commits == expected.sources
+    check_deltas(segment)
+    check_compactions(world, segment)
+    check_checksum(world, segment)
+    if world.requested is not None:
+        check_nothing_above_counts(world, segment)
 
 
-def built(world: World) -> LogSegment | None:
-    try:
-        return world.build()
-    except DeltaError:
-        return None
+def check_history(world: World, latest: LogSegment | None) -> None:
+    """It is contiguous and ends at the latest version."""
+    history = known_commits(world.listing, world.answer, world.feature)
+    versions = [commit.version for commit in history]
+    assert versions == list(range(versions[0], versions[-1] + 1)) if versions else True
+    if latest is not None and latest.last_commit is not None:
+        assert versions[-1] == latest.version
+        assert history[-1] == latest.last_commit
 
 
-@steady
-@given(worlds())
-def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -> None:
-    segment = built(world)
-    if segment is None:
-        return
+def check_known(world: World, latest: LogSegment, known: int) -> None:
+    """A segment after a known version has exactly the commits after it."""
+    later = build(world.listing, world.answer, world.feature, known=known)
+    assert (later.version, later.checkpoint) == (latest.version, ())
+    assert later.commits == tuple(commit for commit in latest.commits if commit.version > known)
+
+
+def check_deltas(segment: LogSegment) -> None:
+    """Every version after the checkpoint is read exactly once."""
     read: list[int] = []
     for delta in segment.deltas():
         start = delta.start_version if isinstance(delta, LogPath) and delta.start_version is not None else delta.version
@@ -404,13 +422,8 @@ def test_every_version_after_the_checkpoint_is_read_exactly_once(world: World) -
     assert read == list(range(segment.first_version, segment.version + 1))
 
 
-@steady
-@given(worlds())
-def test_compactions_are_usable_and_the_widest_wins(world: World) -> None:
+def check_compactions(world: World, segment: LogSegment) -> None:
     """DELTA.md#compaction-range: usable only if checkpoint < x and y <= target; the widest is preferred."""
-    segment = built(world)
-    if segment is None:
-        return
     owned = {c.version for c in segment.commits if isinstance(c, RatifiedCommit)}
     must_read = owned if world.feature is CATALOG_MANAGED else set()
 
@@ -428,46 +441,15 @@ def test_compactions_are_usable_and_the_widest_wins(world: World) -> None:
             assert any(len(covers(chosen)) >= len(covers(path)) for chosen in rivals)
 
 
-@steady
-@given(worlds())
-def test_the_checksum_lies_between_checkpoint_and_target(world: World) -> None:
-    segment = built(world)
-    if segment is None:
-        return
+def check_checksum(world: World, segment: LogSegment) -> None:
+    """It lies between checkpoint and target."""
     oldest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
     usable = [p.version for p in world.names(FileKind.CHECKSUM) if oldest <= p.version <= segment.version]
     assert (None if segment.checksum is None else segment.checksum.version) == max(usable, default=None)
 
 
-@steady
-@given(worlds(), VERSIONS)
-def test_knowing_a_version_leaves_exactly_the_commits_after_it(world: World, known: int) -> None:
-    segment = built(World(listing=world.listing, answer=world.answer, feature=world.feature, requested=None))
-    if segment is None or not segment.first_version <= known <= segment.version:
-        return
-    later = build(world.listing, world.answer, world.feature, known=known)
-    assert (later.version, later.checkpoint) == (segment.version, ())
-    assert later.commits == tuple(commit for commit in segment.commits if commit.version > known)
-
-
-@steady
-@given(worlds())
-def test_files_above_a_requested_version_change_nothing(world: World) -> None:
-    segment = built(world)
-    if segment is None or world.requested is None:
-        return
+def check_nothing_above_counts(world: World, segment: LogSegment) -> None:
+    """Files above the requested version change nothing."""
     below = [path for path in world.listing if path.version <= segment.version]
     if world.answer is not None or any(p.kind is FileKind.COMMIT and p.version == segment.version for p in below):
         assert build(below, world.answer, world.feature, version=world.requested) == segment
-
-
-@steady
-@given(worlds())
-def test_history_is_contiguous_and_ends_at_the_latest_version(world: World) -> None:
-    found = known_commits(world.listing, world.answer, world.feature)
-    versions = [commit.version for commit in found]
-    assert versions == list(range(versions[0], versions[-1] + 1)) if versions else True
-    latest = built(World(listing=world.listing, answer=world.answer, feature=world.feature, requested=None))
-    if latest is not None and latest.last_commit is not None:
-        assert versions[-1] == latest.version
-        assert found[-1] == latest.last_commit
