@@ -13,6 +13,7 @@ from conformance.checkers.breaches import FIRST, SECOND, Breach, Breaches
 from conformance.checkers.columns import HistoryColumns
 from conformance.checkers.log import LogChecker, check_content
 from conformance.checkers.rules import Rule
+from conformance.checkers.unseen import infer_log
 from conformance.checkers.watermark import WatermarkChecker
 from conformance.history import events
 from conformance.history.events import Entry, Event, FileLook, Header
@@ -30,12 +31,14 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, int]
     """By table: the versions of its final log."""
     violations: tuple[HistoryViolation, ...]
+    unseen: dict[str, str] = {}
+    """By table, why its final log could not be read: without it the table is never conformant."""
     left_out: int = 0
     """Further violations of the same rules, only counted."""
 
     @property
     def conformant(self) -> bool:
-        return not self.violations
+        return not self.violations and not self.unseen
 
 
 def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
@@ -44,9 +47,12 @@ def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
     left_out = 0
     for table in columns.tables.values():
         breaches = Breaches(table.name)
+        judged = table.unseen is None or not columns.header.open_world
+        if table.unseen is not None and judged:
+            infer_log(table)
         check_content(table, breaches)
         log = LogChecker(table, columns.header, breaches)
-        if log.check():
+        if judged and log.check():
             WatermarkChecker(log, breaches).check()
         found += breaches.found
         left_out += breaches.left_out
@@ -69,8 +75,9 @@ def _check(items: Callable[[], Iterable[Item]]) -> HistoryVerdict:
     return HistoryVerdict(
         header=columns.header,
         operations=columns.operations,
-        tables={table.name: len(table.log) for table in columns.tables.values()},
+        tables={table.name: len(table.log) if table.unseen is None else 0 for table in columns.tables.values()},
         violations=explain(found, items()) if found else (),
+        unseen={table.name: table.unseen.reason for table in columns.tables.values() if table.unseen is not None},
         left_out=left_out,
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from conformance.history import events
-from conformance.history.events import Content, Entry, FileLook, Header, InvalidHistoryError, Promise, Witness
+from conformance.history.events import Content, Entry, FileLook, Header, InvalidHistoryError, Promise, Unseen, Witness
 from conformance.history.operations import Item, Operation
 
 NO_LATEST: Final = -2
@@ -115,6 +115,8 @@ class TableColumns:
         self.before = 0
         """So many versions of the final log existed before the history."""
         self.direct: set[int] = set()
+        self.unseen: Unseen | None = None
+        """Why there is no final log; the log is then what the answers show."""
         self.missing: int | None = None
         """A version that is missing in the final log, although later ones are there."""
         # What versions are said to be and to say.
@@ -158,6 +160,8 @@ class HistoryColumns:
             elif isinstance(item, FileLook):
                 self.operations += 1
                 _place_look(self._table(item.table), item)
+            elif isinstance(item, Unseen):
+                self._table(item.table).unseen = item
             elif isinstance(item, Header):
                 found = item
                 self.minus_one_claims = item.feature == "catalogManaged"

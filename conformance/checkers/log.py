@@ -141,6 +141,9 @@ class LogChecker:
         return True
 
     def _lag(self) -> list[int] | None:
+        unseen = self.table.unseen
+        if unseen is not None and unseen.commit_mode is None and Promise.FRESH_DIRECT not in self.header.promises:
+            return [len(self.table.log)] * len(self.table.log)  # any of them may be direct
         if not self.table.direct or Promise.FRESH_DIRECT in self.header.promises:
             return None
         lag, following = [0] * len(self.table.log), len(self.table.log)
@@ -153,6 +156,10 @@ class LogChecker:
     def _attempt_at(self, version: int) -> int:
         index = version - self.window.base
         return self.log[index] if 0 <= index < self.window.length else NO_ATTEMPT
+
+    @property
+    def _of_the_log(self) -> str:
+        return "of the final log" if self.table.unseen is None else "by the answers"
 
     def _name_at(self, version: int) -> str:
         attempt = self._attempt_at(version)
@@ -215,13 +222,25 @@ class LogChecker:
             return
         name = table.attempt_names[attempt]
         instead = self._name_at(version)
-        problem = (
-            f"{{first}} was answered that attempt {name} is version {version}; in the final log that is {instead}."
-        )
+        problem = f"{{first}} was answered that attempt {name} is version {version}"
         other = self._ratified_at(version) if instead != "nothing" else None
-        if other is not None:
-            problem += " {second} was answered so for the other."
+        if table.unseen is None:
+            problem += f"; in the final log that is {instead}."
+            if other is not None:
+                problem += " {second} was answered so for the other."
+        elif other is not None:
+            problem += f", and {{second}} was answered so for {instead}."
+        else:  # beyond all that can exist
+            problem += f", and {self.end_in_words()}."
         self.breaches.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
+
+    def end_in_words(self) -> str:
+        """Where the log ends, in words."""
+        last = self.table.end - 1
+        if self.table.unseen is not None:
+            exist = f"no version after {last} can exist" if last >= 0 else "no version can exist"
+            return f"{exist}: no other attempt can have landed"
+        return f"the final log ends with version {last}" if last >= 0 else "the final log is empty"
 
     def _ratified_at(self, version: int) -> int | None:
         """An operation whose answer shows that what the log has at a version is there."""
@@ -238,7 +257,11 @@ class LogChecker:
             twice = {attempt for attempt, count in Counter(known).items() if count > 1}
             for attempt in sorted(twice):
                 self._landed_twice(attempt)
-        nobodys = [index for index in range(table.before, len(self.log)) if self.first_sent[index] == INFINITY]
+        nobodys = [
+            index
+            for index in range(table.before, len(self.log))
+            if self.first_sent[index] == INFINITY and (table.unseen is None or self.log[index] != NO_ATTEMPT)
+        ]
         if nobodys:
             proposals = self._proposals()
             for index in nobodys:
@@ -249,7 +272,7 @@ class LogChecker:
     def _landed_twice(self, attempt: int) -> None:
         name = self.table.attempt_names[attempt]
         versions = [self.table.base + index for index, found in enumerate(self.log) if found == attempt]
-        problem = f"Attempt {name} is version {' and version '.join(map(str, versions))} of the final log."
+        problem = f"Attempt {name} is version {' and version '.join(map(str, versions))} {self._of_the_log}."
         self.breaches.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
 
     def _proposals(self) -> dict[int, set[int]]:
@@ -264,7 +287,7 @@ class LogChecker:
     def _unexplained(self, version: int, proposed: set[int] | None) -> None:
         """No request can have made the version."""
         name = self.table.attempt_names[self._attempt_at(version)]
-        stands = f"Attempt {name} is version {version} of the final log"
+        stands = f"Attempt {name} is version {version} {self._of_the_log}"
         if proposed is not None and proposed & {version, ANY_VERSION}:
             problem = f"{stands}, but every request that proposed it for that version was refused."
             self.breaches.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
@@ -420,11 +443,9 @@ class LogChecker:
 
     def _never_ratified(self, group: Observations[Late]) -> None:
         for bound in bounds.outside(group, self.window):
-            last = self.table.end - 1
-            ends = f"the final log ends with version {last}" if last >= 0 else "the final log is empty"
             rule = Rule.FALSE_CONFLICT if bound.kind is Late.CONFLICT else Rule.NEVER_RATIFIED
             what = "is taken" if bound.kind is Late.CONFLICT else "exists"
-            problem = f"{{first}} was answered that version {bound.version} {what}; {ends}."
+            problem = f"{{first}} was answered that version {bound.version} {what}; {self.end_in_words()}."
             self.breaches.add(rule, bound.version, problem, bound.id)
 
     def _sweep(self) -> None:

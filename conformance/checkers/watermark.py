@@ -81,8 +81,7 @@ class WatermarkChecker:
         for bound in bounds.outside(group, self.window):
             if bound.kind is Late.OMITTED:  # the latest version says so already
                 continue
-            last = self.table.end - 1
-            problem = f"{{first}} shows that version {bound.version} is published; the final log ends with {last}."
+            problem = f"{{first}} shows that version {bound.version} is published; {self.log.end_in_words()}."
             self.breaches.add(Rule.NEVER_RATIFIED, bound.version, problem, bound.id)
 
     def _backfilled(self) -> Observations[Late]:

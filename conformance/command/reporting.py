@@ -88,7 +88,8 @@ def check(
 ) -> None:
     """Check a recorded history, of this kit or of a system in production.
 
-    Exit code 0: conformant; 1: the history shows a violation; 2: the file is not a valid history.
+    Exit code 0: conformant; 1: the history shows a violation; 2: the file is not a valid history; 3: the final log of
+    a table could not be read, and the rest shows no violation.
     """
     from conformance.checkers.check import check_file
     from conformance.history.events import InvalidHistoryError
@@ -102,12 +103,13 @@ def check(
         _unusable(file, "it is too large for the memory of this machine", None, as_json=json)
     if verdict.violations:
         verdict = _readable(verdict, times_of_file(file))
-    word = "conformant" if verdict.conformant else "violation"
+    word = "conformant" if verdict.conformant else "violation" if verdict.violations else "incomplete"
     if json:
         show_json({"file": str(file), "verdict": word, **msgspec.to_builtins(verdict)})
     else:
         _show(file, word, verdict)
-    raise typer.Exit(ExitCode.CONFORMANT if verdict.conformant else ExitCode.VIOLATION)
+    codes = {"conformant": ExitCode.CONFORMANT, "violation": ExitCode.VIOLATION, "incomplete": ExitCode.INCOMPLETE}
+    raise typer.Exit(codes[word])
 
 
 def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
@@ -134,6 +136,8 @@ def _show(file: Path, word: str, verdict: HistoryVerdict) -> None:
         show(f"\n{number}. {violation.rule.value}: {violation.table}{where}")
         show(f"   Required: {violation.requirement}")
         show(f"   Found: {violation.message}")
+    for table, reason in verdict.unseen.items():
+        show(f"\n{table}: no final log, judged by the answers alone: {reason}")
     if verdict.left_out:
         show(f"\nNot shown: {counted(verdict.left_out, 'more violation')} of the same rules.")
 

@@ -274,11 +274,11 @@ class Rounds:
             self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
             salt=f"{self.salt}-{number}", clock=time.monotonic_ns,
         )  # fmt: skip
-        ended: Stopped | None = None
+        ended: Stopped | AdapterError | None = None
         try:
             with _apart(self.subject):
                 Round(scenario, seed).run(creators, writers, kills=kills)
-        except Stopped as stopped:
+        except (Stopped, AdapterError) as stopped:
             ended = stopped
         result = finish(self.check, self.variant, self.subject, scenario, ended)
         if result.verdict is not Verdict.FAILED:

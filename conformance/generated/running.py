@@ -18,7 +18,7 @@ from conformance.interface.subject import AdapterError, Subject
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
-from conformance.scenario.running import finish
+from conformance.scenario.running import BrokenInCaseError, finish
 from conformance.scenario.running import run_case as run_example
 from conformance.scenario.scenario import Scenario, Stopped
 
@@ -112,10 +112,10 @@ class Generation:
         except Stopped as stopped:
             return self._finish(stopped)
         except AdapterError as error:
-            self.broken = error
+            return self._finish(error)
         return None
 
-    def _finish(self, ended: Stopped | None = None) -> CaseResult | None:
+    def _finish(self, ended: Stopped | AdapterError | None = None) -> CaseResult | None:
         drive, self._drive = self._drive, None
         if drive is None or self.broken is not None:
             return None
@@ -123,7 +123,7 @@ class Generation:
             if ended is None:
                 try:
                     drive.end()
-                except Stopped as stopped:
+                except (Stopped, AdapterError) as stopped:
                     ended = stopped
             result = finish(self.check, self.variant, self.subject, drive.s, ended)
         except AdapterError as error:
@@ -151,11 +151,14 @@ class Generation:
     # The result
 
     def result(self) -> CaseResult:
-        """Raises `AdapterError`."""
+        """Raises `AdapterError`, with the violation that was found before, if there is one."""
+        if self.failure is not None:
+            failed = self._failed(*self.failure)
+            if self.broken is not None:
+                raise BrokenInCaseError(self.broken, failed)
+            return failed
         if self.broken is not None:
             raise self.broken
-        if self.failure is not None:
-            return self._failed(*self.failure)
         verdict, reason = Verdict.PASSED, ""
         if self.inconclusive:
             verdict, reason = Verdict.INCONCLUSIVE, self.inconclusive[0]
@@ -182,8 +185,6 @@ class Generation:
                 reason = "the history shows it; when the same steps were repeated it did not happen again"
             else:
                 program, result = self._smallest(program, again)
-        if self.broken is not None:
-            raise self.broken
         return msgspec.structs.replace(result, reproduction=steps.encode(program), reason=reason)
 
     def _smallest(self, program: Program, result: CaseResult) -> tuple[Program, CaseResult]:

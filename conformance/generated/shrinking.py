@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, get_args
 
 import msgspec
 
@@ -128,7 +128,8 @@ def _without(source: list[Event], numbers: set[int]) -> list[Event]:
 
 def _without_table(source: list[Event], table: str) -> list[Event]:
     mine = {event.id for event in source if isinstance(event, events.Invoke | events.FileLook) and event.table == table}
-    rest = [event for event in source if not (isinstance(event, events.Witness) and event.table == table)]
+    logs = events.Witness | events.Unseen
+    rest = [event for event in source if not (isinstance(event, logs) and event.table == table)]
     return _without(rest, mine)
 
 
@@ -171,11 +172,11 @@ def _proposals(source: list[Event], table: str, attempts: set[str | None]) -> se
 
 def _counted(source: list[Event]) -> list[Event]:
     """With a footer that is true."""
-    kinds = (events.Invoke, events.Ok, events.Fail, events.Info, events.Fault, events.FileLook, events.Witness)
+    kinds = tuple(kind for kind in get_args(Event) if name_of(kind) in events.Counts.__struct_fields__)
     counts = {kind: sum(type(event) is kind for event in source) for kind in kinds}
     tables: dict[str, int] = {}
     for event in source:
-        if isinstance(event, events.Invoke | events.FileLook):
+        if isinstance(event, events.Invoke | events.FileLook | events.Unseen):
             tables.setdefault(event.table, 0)
         elif isinstance(event, events.Witness):
             tables[event.table] = tables.get(event.table, 0) + 1

@@ -365,6 +365,18 @@ class Witness(_Line, frozen=True, kw_only=True, tag="witness"):
     """Taken when it was first seen: cleanup may have removed the file since."""
 
 
+class Unseen(_Line, frozen=True, kw_only=True, tag="unseen"):
+    """In the place of a table's witnesses: its final log could not be read. The table is judged by what the other lines
+    show alone: a violation that depends on the missing log is not reported, and the history is never conformant."""
+
+    table: TableName
+    reason: str = ""
+    before: Version = 0
+    """So many versions, from 0 on, were there before the history."""
+    commit_mode: Literal["staged", "inline"] | None = None
+    """Of all its commits. Null: not known, so that any of them may have become a commit by becoming visible."""
+
+
 class Counts(_Record, frozen=True, kw_only=True):
     """How many lines of each kind there are."""
 
@@ -375,6 +387,7 @@ class Counts(_Record, frozen=True, kw_only=True):
     fault: int
     fs: int
     witness: int
+    unseen: int = 0
 
 
 class Footer(_Line, frozen=True, kw_only=True, tag="footer"):
@@ -387,7 +400,7 @@ class Footer(_Line, frozen=True, kw_only=True, tag="footer"):
     """False: the recorder knows that something is missing."""
 
 
-Event = Header | Invoke | Ok | Fail | Info | Fault | FileLook | Witness | Footer
+Event = Header | Invoke | Ok | Fail | Info | Fault | FileLook | Witness | Unseen | Footer
 Ended = Ok | Fail | Info
 
 

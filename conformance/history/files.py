@@ -38,6 +38,7 @@ from conformance.history.events import (
     PublishedFile,
     Request,
     Unknown,
+    Unseen,
     Witness,
 )
 
@@ -158,6 +159,12 @@ class HistoryWriter:
         with self._lock:
             self._tables[version.table] = self._tables.get(version.table, 0) + 1
             self._count("witness", version)
+
+    def unseen(self, table: Unseen) -> None:
+        """In the place of a table's witnesses: its final log could not be read."""
+        with self._lock:
+            self._tables.setdefault(table.table, 0)
+            self._count("unseen", table)
 
     def complete(self) -> None:
         """Everything is here, the final log of every table included."""

@@ -5,7 +5,8 @@ One pass, and memory for the requests in flight only. What is refused, and why i
  - times never go back, and the numbers of operations increase: otherwise "before" would mean nothing;
  - an answer is to a request in flight, and is one that such a request can have: a recorder that mixes answers up
    would accuse anybody;
- - a table's final log is ascending, and what was there before the history is its beginning;
+ - a table's final log is ascending, and what was there before the history is its beginning; or it is one line that says
+   that it could not be read;
  - the footer agrees with the lines: without it nobody knows what is missing.
 A gap in the final log is no such case: that is a finding.
 """
@@ -32,6 +33,7 @@ from conformance.history.events import (
     Invoke,
     Ok,
     Time,
+    Unseen,
     Witness,
 )
 from conformance.interface import messages
@@ -50,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     answer: events.Answer | None = None
 
 
-Item = Header | Operation | Fault | FileLook | Witness
+Item = Header | Operation | Fault | FileLook | Witness | Unseen
 
 _REFUSALS = (events.Rejected, events.NotFound, events.Unsupported, events.Unknown)
 ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
@@ -83,6 +85,8 @@ class _Pairing:
         self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
         self.logs: dict[str, tuple[int, bool]] = {}
         """By table: the last version of its final log, and whether that was there before."""
+        self.unseen: set[str] = set()
+        """Tables whose final log could not be read."""
         self.tables: dict[str, int] = {}
         self.header: Header | None = None
         self.footer: Footer | None = None
@@ -100,6 +104,8 @@ class _Pairing:
             return self._witness(event)
         if isinstance(event, FileLook):
             return self._look(event)
+        if isinstance(event, Unseen):
+            return self._unseen(event)
         if isinstance(event, Footer):
             self._footer(event)
             return None
@@ -172,6 +178,8 @@ class _Pairing:
 
     def _witness(self, event: Witness) -> Witness:
         self.counts["witness"] += 1
+        if event.table in self.unseen:
+            raise self._refuse(f"a version of the final log of {event.table!r}, which could not be read")
         last, before = self.logs.get(event.table, (-1, True))
         if event.version <= last:
             raise self._refuse(
@@ -187,6 +195,15 @@ class _Pairing:
             )
         self.logs[event.table] = (event.version, event.before)
         self.tables[event.table] = self.tables.get(event.table, 0) + 1
+        return event
+
+    def _unseen(self, event: Unseen) -> Unseen:
+        self.counts["unseen"] += 1
+        if event.table in self.logs:
+            raise self._refuse(f"a final log of {event.table!r} is here already")
+        self.unseen.add(event.table)
+        self.logs[event.table] = (-1, True)
+        self.tables.setdefault(event.table, 0)
         return event
 
     def _footer(self, event: Footer) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from conformance.interface.messages import Answer, Identity, Request, Unknown
 
@@ -34,7 +34,7 @@ class AdapterError(Exception):
         self.came = came
         self.says = says
 
-    def __reduce__(self) -> tuple[type[AdapterError], tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type[AdapterError], tuple[Any, ...]]:
         return type(self), (self.problem, self.came, self.says)
 
 

@@ -37,6 +37,27 @@ class LosingCreatorIsAnsweredAsCreated(ModelOwner):
         return m.Ratified(version=0, table=answer.winner_table) if isinstance(answer, m.Conflict) else answer
 
 
+@mutant("MC-CREATE-02", "CM-COMMIT-08")
+class TwoCreatorsMakeATableUnreadable(LosingCreatorIsAnsweredAsCreated):
+    """Answers every creator of a name as its creator; of a table with two of them nothing can be read afterwards."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        answer = super().create_table(client, request)
+        if isinstance(answer, m.Ratified) and request.attempt not in self.tables[answer.table or ""].landed:
+            self.unreadable = answer.table
+        return answer
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        return self._fails(request.table) or super().get_commits(client, request)
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        return self._fails(request.table) or super().observe(client, request)
+
+    def _fails(self, table: m.TableRef) -> m.Unknown | None:
+        found = getattr(self, "unreadable", None) == table
+        return m.Unknown(reason="status 500: several tables of that name") if found else None
+
+
 @mutant("MC-CREATE-02", "CM-COMMIT-08", bugs=("FB28",))
 class RejectedCreatorReplacesVersion0(ModelOwner):
     """Rejects the second creator, but replaces version 0 with its proposal."""

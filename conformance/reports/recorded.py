@@ -50,7 +50,7 @@ def read_history(text: str) -> Recorded:
                 faults.append(item)
             case Witness():
                 log.append(item)
-            case _:
+            case Operation() | FileLook():
                 steps.append(item)
     if header is None:
         raise InvalidHistoryError("it has no header")

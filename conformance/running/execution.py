@@ -242,10 +242,10 @@ class _Run:
             case Ran(result=result):
                 del state.doing[worker.number]
                 self._record(state, result)
-            case Unusable(problem=problem):
+            case Unusable(problem=problem, result=shown):
                 case_ = state.doing.pop(worker.number, None)
                 if case_ is not None:
-                    self._record(state, case_.without_verdict(Verdict.INCONCLUSIVE, problem))
+                    self._record(state, shown or case_.without_verdict(Verdict.INCONCLUSIVE, problem))
                 where = f"{case_.name}: " if case_ is not None else ""
                 raise _Stopped(f"{where}{problem}", ExitCode.USAGE)
             case Defect(where=where):

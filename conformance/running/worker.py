@@ -36,6 +36,7 @@ from conformance.results import CaseResult, Verdict
 from conformance.running.errors import UnusableError
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
+from conformance.scenario.running import BrokenInCaseError
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import SmokeReport, smoke
 
@@ -93,6 +94,8 @@ class Unusable(_Message, frozen=True, kw_only=True):
     problem: str
     came: str = ""
     says: str = ""
+    result: CaseResult | None = None
+    """Of the case in which it happened, if its history shows a violation all the same."""
 
 
 class Defect(_Message, frozen=True, kw_only=True):
@@ -145,7 +148,24 @@ class DrivenSubject:
 
     def run(self, task: RunCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface."""
-        result = run_case(
+        try:
+            result = self._run_case(task)
+        except BrokenInCaseError as error:
+            raise BrokenInCaseError(error, self._readable(error.result)) from error
+        if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject):
+            try:
+                self._reopen()
+            except AdapterError as error:
+                if result.verdict is Verdict.FAILED:
+                    raise BrokenInCaseError(error, self._readable(result)) from error
+                raise
+        return self._readable(result)
+
+    def _readable(self, result: CaseResult) -> CaseResult:
+        return with_readable_times(self._folders.hidden_in(result))
+
+    def _run_case(self, task: RunCase) -> CaseResult:
+        return run_case(
             check_named(task.check),
             Variant(feature=task.feature, commit_mode=task.commit_mode),
             self._subject,
@@ -155,9 +175,6 @@ class DrivenSubject:
             reproduction=task.reproduction,
             host=self._host,
         )
-        if result.verdict is not Verdict.PASSED and not is_remote(self._task.subject):
-            self._reopen()
-        return with_readable_times(self._folders.hidden_in(result))
 
     def _reopen(self) -> None:
         self._subject.close()
@@ -279,7 +296,8 @@ class Worker:
         try:
             return self._do(task)
         except (AdapterError, UnusableError) as error:
-            return Unusable(problem=error.problem, came=error.came, says=error.says)
+            result = error.result if isinstance(error, BrokenInCaseError) else None
+            return Unusable(problem=error.problem, came=error.came, says=error.says, result=result)
         except Exception as error:  # noqa: BLE001  # the coordinator says it, and the run goes no further
             return Defect(problem=f"{type(error).__name__}: {error}", where=traceback.format_exc())
 

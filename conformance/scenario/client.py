@@ -157,10 +157,10 @@ class ClientScenario(Scenario):
         """What the client under test asked of the owner, of this kind."""
         return [heard for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 
-    def conclude(self) -> None:
+    def conclude(self) -> str:
         for undo in self.undo:
             undo()
-        super().conclude()
+        return super().conclude()
 
     def close(self) -> None:
         """Remove the folder; further requests are answered by `Unknown`."""

@@ -71,6 +71,9 @@ class Recording:
         for version in versions:
             self._writer.witness(version)
 
+    def unseen(self, table: events.Unseen) -> None:
+        self._writer.unseen(table)
+
     def complete(self) -> None:
         self._writer.complete()
 

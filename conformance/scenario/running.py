@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from conformance.checkers.check import HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
-from conformance.interface.subject import Subject
+from conformance.interface.subject import AdapterError, Subject
 from conformance.results import CaseResult, Verdict, Violation
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant, applies
@@ -62,10 +62,22 @@ OF_RESTARTS: Final = frozenset({Rule.RATIFIED_BUT_LOST, Rule.COMMIT_FORGOTTEN})
 """What a subject that was started again has forgotten breaks its promise of durability first of all."""
 
 
+class BrokenInCaseError(AdapterError):
+    """The subject stopped speaking the interface in a case that shows a violation all the same: `result`."""
+
+    def __init__(self, error: AdapterError, result: CaseResult) -> None:
+        super().__init__(error.problem, error.came, error.says)
+        self.result = result
+
+    def __reduce__(self) -> tuple[type[AdapterError], tuple[Any, ...]]:
+        return type(self), (AdapterError(self.problem, self.came, self.says), self.result)
+
+
 def run_case(
     check: Check, variant: Variant, subject: Subject, *, seed: int = 0, salt: str = "", host: ClientHost | None = None
 ) -> CaseResult:
-    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, and nothing else.
+    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, `BrokenInCaseError` if a
+    violation is on record even so, and nothing else.
 
     `host`: where a client under test finds the kit's owner; the subject was opened with it.
     """
@@ -82,31 +94,51 @@ def run_case(
 
 
 def _run(check: Check, variant: Variant, subject: Subject, scenario: Scenario) -> CaseResult:
-    ended: Stopped | None = None
+    ended: Stopped | AdapterError | None = None
     try:
         check.function(scenario)
-    except Stopped as stopped:
+    except (Stopped, AdapterError) as stopped:
         ended = stopped
     return finish(check, variant, subject, scenario, ended)
 
 
 def finish(
-    check: Check, variant: Variant, subject: Subject, scenario: Scenario, ended: Stopped | None = None
+    check: Check,
+    variant: Variant,
+    subject: Subject,
+    scenario: Scenario,
+    ended: Stopped | AdapterError | None = None,
 ) -> CaseResult:
-    """The result of a scenario that is over; `ended`: what ended it before its time."""
-    verdict, reason = Verdict.PASSED, ""
-    if isinstance(ended, Violated):
-        verdict = Verdict.FAILED
-    elif isinstance(ended, Inconclusive):
-        verdict, reason = Verdict.INCONCLUSIVE, ended.reason
+    """The result of a scenario that is over; `ended`: what ended it before its time. A violation that is on record is
+    judged, whatever ended the scenario, and if its final logs can be read or not. Raises as `run_case` does."""
+    broken = ended if isinstance(ended, AdapterError) else None
+    reason = ended.reason if isinstance(ended, Inconclusive) else ""
     operations = scenario.recording.operations
-    found = _judge(scenario)
-    if isinstance(found, str):
-        if verdict is Verdict.PASSED:
-            verdict, reason = Verdict.INCONCLUSIVE, found
-    elif found:
+    try:
+        unseen = scenario.conclude()
+    except AdapterError as error:
+        broken, scenario.broken = broken or error, True
+        unseen = scenario.conclude()
+    except Stopped as stopped:
+        unseen = str(stopped)
+    try:
+        scenario.violations += _judge(scenario)
+    except InvalidHistoryError as error:
+        unseen = unseen or f"the history cannot be judged: {error.problem}"
+    verdict, reason = Verdict.PASSED, reason or unseen
+    if scenario.violations or isinstance(ended, Violated):
         verdict, reason = Verdict.FAILED, ""
-        scenario.violations += found
+    elif reason:
+        verdict = Verdict.INCONCLUSIVE
+    result = _result(check, variant, subject, scenario, verdict, reason, operations)
+    if broken is None:
+        return result
+    raise BrokenInCaseError(broken, result) if verdict is Verdict.FAILED else broken
+
+
+def _result(
+    check: Check, variant: Variant, subject: Subject, scenario: Scenario, verdict: Verdict, reason: str, operations: int
+) -> CaseResult:
     failed = verdict is Verdict.FAILED
     return check.result(
         variant,
@@ -119,15 +151,9 @@ def finish(
     )
 
 
-def _judge(scenario: Scenario) -> list[Violation] | str:
-    """What the checkers say of the history; or why they cannot say anything."""
-    try:
-        scenario.conclude()
-        verdict = scenario.recording.judge()
-    except Stopped as stopped:
-        return str(stopped)
-    except InvalidHistoryError as error:
-        return f"the history cannot be judged: {error.problem}"
+def _judge(scenario: Scenario) -> list[Violation]:
+    """What the checkers say of the history. Raises `InvalidHistoryError`."""
+    verdict = scenario.recording.judge()
     named = [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
     return scenario.audit() + named
 

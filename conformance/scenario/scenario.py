@@ -11,7 +11,7 @@ A demand that is not met ends the scenario. At its end the history is judged by 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, NoReturn, TypeVar
@@ -127,6 +127,8 @@ class Scenario:
         self.tables: list[TableHandle] = []
         self.mortal = False
         """Whether the subject was crashed: it is started again before its final log is asked for."""
+        self.broken = False
+        """Whether the subject does not speak the interface any more: it is not asked for its final log."""
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """By table and version: the operation that was first answered with it."""
@@ -433,25 +435,45 @@ class Scenario:
         """What else is wrong, beside the scenario's demands and what its history shows."""
         return []
 
-    def conclude(self) -> None:
-        """Ask for the final log of every table, and complete the history."""
-        if self.mortal:
+    def conclude(self) -> str:
+        """Ask for the final log of every table, and complete the history. Of a table whose log cannot be read, what is
+        on record is judged. Returns why the first of these cannot be read; empty if all were."""
+        if self.mortal and not self.broken:
             self.subject.ask("kit", m.Restart())
-        self._find_the_rest()
-        logs = [self.log_of(table) if table.final is None else table.final for table in self.tables]
+        unseen = list(self._find_the_rest())
+        logs: list[list[events.Witness]] = []
+        for table in self.tables:
+            try:
+                logs.append(self.log_of(table) if table.final is None else table.final)
+            except Inconclusive as error:
+                unseen.append(self._unseen(table.name, error.reason, table))
         for log in logs:
             self.recording.final_log(log)
+        for each in unseen:
+            self.recording.unseen(each)
         self.recording.complete()
+        return unseen[0].reason if unseen else ""
 
-    def _find_the_rest(self) -> None:
-        """Tables of which the scenario has no handle, because it ended before it got one. Raises `Inconclusive` if what
-        was said of one cannot be looked up any more."""
+    def _unseen(self, name: str, reason: str, table: TableHandle | None = None) -> events.Unseen:
+        """Filesystem writers and ownership changes make commits by their being visible, whatever the commit mode."""
+        filesystem = table is None or table.path is not None or bool(table.ownership)
+        mode = None if filesystem or self.commit_mode == "direct" else self.commit_mode
+        before = 0 if table is None else table.before
+        return events.Unseen(table=name, reason=reason, before=before, commit_mode=mode)  # type: ignore[arg-type]
+
+    def _find_the_rest(self) -> Iterator[events.Unseen]:
+        """Tables of which the scenario has no handle, because it ended before it got one; those that cannot be looked
+        up any more are returned."""
         for name in sorted(self.recording.tables - {table.name for table in self.tables} - {NOWHERE}):
-            found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
+            try:
+                found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
+            except Inconclusive as error:
+                yield self._unseen(name, error.reason)
+                continue
             if isinstance(found, m.Table):
                 self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
             elif self.violations:
-                raise Inconclusive(f"the final log of {name} cannot be seen: the table was not found")
+                yield self._unseen(name, f"the final log of {name} cannot be seen: the table was not found")
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
@@ -471,6 +493,8 @@ class Scenario:
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
         """Asked once more after an unknown outcome. Raises `Inconclusive`."""
+        if self.broken:
+            raise Inconclusive(f"the final log of {name} cannot be seen: the subject does not speak the interface")
         answer = self.subject.ask("kit", request)
         if isinstance(answer, m.Unknown):
             answer = self.subject.ask("kit", request)

@@ -2,6 +2,8 @@
 
     python -m spec_tests.conformance.prove --histories 200000 --seed 1
 
+And without the final log, which could not be read: does the checker report only what is wrong with it too?
+
 Each history is a simulation of a correct owner, perturbed or not; number i of a seed is always the same one. Prints
 progress to the standard error and figures as JSON; exit code 1 if there was any disagreement, each of which is
 named so that `--only N` shows it.
@@ -28,6 +30,7 @@ from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.operations import Operation, operations
 from spec_tests.conformance.brute_force import is_linearizable
+from spec_tests.conformance.drafts import TABLE
 from spec_tests.conformance.perturbation import perturb
 from spec_tests.conformance.simulated_histories import simulate
 
@@ -87,9 +90,27 @@ def compare(seed: int, numbers: range) -> Figures:
         figures.operations += len(seen)
         figures.outcomes.update({_tag(operation) for operation in seen})
         figures.traits.update(traits(seen, found))
-        if expected == bool(findings) or (not perturbed and not expected):
+        on_record = violated_without_final_log(found)
+        figures.traits["a violation without the final log"] += on_record
+        if expected == bool(findings) or (not perturbed and not expected) or (on_record and expected):
             figures.disagreements.append(number)
     return figures
+
+
+def violated_without_final_log(found: list[Event]) -> bool:
+    """What the checker says if the final log could not be read."""
+    log = [event for event in found if isinstance(event, events.Witness)]
+    direct = any(event.commit_mode == "direct" for event in log)
+    before = [event.version + 1 for event in log if event.before]
+    unseen = events.Unseen(table=TABLE, before=max(before, default=0), commit_mode=None if direct else "staged")
+    *rest, footer = [event for event in found if not isinstance(event, events.Witness)]
+    assert isinstance(footer, events.Footer)
+    counts = msgspec.structs.replace(footer.counts, witness=0, unseen=1)
+    ended = msgspec.structs.replace(footer, counts=counts, tables={TABLE: 0})
+    items = list(operations([*rest, unseen, ended]))
+    findings, _ = judge(HistoryColumns(items))
+    explain(findings, items)
+    return bool(findings)
 
 
 def _tag(operation: Operation) -> str:

@@ -87,6 +87,26 @@ def test_a_history_that_cannot_be_judged_is_no_pass(tmp_path: Path, capsys: pyte
     assert (told_json["verdict"], told_json["line"]) == ("invalid", None)
 
 
+@pytest.mark.parametrize(("file", "code", "verdict"), [(GOOD, 3, "incomplete"), (BAD, 1, "violation")])
+def test_a_history_without_its_final_log_is_never_conformant(
+    file: Path, code: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """LOG_CHECKER.md#unseen: what is on record is judged."""
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    *rest, footer = [each for each in lines if each["event"] != "witness"]
+    footer["counts"] |= {"witness": 0, "unseen": 1}
+    footer["tables"] = {"orders": 0}
+    before = sum(each.get("before", False) for each in lines)
+    unseen = {"event": "unseen", "table": "orders", "reason": "status 500", "before": before, "commit_mode": "staged"}
+    cut = tmp_path / "unseen.jsonl"
+    cut.write_text("".join(f"{json.dumps(each)}\n" for each in [*rest, unseen, footer]), "utf-8")
+    assert main(["check", str(cut), "--json"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["verdict"], told["unseen"], told["tables"]) == (verdict, {"orders": "status 500"}, {"orders": 0})
+    assert main(["check", str(cut)]) == code
+    assert "orders: no final log, judged by the answers alone: status 500" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("content", "line"), [(b"", None), (b"{", 1), (b"\x00\xff\n", 1), (b"[]\n", 1), (b'{"event":"footer"}\n', 1)]
 )

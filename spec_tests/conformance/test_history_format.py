@@ -30,7 +30,7 @@ from conformance.history.events import (
 )
 from conformance.history.files import HistoryWriter, read, read_events, write_events
 from conformance.history.operations import Item, Operation, operations
-from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
+from spec_tests.conformance.drafts import TABLE, Asked, Draft, Looked, Version
 from spec_tests.conformance.simulated_histories import simulate
 
 HEADER = Header(
@@ -119,6 +119,12 @@ def test_a_truncated_history_names_line_or_footer() -> None:
     between = problem_of(b"".join(lines[:5]))
     assert (between.line, "after line 5 without a footer" in between.problem) == (None, True)
     assert "empty" in problem_of(b"").problem
+
+
+@pytest.mark.parametrize("at", [-1, -2])
+def test_a_final_log_is_here_or_unseen_not_both(at: int) -> None:
+    error = changed(lambda source: source.insert(at, events.Unseen(table=TABLE)))
+    assert "final log" in error.problem
 
 
 COUNTS = msgspec.convert(msgspec.to_builtins(small().events()[-1])["counts"], events.Counts)

@@ -1,16 +1,24 @@
-"""A network may lose what the kit itself asks: then there is no verdict, and nobody is accused."""
+"""A network may lose what the kit itself asks: then the final log is missing, and only what is on record is judged."""
 
 from __future__ import annotations
+
+import io
 
 import pytest
 
 from conformance.adapters.in_process import InProcess
+from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
+from conformance.history.files import read_events
 from conformance.interface import messages as m
+from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
+from conformance.mutants.lifecycle import TwoCreatorsMakeATableUnreadable
 from conformance.results import CaseResult, Verdict
 from conformance.scenario.check import Variant
+from conformance.scenario.running import BrokenInCaseError, finish
+from conformance.scenario.scenario import Inconclusive, Scenario
 
 CHECKS = {check.name: check for check in all_checks()}
 VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
@@ -55,3 +63,69 @@ def test_an_unknown_final_log_is_no_violation(lost: type[m.Request], losses: int
 def test_an_unanswered_drop_is_no_violation(losses: int) -> None:
     told = result("any-sequence-of-creations", m.DropTable, losses, count=30)
     assert told.verdict is not Verdict.FAILED, told.violations
+
+
+# What is on record is judged, whatever fails afterwards
+
+CREATORS = CHECKS["concurrent-creator-processes"]
+
+
+def scenario_of(owner: ModelOwner) -> Scenario:
+    return Scenario(InProcess(owner), VARIANT, name=CREATORS.case(VARIANT))
+
+
+def two_creators(s: Scenario) -> None:
+    for client in ("first", "second"):
+        s.ask(client, s.creation())
+
+
+def test_two_ratified_creators_are_found_without_a_final_log() -> None:
+    s = scenario_of(TwoCreatorsMakeATableUnreadable())
+    two_creators(s)
+    told = finish(CREATORS, VARIANT, s.subject, s, Inconclusive("later reads failed"))
+    assert told.verdict is Verdict.FAILED
+    (violation,) = told.violations
+    assert violation.requirements == ("CM-COMMIT-08",)
+    assert (violation.operations, violation.contradicting) == ((2, 1), 2)
+    assert told.history is not None
+    verdict = check_events(list(read_events(io.BytesIO(told.history.encode()))))
+    assert [each.rule.value for each in verdict.violations] == ["ratified-but-lost"]
+    assert list(verdict.unseen) == ["orders"]
+
+
+def test_one_ratified_creator_stays_inconclusive_without_a_final_log() -> None:
+    owner = TwoCreatorsMakeATableUnreadable()
+    s = scenario_of(owner)
+    table = s.create()
+    owner.unreadable = table.reference
+    told = finish(CREATORS, VARIANT, s.subject, s)
+    assert (told.verdict, told.violations) == (Verdict.INCONCLUSIVE, ())
+    assert "status 500" in told.reason
+
+
+class Breaking(TwoCreatorsMakeATableUnreadable):
+    """Answers reads with something that is no answer."""
+
+    def _fails(self, table: m.TableRef) -> m.Unknown | None:
+        if super()._fails(table):
+            raise AdapterError("not an answer")
+        return None
+
+
+@pytest.mark.parametrize("breaks", ["in the scenario", "in the final log"])
+def test_a_violation_survives_an_adapter_that_breaks_later(breaks: str) -> None:
+    s = scenario_of(Breaking())
+    two_creators(s)
+    ended = AdapterError("not an answer") if breaks == "in the scenario" else None
+    with pytest.raises(BrokenInCaseError, match="not an answer") as caught:
+        finish(CREATORS, VARIANT, s.subject, s, ended)
+    assert caught.value.result.verdict is Verdict.FAILED
+    assert caught.value.result.violations[0].requirements == ("CM-COMMIT-08",)
+
+
+def test_an_adapter_that_breaks_without_a_violation_is_an_adapter_error() -> None:
+    s = scenario_of(ModelOwner())
+    s.create()
+    with pytest.raises(AdapterError) as caught:
+        finish(CREATORS, VARIANT, s.subject, s, AdapterError("not an answer"))
+    assert not isinstance(caught.value, BrokenInCaseError)

@@ -26,6 +26,7 @@ from spec_tests.conformance.generated import shared_files
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
 AT_ONCE = next(check for check in CHECKS if check.name == "concurrent-client-processes")
 KILLED = next(check for check in CHECKS if check.name == "killed-client-processes")
+CREATING = next(check for check in CHECKS if check.name == "concurrent-creator-processes")
 INLINE = Variant(feature="catalogManaged", commit_mode="inline")
 STAGED = Variant(feature="managedCommit", commit_mode="staged")
 ROUNDS_TO_RACE = 20
@@ -66,6 +67,16 @@ def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Sub
     assert len(result.history.splitlines()) <= 20
     assert result.history.splitlines()[0].count('"unit":"ns"') == 1
     assert result.violations[0].rule in _rules(result)
+
+
+def test_concurrent_creators_that_all_succeed_are_found_though_the_table_is_unreadable() -> None:
+    with opened("mutant:two-creators-make-a-table-unreadable") as subject:
+        result = run_case(CREATING, STAGED, subject, seed=1)
+    assert result.verdict is Verdict.FAILED, result.reason
+    assert result.violations[0].requirements == ("MC-COMMIT-02",)
+    assert result.violations[0].contradicting == 2
+    assert result.history is not None
+    assert len(result.history.splitlines()) == 7
 
 
 def test_what_was_found_can_be_looked_for_again(unlocked: Subject) -> None:
