@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.files import PosixFiles
+from refimpl.files import PosixFiles, reserve_private
 
 
 @pytest.fixture
@@ -62,9 +62,14 @@ def test_only_a_name_that_is_certainly_missing_does_not_exist(tmp_path: Path) ->
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name, there in (("file", True), ("dangling", True), ("loop", True), ("none", False), ("file/below", False)):
         assert files.exists(f"{tmp_path}/{name}") is there
-    for look in (lambda path: files.exists(str(path)), files.stat):
+    for look in (lambda path: files.exists(str(path)), lambda path: files.identity(str(path)), files.stat):
         with pytest.raises(OSError, match="name too long"):
             look(tmp_path / ("n" * 300))
+    with pytest.raises(OSError, match="symbolic links"):
+        files.list_directory(tmp_path)
+    for remove in (files.unlink, reserve_private):
+        with pytest.raises(FileNotFoundError):
+            remove(tmp_path / "none" / "below")
 
 
 def test_a_new_file_is_never_an_old_one(tmp_path: Path) -> None:

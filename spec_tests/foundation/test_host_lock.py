@@ -77,6 +77,23 @@ def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
     assert taken[0] == taken[1], "the first descriptor was closed, so that its number was free"
 
 
+def test_a_lock_file_that_cannot_be_looked_at_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the one that other processes lock."""
+    errors = [OSError(5, "Input/output error")]
+
+    def lstat(path: str) -> os.stat_result:
+        if errors:
+            raise errors.pop()
+        return real(path)
+
+    real = os.lstat
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "lstat", lstat)
+        with pytest.raises(OwnerUnavailableError), host_lock(tmp_path / "lock")():
+            pytest.fail("the lock may be on another file")
+    assert not errors
+
+
 def test_a_released_lock_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
 

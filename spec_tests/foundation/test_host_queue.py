@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -109,6 +110,20 @@ def test_a_queue_file_that_cannot_be_made_stops_no_writer(tmp_path: Path) -> Non
     with host_queue(tmp_path / "turns")():
         assert descriptors() == before + 1
     assert descriptors() == before
+
+
+def test_a_file_system_without_locks_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def lock(fd: int, kind: int, start: int, length: int) -> None:
+        tries.append(start)
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(module, "lock_description", lock)
+    with host_queue(tmp_path / "turns")() as waited:
+        assert waited is False
+    assert tries == [0]
 
 
 def test_a_drawn_ticket_is_held_before_another_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,8 @@ from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
 from refimpl.files import Files
 from refimpl.log_store import LogStore
+from refimpl.owner.local import OWNER_FOLDER
+from refimpl.warehouse import _make_folders
 
 STAGING = "_staged_commits"
 ATTEMPT = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
@@ -201,6 +203,19 @@ def test_folders_stay_and_those_above_them() -> None:
     at.log.create_folders()
     assert all(disk.find(at.folder) is not None for disk in left(at.disk))
     assert at.disk.find(at.folder / STAGING) is None
+
+
+def test_the_folders_of_a_new_warehouse_stay() -> None:
+    at, folder = host(), LOCATION / OWNER_FOLDER
+    _make_folders(folder, at.log.environment)
+    assert all(disk.find(folder) is not None for disk in left(at.disk))
+    syncs = at.disk.syncs
+    assert syncs == len(folder.parents)
+    for number in range(1, syncs + 1):
+        at = host()
+        at.disk.failing_sync = number
+        with pytest.raises(OSError, match="error"):
+            _make_folders(folder, at.log.environment)
 
 
 def test_unsynced_folders_of_others_are_made_durable() -> None:

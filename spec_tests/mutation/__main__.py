@@ -9,7 +9,8 @@ check that is missing, or it is explained in `equivalent.toml`; an entry there t
 
 Left out, unless --operator names them, are the operators that drop a rule (`operators.RULES`): what they find is a
 request that is not refused, which says nothing of durability, order or atomicity. Careless edits (`careless.CARELESS`)
-are made in all packages but `owner`, whose own operators are stricter.
+are made in all packages but `owner`, whose own operators are stricter; of a file that `owner` has too, another package
+makes the careless edits only.
 
 `sabotage` makes the edits of the catalogue `sabotages.toml` instead, each against the tests that it names. An edit that
 cannot be made in exactly one place is an error. Entries that need a Java virtual machine run with --slow only.
@@ -48,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copy = checking.copied(Path(temporary) / "copy")
         package = PACKAGES[options.package]
         mutation = Run(copy, options.files, at_once=options.jobs, seconds=SECONDS, package=package)
-        chosen = _chosen(mutation.mutants, entries, options)
+        chosen = _chosen(mutation.mutants, entries, options, run.files_of(copy, PACKAGES["owner"].targets))
         if not chosen:
             print(f"no such mutant; the files are {', '.join(package.targets)}", file=sys.stderr)
             return 2
         try:
-            result = mutation.go(chosen, {entry.key: entry.reason for entry in entries})
+            result = mutation.go(chosen, run.reasons(entries, chosen))
         except ValueError as error:
             print(f"the checks cannot be collected:\n{error}", file=sys.stderr)
             return 3
@@ -112,16 +113,24 @@ def _sabotage(arguments: Sequence[str]) -> int:
     return 3 if result.errors else 1 if survivors or stale else 0
 
 
-def _chosen(mutants: list[Mutant], entries: list[Explained], options: argparse.Namespace) -> list[Mutant]:
+def _chosen(
+    mutants: list[Mutant], entries: list[Explained], options: argparse.Namespace, of_owner: list[str]
+) -> list[Mutant]:
     """All; or so many by the seed, of those that are not explained."""
     wanted = options.operator
-    left_out = (*RULES, *CARELESS) if options.package == "owner" else RULES
-    mutants = [
-        each for each in mutants if (each.operator not in left_out if wanted is None else each.operator in wanted)
-    ]
+    if wanted is not None:
+        mutants = [each for each in mutants if each.operator in wanted]
+    elif options.package == "owner":
+        mutants = [each for each in mutants if each.operator not in (*RULES, *CARELESS)]
+    else:  # of the owner's files, the edits that the owner's run leaves out
+        mutants = [
+            each
+            for each in mutants
+            if each.operator in CARELESS or (each.operator not in RULES and each.file not in of_owner)
+        ]
     if options.slice is None:
         return mutants
-    known = {entry.key for entry in entries}
+    known = run.reasons(entries, mutants)
     open_ones = [mutant for mutant in mutants if mutant.key not in known]
     return random.Random(options.seed).sample(open_ones, min(options.slice, len(open_ones)))
 

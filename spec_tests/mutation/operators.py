@@ -150,13 +150,16 @@ def instrumented(text: str, hit: str, first: int) -> ast.Module:
 def edits(tree: ast.Module) -> Iterator[Edit]:
     """Everything that could be changed, always in the same order. Apply one of them only."""
     for scope, function in _functions(tree, ""):
+        suppressed = _suppressed(scope)
         for body in _bodies(scope):
             for at, statement in enumerate(body):
                 yield from _effects(function, body, at)
                 if isinstance(statement, ast.With):
                     yield from _withs(function, body, at, statement)
                 yield from _guards(function, body, at)
-                for operator, source, change, apply in _careless_statement_edits(body, at):
+                for operator, source, change, apply in _careless_statement_edits(
+                    body, at, quiet=id(statement) in suppressed
+                ):
                     yield _careless(function, statement, operator, source, change, apply)
                 yield from _expressions(function, statement)
         yield from _splits(function, scope)
@@ -356,7 +359,8 @@ def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
             text_of(source),
             change,
             apply,
-            matters=not counts or (id(source) not in in_message and matters(text_of(source))),
+            matters=(operator == "weaken-sql" or id(source) not in in_message)
+            and (not counts or matters(text_of(source))),
         )
 
     if isinstance(statement, Scope):
@@ -437,18 +441,36 @@ CARELESS: Final = (
 Change = tuple[str, ast.AST, str, Callable[[], None]]
 """Operator, what is changed, how, and the edit."""
 
+_NUMBER_OF_TRIES: Final = re.compile(r"range\([A-Z_]+\)")
+"""A limit: one try fewer breaks no rule."""
 _CONTENT: Final = re.compile(r"\b(content|digest|found|bytes)\b")
 
 
-def _careless_statement_edits(body: list[ast.stmt], at: int) -> Iterator[Change]:
-    """The edits of one statement."""
+def _only_touches_files(body: list[ast.stmt]) -> bool:
+    """Whether it is one call that raises an `OSError` or nothing: to catch more changes nothing there."""
+    return len(body) == 1 and is_effect(body[0]) and called(calls(body[0])[0]) in FILES
+
+
+def _suppressed(scope: Scope) -> set[int]:
+    """The ids of the statements whose `OSError` is suppressed already."""
+    return {
+        id(each)
+        for block in ast.walk(scope)
+        if isinstance(block, ast.With) and "suppress(OSError)" in text_of(block.items[0].context_expr)
+        for each in block.body
+    }
+
+
+def _careless_statement_edits(body: list[ast.stmt], at: int, *, quiet: bool) -> Iterator[Change]:
+    """The edits of one statement. `quiet`: its `OSError` is suppressed already."""
     statement = body[at]
 
     def edit(operator: str, change: str, apply: Callable[[], None], source: ast.AST = statement) -> Change:
         return operator, source, change, apply
 
     if isinstance(statement, ast.For):
-        yield edit("skip-last", "without its last turn", lambda: _over(statement, "list({})[:-1]"))
+        if not _NUMBER_OF_TRIES.fullmatch(text_of(statement.iter)):
+            yield edit("skip-last", "without its last turn", lambda: _over(statement, "list({})[:-1]"))
         if any(acts(each) for each in statement.body):
             yield edit("reverse-loop", "from the end on", lambda: _over(statement, "reversed(list({}))"))
         last = statement.body[-1]
@@ -457,11 +479,12 @@ def _careless_statement_edits(body: list[ast.stmt], at: int) -> Iterator[Change]
     if is_effect(statement) and isinstance(statement, ast.Expr):
         if remembers(statement) and ast.unparse(statement).startswith("self."):
             yield edit("forget", "left out", lambda: put(body, at, ast.Pass()))
-        if any(called(call) in FILES for call in calls(statement)[:1]):
+        if any(called(call) in FILES for call in calls(statement)[:1]) and not quiet:
             yield edit("swallow-error", "an OSError of it is swallowed", lambda: _swallowed(body, at))
     for handler in statement.handlers if isinstance(statement, ast.Try) else ():
         raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
-        if not raises and handler.type is not None and not text_of(handler.type).endswith("Exception"):
+        known = handler.type is None or text_of(handler.type).endswith("Exception")
+        if not (raises or known or (text_of(handler.type) == "OSError" and _only_touches_files(statement.body))):
             everything = ast.Name("Exception", ast.Load())
             yield edit(
                 "catch-more", "catches every Exception",
@@ -469,7 +492,9 @@ def _careless_statement_edits(body: list[ast.stmt], at: int) -> Iterator[Change]
             )  # fmt: skip
     for item in statement.items if isinstance(statement, ast.With) else ():
         call = item.context_expr
-        if isinstance(call, ast.Call) and called(call) == "suppress" and text_of(call.args[0]) != "Exception":
+        if not isinstance(call, ast.Call) or called(call) != "suppress" or text_of(call.args[0]) == "Exception":
+            continue
+        if not (text_of(call.args[0]) == "OSError" and _only_touches_files(statement.body)):
             yield edit(
                 "catch-more", "suppresses every Exception",
                 lambda c=call: setattr(c, "args", [ast.Name("Exception", ast.Load())]), call,  # type: ignore[misc]

@@ -10,7 +10,7 @@ import pytest
 
 from spec_tests.mutation.__main__ import main
 from spec_tests.mutation.operators import instrumented, mutants, mutated
-from spec_tests.mutation.run import FILE, Key, Result, Run, load, stale
+from spec_tests.mutation.run import FILE, Key, Result, Run, load, reasons, stale
 
 LOCKED = """
 with self._lock():
@@ -87,6 +87,7 @@ def spelled(*bodies: str) -> list[str]:
         ("drop-rule", "return a(name) or b(name)", ["return b(name)", "return a(name)"]),
         ("drop-rule", "return a(name) and b(name)", []),
         ("skip-last", "for x in name:\n    check(x)", ["for x in list(name)[:-1]:\n    check(x)"]),
+        ("skip-last", "for x in range(TRIES):\n    check(x)", []),
         ("reverse-loop", "for x in name:\n    log.delete(x)", ["for x in reversed(list(name)):\n    log.delete(x)"]),
         ("reverse-loop", "for x in name:\n    check(x)", []),
         (
@@ -97,6 +98,7 @@ def spelled(*bodies: str) -> list[str]:
         ("swap-any-all", "return any(name)", ["return all(name)"]),
         ("swap-first-last", "return name[-1]", ["return name[0]"]),
         ("swap-first-last", "name[0] = 1", []),
+        ("swap-first-last", "return f'invalid {name[0]}'", []),
         ("forget", "self._read.append(name)", ["pass"]),
         ("forget", "found.append(name)", []),
         ("begin-anew", "return edited(self._metadata or name)", ["return edited(name or name)"]),
@@ -105,6 +107,8 @@ def spelled(*bodies: str) -> list[str]:
         ("catch-more", "with suppress(OSError):\n    f()", ["with suppress(Exception):\n    f()"]),
         ("catch-more", "try:\n    f()\nexcept OSError:\n    return", ["try:\n    f()\nexcept Exception:\n    return"]),
         ("catch-more", "try:\n    f()\nexcept OSError:\n    raise", []),
+        ("catch-more", "with suppress(OSError):\n    files.unlink(name)", []),  # it raises nothing else
+        ("swallow-error", "with suppress(OSError):\n    files.unlink(name)", []),
         ("compare-size", "return digest == content", ["return len(digest) == len(content)"]),
         ("compare-size", "return name == content", []),
     ],
@@ -203,10 +207,10 @@ def copy(tmp_path: Path) -> Path:
     return place
 
 
-def run(copy: Path, reasons: dict[Key, str]) -> Result:
+def run(copy: Path, explained: dict[Key, str]) -> Result:
     found = Run(copy, [""], at_once=2, seconds=10.0)
     chosen = [each for each in found.mutants if each.operator in ("delete-effect", "swap-effects")]
-    return found.go(chosen, reasons)
+    return found.go(chosen, explained)
 
 
 def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) -> None:
@@ -255,6 +259,24 @@ def test_an_explanation_holds_as_long_as_its_mutant_exists_and_survives() -> Non
     assert stale(entries, mutants("refimpl/files.py", SOURCE), {}) == []
 
 
+CLASS = (
+    ENTRY.replace('"put"', '"*"')
+    .replace("log_store.py", "*.py")
+    .replace("files.close()", r"^files\\.(close|pause)\\(\\)$")
+)
+
+
+def test_one_entry_explains_a_class_of_mutants() -> None:
+    entries = load(CLASS)
+    known = mutants("refimpl/log_store.py", SOURCE)
+    explained = reasons(entries, known)
+    assert sorted((key[1], key[3]) for key in explained) == [("put", "files.close()"), ("wait", "files.pause()")]
+    one, other = explained
+    assert stale(entries, known, {one: "test_it_is_durable"}) == []
+    assert len(stale(entries, known, {one: "test_it_is_durable", other: "test_it_ends"})) == 1
+    assert stale(entries, [each for each in known if each.key not in explained], {})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -271,10 +293,9 @@ def test_an_explanation_that_explains_nothing_is_refused(text: str, said: str) -
 
 def test_every_explanation_that_is_checked_in_is_of_a_mutant_that_exists() -> None:
     root = Path(__file__).parents[2]
-    entries = load(FILE.read_text(encoding="utf-8"))
-    files = sorted({entry.file for entry in entries})
+    files = [str(path.relative_to(root)) for path in sorted((root / "refimpl").rglob("*.py"))]
     known = [each for file in files for each in mutants(file, (root / file).read_text(encoding="utf-8"))]
-    assert stale(entries, known, {}) == []
+    assert stale(load(FILE.read_text(encoding="utf-8")), known, {}) == []
 
 
 def test_a_wrong_call_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -266,8 +266,8 @@ server:/blank /mnt/with\040blank cifs rw 0 0
 server:/umlaut /mnt/größe nfs rw 0 0
 /dev/sdb1 /mnt/nfs/local xfs rw 0 0
 s3 /mnt/s3 fuse.s3fs rw 0 0
-over /mnt/s3 ext4 rw 0 0
 short
+over /mnt/s3 ext4 rw 0 0
 """
 
 

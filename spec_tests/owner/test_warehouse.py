@@ -11,6 +11,7 @@ import refimpl
 from refimpl import actions, log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
+from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import START, create, filesystem_table, info, metadata_of, protocol_of
@@ -33,6 +34,13 @@ def test_a_warehouse_inside_a_warehouse_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LocationError):
         refimpl.open(tmp_path / "lake" / "lake", create=True)
     assert not (tmp_path / "lake" / "lake").exists()
+
+    class WarehouseAtTheRoot(PosixFiles):
+        def stat(self, path: Path) -> FileStatus | None:
+            return super().stat(Path("/") if path == Path("/_owner") else path)
+
+    with pytest.raises(LocationError):
+        refimpl.open(tmp_path / "another", environment=Environment(files=WarehouseAtTheRoot()), create=True)
 
 
 def test_a_root_that_is_no_directory_is_refused_before_anything_is_made(tmp_path: Path) -> None:
