@@ -117,19 +117,25 @@ def is_an_action(line: str) -> bool:
 
 @check(Family.CONTENT, *NAMED)
 def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
-    """Once version 1 is published, `_delta_log` has it under its version in 20 digits, and under no other name or
-    folder. Files of other kinds, such as checksums, may name the commit."""
+    """Once versions 1 to 10 are published, `_delta_log` has each under its version in 20 digits, and under no other
+    name or folder. Files of other kinds, such as checksums, may name the commit."""
     table = s.create()
-    landed = s.land(table)
-    done = s.backfill(table, 1)
+    for version in range(1, 11):
+        landed = s.land(table)
+        if version in (1, 10):
+            _is_named(s, table, landed, s.backfill(table, version))
+
+
+def _is_named(s: Scenario, table: TableHandle, landed: Exchange, done: Exchange) -> None:
     assert isinstance(landed.request, Commit)
+    version = landed.request.version
     staging = tuple(f"{folder}/" for folder in STAGING.values())
     names = [file.name for file in s.observe(table)
              if landed.request.attempt in (file.content or "") and not file.name.startswith(staging)
              and COMMIT_NAME.fullmatch(file.name)]  # fmt: skip
-    s.require(names == [commit_file(1)], *NAMED, evidence=(landed, done), table=table, version=1,
-              expected=f"version 1 is published as {commit_file(1)}",
-              observed=f"the content of version 1 is in {names or 'no file'}")  # fmt: skip
+    s.require(names == [commit_file(version)], *NAMED, evidence=(landed, done), table=table, version=version,
+              expected=f"version {version} is published as {commit_file(version)}",
+              observed=f"the content of version {version} is in {names or 'no file'}")  # fmt: skip
 
 
 @check(Family.CONTENT, *CONTENT, *COMMITTED)
@@ -297,10 +303,10 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
 
 @check(Family.CONTENT, "MC-FILES-02", "MC-FILES-04", "CM-FILES-02", commit_modes=STAGED)
 def staged_files_are_named_by_version_and_uuid(s: Scenario) -> None:
-    """The name of a staged file is the proposed version in 20 digits and a UUID."""
+    """The name of a staged file is the proposed version in 20 digits and a UUID, also of version 10."""
     table = s.create()
-    for version in (1, 2):
-        landed = s.land(table)
+    for version in (1, 2, 10):
+        landed = s.land_all(table, version + 1 - table.versions)[-1]
         _, name = listed_file(s, table, version)
         parts = name.split(".")
         s.require(parts[0] == f"{version:020}", "MC-FILES-04", "CM-FILES-02", evidence=(landed,), table=table,
@@ -390,14 +396,16 @@ def a_client_staged_file_is_published_unchanged(s: Scenario) -> None:
 
 @check(Family.CONTENT, "CM-LOG-05", "MC-FILES-04", needs=STORAGE, commit_modes=STAGED)
 def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
-    """A writer proposes a file staged for version 2 as version 1, which is free. It is not ratified; a file staged for
-    version 1 is."""
+    """A writer proposes files staged for versions 0 and 2 as version 1, which is free. They are not ratified; a file
+    staged for version 1 is."""
     table = s.create()
-    staged = storage_access.stage(s, table, 2)
-    reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
-    told = s.ask("writer", reused)
-    s.expect(told, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
-             expected=f"`{staged.staged_file}` is a proposal of version 2: not ratified as version 1")  # fmt: skip
+    for version in (2, 0):
+        staged = storage_access.stage(s, table, version)
+        reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
+        told = s.ask("writer", reused)
+        s.expect(told, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
+                 expected=f"`{staged.staged_file}` is a proposal of version {version}: not ratified as version 1"
+                 )  # fmt: skip
     told = propose_staged(s, storage_access.stage(s, table, 1))
     s.expect(told, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file is one for it: ratified")
     table.versions += 1

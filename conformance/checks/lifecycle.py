@@ -1,24 +1,28 @@
 """Finding, dropping and re-creating tables.
 
-The variations: by name, by path, a name that nobody gave, one that begins like another; what the resolution tells of
-the table when commits wait for their publication; a dropped table that somebody still commits to, by an old reference
-or with a request that was on its way; a name that is given again. catalog-managed, "Table Discovery", "Getting Ratified
-Commits from the Catalog", "Creating and Dropping Catalog-managed Tables".
+The variations: by name, by path, an unknown name, one that begins like another, spellings of one; what the resolution
+returns while commits are unpublished; a dropped table that a client still reads, or commits to by an old reference or a
+delayed request; a name or a path that is used again. catalog-managed, "Table Discovery", "Getting Ratified Commits from
+the Catalog", "Creating and Dropping Catalog-managed Tables".
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from conformance.checks.registry import check
+from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.ownership import create_again, drop, restart
-from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+from conformance.scenario.ownership import create_again, drop, restart, taking_over
+from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 FOUND = (Profile.DISCOVERY,)
 CATALOG = ("catalogManaged",)
@@ -33,6 +37,28 @@ def load(s: Scenario, table: TableHandle, client: str = "reader", name: str | No
 def found(s: Scenario, table: TableHandle, told: Exchange) -> m.Table:
     """A table that exists was resolved."""
     return s.expect(told, m.Table, "PROFILE-DISCOVERY-01", expected=f"the table {table.name} exists: it is found")
+
+
+def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tuple[Exchange, TableHandle] | None:
+    """The table of a creation that the owner may reject, for a reason of its own. A rejected one is not recorded."""
+    request = s.creation(name) if path is None else s.creation(name, path=path)
+    answer = s.subject.ask("creator", request)
+    if not isinstance(answer, m.Ratified):
+        return None
+    told = s._ended(s.recording.invoke("creator", name, request), request, answer)
+    return told, s.created(name, told, answer)
+
+
+def leads_to(s: Scenario, table: TableHandle, told: Exchange, why: str) -> None:
+    """What was resolved is the table, and no other: it accepts the table's next version."""
+    reference = found(s, table, told).table
+    alias = TableHandle(name=table.name, reference=reference, versions=table.versions)
+    sent = persist(lambda: s.ask("finder", s.proposal(alias), table))
+    s.expect(
+        sent, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True, because=(told,),
+        expected=f"{why} is the table {table.name}, whose next version is {table.versions}",
+    )  # fmt: skip
+    table.versions += 1
 
 
 def not_found(s: Scenario, told: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
@@ -66,6 +92,66 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
         not_found(s, s.ask("reader", m.LoadTable(name=name)), f"no table is called {name}")
 
 
+SPELLINGS = (("orders", "Orders"), ("caf\u00e9", "cafe\u0301"), ("a b", "a%20b"))
+"""Names that differ in case, in their Unicode form, and in an encoded space."""
+
+
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CREATE-02", "CM-COMMIT-08", needs=FOUND)
+def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
+    """Names that differ only in case, Unicode form or encoding may be rejected, and may be one table, which then only
+    one creator creates. Where both are created, each name finds its own table."""
+    for one, other in SPELLINGS:
+        created = [made for name in (one, other) if (made := created_if_permitted(s, name)) is not None]
+        if not created:
+            continue
+        first = created[0][1]
+        references = {table.reference for _, table in created}
+        s.require(
+            len(references) == len(created), "MC-CREATE-02", "CM-COMMIT-08",
+            evidence=[told for told, _ in created], table=first, version=0,
+            expected=f"{one!r} and {other!r} are one table: one creator creates it",
+            observed=f"both creators were answered as creators of {first.reference}",
+        )  # fmt: skip
+        s.land(first)
+        for _, table in created:
+            leads_to(s, table, load(s, table), f"the name {table.name!r}")
+
+
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CONVERT-02", "MC-CONVERT-05", "MC-CREATE-02",
+       needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
+def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
+    """A table is at a path with a space. The path with `%20` may be the same folder, where the owner neither creates a
+    table nor takes one over; or it is another folder, and each path finds its own table."""
+    path = place(s, "a b")
+    encoded = path.replace(" ", "%20")
+    made = create_at(s, path, "a b")
+    table = s.created("a b", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
+                                            expected="the place is empty: the table is created"))  # fmt: skip
+    if Profile.OWNERSHIP_TRANSFER.value in s.identity.profiles:
+        handle = TableHandle(name="twin", reference=encoded, versions=1, path=encoded)
+        taken = s.ask("migrator", taking_over(s, handle), handle)
+        s.expect(
+            taken, (m.Gap, m.Conflict, *NOWHERE), "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-TRANSFER-01",
+            because=(made,), expected=f"{encoded} is the folder of {table.name}, which has an owner, or has no table",
+        )  # fmt: skip
+    one_folder = first_file(s, encoded) is not None
+    tables = [(path, table)]
+    if (other := created_if_permitted(s, "twin", encoded)) is not None:
+        told, twin = other
+        s.require(
+            not one_folder, "MC-CREATE-02", "PROFILE-VERSION0-01", evidence=(made, told), table=table, version=0,
+            expected=f"{encoded} is the folder of {table.name}: no other table is created there",
+            observed="two tables were created in one folder",
+        )  # fmt: skip
+        s.land_all(twin, 2)
+        tables.append((encoded, twin))
+    for where, each in tables:
+        if isinstance(located := load(s, each).answer, m.Table) and located.location == where:
+            told = s.ask("reader", m.LoadTable(path=where), each)
+            if not isinstance(told.answer, (*NOWHERE, m.Unsupported)):
+                leads_to(s, each, told, where)
+
+
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
     """An owner that returns locations may find tables by path; if it does, it is the table at that path and no
@@ -78,17 +164,7 @@ def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
     told = s.ask("reader", m.LoadTable(path=location), table)
     if isinstance(told.answer, (*NOWHERE, m.Unsupported)):
         return
-    reference = found(s, table, told).table
-    sent = s.ask("finder", s.proposal(TableHandle(name="orders", reference=reference, versions=1)), table)
-    s.expect(
-        sent,
-        m.Ratified,
-        "PROFILE-DISCOVERY-01",
-        may_refuse=True,
-        because=(told,),
-        expected=f"{location} is the table {table.name}, which has version 0 only: version 1 is free there",
-    )
-    table.versions = 2
+    leads_to(s, table, told, location)
     s.land(table)
     nowhere = s.ask("reader", m.LoadTable(path=f"{location}-elsewhere"))
     s.expect(
@@ -157,16 +233,16 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
-@check(Family.LIFECYCLE, "CM-CATALOG-05", needs=FOUND, features=CATALOG)
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-03", "CM-CATALOG-05", needs=FOUND)
 def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
-    for them; a commit may have changed them."""
+    for them. What it returns is that of the latest version, also after a commit changed it."""
     table = s.create()
     told = load(s, table)
     answer = found(s, table, told)
     features = _inner(answer.protocol, "protocol").get("writerFeatures") or ()
     s.require(
-        "catalogManaged" in features,
+        "catalogManaged" in features or s.feature != "catalogManaged",
         "CM-CATALOG-05",
         evidence=(told,),
         table=table,
@@ -182,29 +258,49 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     table_id = before.get("id") or logged.get("id") or s.attempt()  # not every resolution tells the log's id
     changed = proposals.metadata(str(table_id), time, {**had, "kit.changed": "yes"})
     change = s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), changed))
+    _newest(s, table, change, "metaData", "kit.changed")
     s.land(table)
+    _newest(s, table, change, "metaData", "kit.changed")
+    attempt, time = s.attempt(), s.timestamp(3)
+    protocol = json.loads(proposals.protocol(s.feature))["protocol"]
+    protocol["writerFeatures"] = [*protocol["writerFeatures"], "appendOnly"]
+    upgrade = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))
+    _newest(s, table, s.land(table, attempt=attempt, actions=upgrade), "protocol", "appendOnly")
+
+
+def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
+    """The resolution, if it has that action, has what the change set. Only a catalog should have it."""
     after = load(s, table)
-    properties = _inner(found(s, table, after).metadata, "metaData").get("configuration") or {}
+    answer = found(s, table, after)
+    action = answer.metadata if kind == "metaData" else answer.protocol
+    assert isinstance(change.request, m.Commit)
+    if answer.latest is None or answer.latest < change.request.version or (
+        action is None and s.feature != "catalogManaged"
+    ):  # fmt: skip
+        return
+    body = _inner(action, kind)
     s.require(
-        properties.get("kit.changed") == "yes",
-        "CM-CATALOG-05",
-        evidence=(after, change),
-        table=table,
-        version=1,
-        expected="version 1 set a property: the metadata that the resolution tells has it",
-        observed=f"the resolution returned the properties {properties}",
-    )
+        changed in (body.get("configuration") or body.get("writerFeatures") or ()),
+        *(("PROFILE-DISCOVERY-03",) if action is not None else ()), "CM-CATALOG-05",
+        evidence=(after, change), table=table, version=change.request.version,
+        expected=f"version {change.request.version} set `{changed}`: the {kind} of the resolution has it",
+        observed=f"the resolution of version {answer.latest} returned {action}",
+    )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
 def a_dropped_table_is_gone(s: Scenario) -> None:
-    """A dropped table is not found and accepts no commit, neither a new one nor a delayed one. Another table is
-    unchanged."""
+    """A dropped table is found neither by name nor by path, and accepts no commit, neither a new one nor a delayed
+    one. Another table is unchanged."""
     table, other = s.create("orders"), s.create("items")
     s.land(table)
+    location = found(s, table, load(s, table)).location
     late = s.delay("slow", s.proposal(table, 2))
     dropped = drop(s, table)
     not_found(s, load(s, table), "the table is dropped", (dropped,))
+    by_path = s.ask("reader", m.LoadTable(path=location or "nowhere"), table)
+    if not isinstance(by_path.answer, m.Unsupported):
+        not_found(s, by_path, "the table is dropped", (dropped,))
     refused(s, table, s.commit(table, 2, client="other"), dropped)
     refused(s, table, s.deliver(late), dropped)
     found(s, other, load(s, other))
@@ -230,6 +326,79 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     s.expect(read, m.Commits, "PROFILE-DISCOVERY-01", expected="what is found by the name is the new table")
     refused(s, table, s.commit(table, 3), dropped)
     s.land(again)
+
+
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-04", needs=FOUND)
+def commits_of_a_dropped_table_are_not_listed(s: Scenario) -> None:
+    """A reader that still has the reference of a dropped table should get an error, not the commits."""
+    table = s.create()
+    s.land(table)
+    dropped = drop(s, table)
+    told = s.ask("reader", m.GetCommits(table=table.reference))
+    s.expect(
+        told, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-04", because=(dropped,),
+        expected=f"{table.name} is dropped: its commits are not listed",
+    )  # fmt: skip
+
+
+@check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
+       needs=FOUND)  # fmt: skip
+def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
+    """A table is dropped, and another is created with its name. The new table does not answer for the attempts of the
+    old one, and keeps its files."""
+    table = s.create()
+    sent = s.land_all(table, 2)
+    dropped = drop(s, table)
+    _shares_nothing(s, create_again(s, table), sent, dropped)
+
+
+@check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
+       needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
+def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
+    """A table is dropped, and another name is created at its path. An owner that kept the files rejects that; otherwise
+    the new table does not answer for the attempts of the old one, and keeps its files."""
+    path = place(s, "orders")
+    made = create_at(s, path, "orders")
+    table = s.created("orders", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
+                                               expected="the place is empty: the table is created"))  # fmt: skip
+    sent = s.land_all(table, 2)
+    dropped = drop(s, table)
+    again = created_if_permitted(s, "returns", path)
+    if again is not None:
+        _shares_nothing(s, again[1], sent, dropped)
+
+
+def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dropped: Exchange) -> None:
+    """`old`: versions 1 and 2 of the table that was dropped."""
+    before = s.published(table)
+    first, second = (each.request for each in old)
+    assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
+    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
+        asked = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
+        s.require(
+            not isinstance(asked.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(asked, old[1], dropped),
+            table=table, expected="the attempt is version 2 of the dropped table: it has not landed in the new one",
+            observed="an attempt of the dropped table was reported as landed in the new one",
+        )  # fmt: skip
+    told = s.ask("writer", msgspec.structs.replace(first, table=table.reference))
+    if isinstance(told.answer, m.Ratified):
+        landed = {witness.version: witness.attempt for witness in s.log_of(table)}
+        s.require(
+            landed.get(1) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08", evidence=(told, old[0], dropped),
+            table=table, version=1, expected="ratified in the new table: its version 1 is that attempt",
+            observed="an attempt of the dropped table was answered as ratified in the new one",
+        )  # fmt: skip
+        table.versions += 1
+    s.land(table, client="other")
+    after = s.published(table)
+    lost = [version for version, content in before.items() if after.get(version) != content]
+    s.require(
+        not lost, "MC-FILES-08", "CM-FILES-07", evidence=(dropped, told), table=table, version=0,
+        expected="the drop concerns the files of the old table: those of the new one stay",
+        observed=f"published versions {lost} of the new table changed or disappeared",
+    )  # fmt: skip
+    s.backfill(table, table.versions - 1)
+    s.published(table)
 
 
 @check(Family.LIFECYCLE, "PROFILE-CORE-06", needs=(*FOUND, Profile.IDEMPOTENT_RETRY))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.checks.registry import check
+from conformance.history.digests import of_actions
 from conformance.history.events import Promise
 from conformance.interface.log_names import attempt_of
 from conformance.interface.messages import Commit, Conflict, Gap, Rejected
@@ -152,34 +153,41 @@ def all_clients_get_the_same_commits(s: Scenario) -> None:
     s.published(table)
 
 
-@check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", *LATEST)
+@check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", "PROFILE-CORE-08", *LATEST)
 def a_conflict_contains_no_false_information(s: Scenario) -> None:
-    """A writer proposes version 1 of a table with three commits. The conflict may name winners and a latest version,
-    even old ones; what it names is true."""
+    """A writer proposes versions 1, 2 and 3 of a table with three commits. The conflicts may name winners and a latest
+    version, even old ones; what they name is true, and no winner is below the proposed version."""
     table = s.create()
     landed = land(s, table, 3)
-    lost = s.contend(table, 1, client="late")
+    for version in (1, 2, 3):
+        _nothing_false(s, table, s.contend(table, version, client="late"), version, landed)
+    s.land(table, client="late")
+
+
+def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int, landed: list[Exchange]) -> None:
     answer = lost.answer
     assert isinstance(answer, Conflict)
     if answer.latest is not None and answer.latest >= 0:
-        s.require(answer.latest >= 1, "PROFILE-CORE-05", evidence=(lost,), table=table, version=1,
-                  expected="version 1 is taken: the latest version is not below it",
+        s.require(answer.latest >= version, "PROFILE-CORE-05", evidence=(lost,), table=table, version=version,
+                  expected=f"version {version} is taken: the latest version is not below it",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
         s.require(answer.latest <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=answer.latest,
                   expected="version 3 is the latest that was ratified",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
     for winner in answer.winners or ():
-        s.require(0 <= winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
+        s.require(winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
                   expected="the winners are ratified versions, 3 at most",
                   observed=f"the conflict names version {winner.version} as a winner")  # fmt: skip
-        if winner.file_name is not None and winner.version > 0:
-            won = landed[winner.version - 1]
-            assert isinstance(won.request, Commit)
-            s.require(attempt_of(winner.file_name) == won.request.attempt, "MC-FEATURE-02",
-                      "CM-FEATURE-01", evidence=(lost, won), table=table, version=winner.version,
-                      expected=f"version {winner.version} is attempt {won.request.attempt}",
-                      observed=f"the conflict names {winner.file_name} as its winner")  # fmt: skip
-    s.land(table, client="late")
+        s.require(winner.version >= version, "PROFILE-CORE-08", evidence=(lost,), table=table, version=winner.version,
+                  expected=f"version {version} was proposed: the winners are commits of that version and later ones",
+                  observed=f"the conflict names version {winner.version} as a winner")  # fmt: skip
+        won = landed[winner.version - 1]
+        assert isinstance(won.request, Commit)
+        same = winner.actions is None or of_actions(winner.actions) == of_actions(won.request.actions or ())
+        s.require(same and (winner.file_name is None or attempt_of(winner.file_name) == won.request.attempt),
+                  "MC-FEATURE-02", "CM-FEATURE-01", evidence=(lost, won), table=table, version=winner.version,
+                  expected=f"version {winner.version} is attempt {won.request.attempt}",
+                  observed=f"the conflict names {winner.file_name or winner.actions} as its winner")  # fmt: skip
 
 
 @check(Family.STALE_READS, *FRESH)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.mutants.registry import mutant
@@ -69,6 +73,25 @@ class Version0CanBeCommittedAgain(ModelOwner):
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return m.Ratified(version=0) if request.version == 0 else super()._refusal(table, request, staged)
+
+
+@mutant("MC-COMMIT-02", "CM-COMMIT-08")
+class AttemptsAreComparedByTheirBeginning(ModelOwner):
+    """Recognizes a replay by the first eight characters of the attempt, which UUIDs made within a minute may share."""
+
+    same: ClassVar = slice(8)
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        alike = [each for each in table.landed if each[self.same] == request.attempt[self.same]]
+        known = request.attempt if request.attempt in table.landed or not alike else alike[-1]
+        return super()._replay(table, msgspec.structs.replace(request, attempt=known))
+
+
+@mutant("MC-COMMIT-02", "CM-COMMIT-08")
+class AttemptsAreComparedByTheirEnd(AttemptsAreComparedByTheirBeginning):
+    """Recognizes a replay by the last twelve characters of the attempt, which one writer's UUIDs may share."""
+
+    same = slice(-12, None)
 
 
 @mutant("MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03")
@@ -141,6 +164,17 @@ class FirstCommitMayHaveAnyVersion(ModelOwner):
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
         return None if isinstance(answer, m.Gap) and table.latest == 0 else answer
+
+
+@mutant("MC-COMMIT-01", "CM-COMMIT-07")
+class StagedPredecessorIsEnough(ModelOwner):
+    """Ratifies a version if a file of the version before it is staged, although none was ratified."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        before = f"{request.version - 1:020}."
+        files = self.storage.list(self._staged_path(table, "").rstrip("/"))
+        return None if isinstance(answer, m.Gap) and any(each.startswith(before) for each in files) else answer
 
 
 @mutant("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")

@@ -158,6 +158,15 @@ class PublishedNameIsNotPadded(ModelOwner):
 
 
 @mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
+class PublishedNamesGetShorter(ModelOwner):
+    """Names published commits with 19 digits from version 10 on."""
+
+    def _path(self, table: OwnedTable, version: int) -> str:
+        right = super()._path(table, version)
+        return right if version < 10 else right.replace(f"{version:020}", f"{version:019}")
+
+
+@mutant("MC-FILES-07", "CM-FILES-06", "LOG-01")
 class PublishedCommitsAreInSubfolders(ModelOwner):
     """Publishes commits in a subfolder for every thousand versions."""
 
@@ -218,6 +227,14 @@ class StagedNameIsNotPadded(_Naming):
         return f"{version}.{attempt}.json"
 
 
+@mutant("MC-FILES-04", "CM-FILES-02")
+class StagedNamesGetShorter(_Naming):
+    """Names staged files with 19 digits from version 10 on."""
+
+    def _named(self, version: int, attempt: str) -> str:
+        return f"{version:0{20 if version < 10 else 19}}.{attempt}.json"
+
+
 @mutant("MC-FILES-03", "CM-FILES-03")
 class AttemptsShareAStagedFile(_Naming):
     """Derives the UUID of a staged file from its version: all attempts write the same file."""
@@ -265,6 +282,16 @@ class ListsContentBesideFileNames(ModelOwner):
             content = entry.actions or tuple(self._content(table, commit).splitlines())
             told.append(msgspec.structs.replace(entry, actions=content))
         return tuple(told)
+
+
+@mutant("CM-LOG-05", "MC-FILES-04")
+class StagedFileIsValidForTheNextVersion(ModelOwner):
+    """Ratifies a file that was staged for a version as the version after it: a loser can propose its old file."""
+
+    def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
+        before = f"{request.version - 1:020}.{request.attempt}.json"
+        found = self.storage.read(self._staged_path(table, before)) if request.staged_file == before else None
+        return found is not None or super()._is_proposal(table, request)
 
 
 @mutant("CM-LOG-05", "MC-FILES-04")

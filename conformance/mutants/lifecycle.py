@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import unicodedata
+from urllib.parse import unquote
 
 import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.storage import MemoryStorage, Storage, StoredFile
+from conformance.mutants.good_owners import DropDeletesFiles
 from conformance.mutants.registry import mutant
 
 
@@ -200,6 +204,64 @@ class NamePrefixesAreFound(ModelOwner):
         return super()._find(name, path) or next(iter(beginnings), None)
 
 
+def _plain(name: str) -> str:
+    return unquote(unicodedata.normalize("NFC", name)).casefold()
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class SpellingsFindTheFirstTable(ModelOwner):
+    """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        alike = [each.name for each in self.tables.values() if each.active and request.name is not None
+                 and _plain(each.name) == _plain(request.name)]  # fmt: skip
+        return super().load_table(client, m.LoadTable(name=alike[0]) if alike else request)
+
+
+@mutant("MC-CREATE-02", "CM-COMMIT-08")
+class SpellingsAreCreatedTwice(ModelOwner):
+    """Takes the spellings of a name for one table, and answers the creator of each as its creator."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        for reference, table in self.tables.items():
+            if table.active and table.name != request.name and _plain(table.name) == _plain(request.name):
+                return m.Ratified(version=0, table=reference)
+        return super().create_table(client, request)
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class PathsAreDecoded(ModelOwner):
+    """Decodes paths before it compares them: `a%20b` finds the table at `a b`, although both folders have one."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        path = None if request.path is None else unquote(request.path)
+        return super().load_table(client, m.LoadTable(name=request.name, path=path))
+
+
+class _DecodingStorage(MemoryStorage):
+    """Reads a path as a URI."""
+
+    def put(self, path: str, content: str, modified: int) -> None:
+        super().put(unquote(path), content, modified)
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        return super().put_if_absent(unquote(path), content, modified)
+
+    def read(self, path: str) -> StoredFile | None:
+        return super().read(unquote(path))
+
+    def list(self, folder: str) -> list[str]:
+        return super().list(unquote(folder))
+
+
+@mutant("MC-CONVERT-02", "MC-CONVERT-05")
+class EncodedPathsAreOtherTables(ModelOwner):
+    """Reads paths as URIs and compares them as text: it takes over its own table by another spelling of its path."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(_DecodingStorage() if storage is None else storage)
+
+
 @mutant("PROFILE-DISCOVERY-01")
 class UnknownNamesAreFound(ModelOwner):
     """Resolves an unknown name to an existing table."""
@@ -262,7 +324,7 @@ class ResolutionHasTheWrongFeature(ModelOwner):
         return msgspec.structs.replace(answer, feature=other)
 
 
-@mutant("CM-CATALOG-05")
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
 class ResolutionHasTheFirstMetadata(ModelOwner):
     """Returns the metadata of version 0, even after a commit changed it."""
 
@@ -270,6 +332,23 @@ class ResolutionHasTheFirstMetadata(ModelOwner):
         file = self.storage.read(self._path(table, 0))
         actions = [] if file is None else file.content.splitlines()
         return next((action for action in actions if action.startswith(f'{{"{kind}"')), None)
+
+
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+class ResolutionHasThePublishedMetadata(ModelOwner):
+    """Reads protocol and metadata from the published commits only: they are old until the next backfill."""
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        return super()._newest(msgspec.structs.replace(table, latest=table.backfilled), kind)
+
+
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+class ResolutionHasTheFirstProtocol(ModelOwner):
+    """Returns the protocol of version 0, even after a commit changed it."""
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        first = msgspec.structs.replace(table, latest=0) if kind == "protocol" else table
+        return super()._newest(first, kind)
 
 
 @mutant("CM-CATALOG-05")
@@ -291,6 +370,72 @@ class DroppedTablesAreStillFound(ModelOwner):
                 return m.Table(
                     table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest
                 )
+        return answer
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class DroppedTablesAreFoundByPath(ModelOwner):
+    """Removes the name of a dropped table only: its path still finds it."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        answer = super().load_table(client, request)
+        for reference, table in self.tables.items():
+            if isinstance(answer, m.NotFound) and request.path == table.location:
+                return m.Table(
+                    table=reference, feature=table.feature, commit_mode=table.commit_mode, latest=table.latest
+                )
+        return answer
+
+
+@mutant("PROFILE-DISCOVERY-04")
+class DroppedTablesAreRead(ModelOwner):
+    """Answers requests for the commits of a dropped table as before."""
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is None:
+            return m.NotFound()
+        return m.Commits(commits=self._entries(table, request.start or 0, request.end), latest=self._latest(table))
+
+
+@mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
+class ReusedNamesKeepAttempts(ModelOwner):
+    """Keeps attempts by the table's name: a new table of that name answers for those of the dropped one."""
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        for old in self.tables.values():
+            if not old.active and self._same(old, table):
+                table.landed |= old.landed
+        return super()._begin(table, version, attempt, actions)
+
+    def _same(self, old: OwnedTable, new: OwnedTable) -> bool:
+        return old.name == new.name
+
+
+@mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
+class ReusedPathsKeepAttempts(ReusedNamesKeepAttempts, DropDeletesFiles):
+    """Keeps attempts by the table's path: a new table at that path answers for those of the dropped one."""
+
+    def _same(self, old: OwnedTable, new: OwnedTable) -> bool:
+        return old.location == new.location
+
+
+@mutant("MC-FILES-08", "CM-FILES-07")
+class LateDropDeletesANewTable(DropDeletesFiles):
+    """Deletes the files of a dropped table in the background, and with them those of a new table at its path."""
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        table.location = table.location.removesuffix(table.reference) + table.name
+        return super()._begin(table, version, attempt, actions)
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        answer = super().commit(client, request)
+        table = self.tables.get(request.table)
+        for old in list(self.tables.values()):
+            if table is not None and table.active and not old.active and old.location == table.location:
+                old.location = ""
+                for name in self.storage.list(f"{table.location}/{LOG}"):
+                    self.storage.remove(f"{table.location}/{LOG}/{name}")
         return answer
 
 

@@ -217,6 +217,17 @@ class LookupReportsUnknownAttemptsAsLanded(ModelOwner):
         return m.Landed(version=0) if isinstance(answer, m.NotLanded) else answer
 
 
+@mutant("PROFILE-OUTCOME-02")
+class LookupComparesTheBeginning(ModelOwner):
+    """Looks an outcome up by the first eight characters of the attempt."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        table = self.tables.get(request.table)
+        alike = [each for each in table.landed if each[:8] == request.attempt[:8]] if table else []
+        known = request.attempt if request.attempt in alike or not alike else alike[0]
+        return super().attempt_outcome(client, msgspec.structs.replace(request, attempt=known))
+
+
 @mutant("PROFILE-CORE-07")
 class ChecksTombstonesLast(ModelOwner):
     """Promises to check tombstones first, and answers resolved attempts with conflicts."""

@@ -435,6 +435,31 @@ class ConflictNamesTheLoserAsWinner(ModelOwner):
         return m.Conflict(latest=answer.latest, winners=(m.CommitEntry(version=request.version, file_name=staged),))
 
 
+@mutant("MC-FEATURE-02", "CM-FEATURE-01")
+class ConflictHasTheLosersContent(ModelOwner):
+    """Returns a conflict whose winner has the content that the loser proposed."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        if not isinstance(answer, m.Conflict) or table.commit_mode != "inline":
+            return answer
+        return m.Conflict(
+            latest=answer.latest, winners=(m.CommitEntry(version=request.version, actions=request.actions),)
+        )
+
+
+@mutant("PROFILE-CORE-08")
+class WinnersBeginOneTooEarly(ModelOwner):
+    """Returns the winners of the versions one below: from the version before the proposed one to the one before the
+    latest."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        if not isinstance(answer, m.Conflict):
+            return answer
+        return m.Conflict(latest=answer.latest, winners=self._entries(table, request.version - 1, table.latest - 1))
+
+
 @mutant("PROFILE-CORE-05")
 class ConflictHasAnOlderLatestVersion(ModelOwner):
     """Returns a conflict whose latest version is below the taken one: the loser proposes the same version again and
