@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import listing, reporting, running, serving, simulating
+from conformance.command import listing, playing, reporting, running, serving, simulating
 from conformance.command.options import examples
 from conformance.command.output import say
 from conformance.running.errors import ExitCode, UnusableError
@@ -171,6 +171,15 @@ for function, epilog in (
         reporting.check,
         examples("check report/findings/some-case/history.jsonl", "check production.jsonl --json")
         + "\n\nThe format is JSON Lines: `delta-commit-conformance schema history` prints its schema.",
+    ),
+    (
+        playing.play,
+        examples(
+            "play lost-race",
+            "play lost-race --plain --decisions",
+            "play --all --html course",
+        )
+        + "\n\ncommit-owner play conflict --html conflict.html",
     ),
     (reporting.findings, examples("findings", "findings ID", "findings --keep report/findings/some-case ID")),
     (

@@ -35,6 +35,9 @@ class Kind(StrEnum):
     QUERY = "query"
     CLOCK = "clock"
     PAUSE = "pause"
+    SEND = "send"
+    ANSWER = "answer"
+    WORK = "work"
 
 
 class Moment(StrEnum):

@@ -71,12 +71,14 @@ class _Client:
 class Scheduler:
     """Runs clients step by step. Not reusable: one run each; `close` ends the clients that are left."""
 
-    def __init__(self) -> None:
+    def __init__(self, unseen: frozenset[Kind] = _UNSEEN) -> None:
+        self._unseen = unseen
         self._hub = greenlet.getcurrent()
         self._clients: dict[str, _Client] = {}
         self._running: _Client | None = None
         self._held: dict[str, str] = {}
         self._closing = False
+        self._killed: set[str] = set()
         self.steps: list[Step] = []
         self.errors: dict[str, BaseException] = {}
         """By client: the exception that ended it."""
@@ -98,15 +100,17 @@ class Scheduler:
     def reach(self, kind: Kind, target: str) -> None:
         """The client is about to do this. Returns when it is its turn, and, for what others can hold, free."""
         client = self._running
-        if client is None or kind in _UNSEEN:
+        if client is None or kind in self._unseen:
             return
-        if self._closing:
-            raise Stopped
+        self._stop_if_over(client)
         client.pending = Pending(kind, target, client.invoking is not None)
         self._hub.switch()
-        if self._closing:
-            raise Stopped
+        self._stop_if_over(client)
         self._begin_request(client)
+
+    def _stop_if_over(self, client: _Client) -> None:
+        if self._closing or client.name in self._killed:
+            raise Stopped
 
     def invoking(self, record: Callable[[], None]) -> None:
         """A request begins: with the client's next effect, so that it is invoked as late as can be."""
@@ -133,6 +137,10 @@ class Scheduler:
             record()
 
     # Called by the driver
+
+    @property
+    def clients(self) -> frozenset[str]:
+        return frozenset(self._clients)
 
     def pending(self) -> dict[str, Pending]:
         """What every client that is not done does next, whether it can or not."""
@@ -177,18 +185,27 @@ class Scheduler:
         finally:
             self._running = None
 
+    def kill(self, name: str) -> None:
+        """End a client as a killed process ends: none of its effects happens any more, what it holds is free.
+        Idempotent."""
+        client = self._clients[name]
+        self._killed.add(name)
+        client.pending = None
+        self._held = {target: holder for target, holder in self._held.items() if holder != name}
+        if client.greenlet and not client.greenlet.dead:
+            self._running = client
+            try:
+                client.greenlet.throw(Stopped)
+            except (Stopped, Exception):  # noqa: BLE001  # it is over
+                pass
+            finally:
+                self._running = None
+
     def close(self) -> None:
-        """End what still runs, as a killed process ends: none of its effects happens any more. Idempotent."""
+        """End what still runs, as killed processes end. Idempotent."""
         self._closing = True
-        for client in self._clients.values():
-            if client.greenlet and not client.greenlet.dead:
-                self._running = client
-                try:
-                    client.greenlet.throw(Stopped)
-                except (Stopped, Exception):  # noqa: BLE001  # it is over
-                    pass
-                finally:
-                    self._running = None
+        for name in self._clients:
+            self.kill(name)
 
 
 # Which steps commute

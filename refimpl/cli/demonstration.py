@@ -15,6 +15,7 @@ from typer import Option
 from refimpl.cli import output
 from refimpl.cli.options import JsonOption
 from refimpl.cli.output import ExitCode
+from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from refimpl.demo.stage import Check, Result, Timeline, TimelineRow
@@ -73,6 +74,22 @@ def demo(
     conformant = not conformance or _conforms(to_stderr=json)
     if not (result.ok and conformant):
         raise typer.Exit(ExitCode.REFUSED)
+
+
+_PLAY: Final = "from conformance.command.application import application; application(prog_name='commit-owner')"
+
+
+@commands.command(
+    rich_help_panel="Start here",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def play(context: typer.Context) -> None:
+    """Watch the protocol step by step: commits, races, crashes and power cuts. `play` alone lists the scenarios."""
+    if find_spec("conformance") is None:
+        raise InvalidRequestError("the conformance kit is missing: pip install 'delta-commit-owner[learn]'")
+    ran = subprocess.run([sys.executable, "-c", _PLAY, "play", *context.args], check=False)
+    raise typer.Exit(ran.returncode)
 
 
 _KIT: Final = ("conformance", "hypothesis", "jinja2")

@@ -11,8 +11,10 @@ from refimpl.cli.application import application
 from refimpl.cli.output import ExitCode
 from spec_tests.cli.conftest import CommandLine
 
+KIT = {"play"}
+"""Commands of the kit: they run in a process of their own, and have their tests in `spec_tests/conformance/play`."""
 COMMANDS = sorted(
-    command.name or command.callback.__name__ for command in application.registered_commands if command.callback
+    {command.name or command.callback.__name__ for command in application.registered_commands if command.callback} - KIT
 )
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),

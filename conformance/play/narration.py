@@ -1,0 +1,178 @@
+"""One sentence for each step, made from the effect that was carried out and from what it changed, with its rule.
+
+A rule is the id of a requirement of the catalogue. Sentences about the ledger compare its rows before and after the
+step: none is written by hand for a scenario.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from conformance.play.world import OWNER, Happening, Rows, View
+from refimpl.table_feature import TableFeature
+
+Sentence = tuple[str, str | None]
+"""The text, and the id of the requirement that it is about."""
+
+_COMMIT: Final = re.compile(r"(?:.*/)?(\d+)\.json$")
+_STAGED: Final = re.compile(r"(?:.*/)?_(?:staged_)?commits/(\d+)\.(\w+)\.json$")
+
+_FILES: Final[dict[tuple[str, str], Sentence]] = {
+    ("create", "staged"): ("{who} creates the staged file of attempt {attempt}, for version {version}", "CM-FILES-03"),
+    ("write", "staged"): ("{who} writes the actions of attempt {attempt}", "CM-LOG-02"),
+    ("fsync", "staged"): ("{who} syncs the staged file: a power cut no longer takes its bytes", None),
+    ("unlink", "staged"): ("{who} deletes the staged file of attempt {attempt}, which {fate}", None),
+    ("read", "staged"): ("{who} reads the staged file of attempt {attempt}", "CM-FILES-04"),
+    ("replace", "commit"): ("{who} writes {target} again, with the same bytes", None),
+    ("fsync", "commit"): ("{who} syncs {target}", None),
+    ("read", "commit"): ("{who} reads {target}", None),
+    ("unlink", "commit"): ("{who} deletes {target}", "CM-CLEANUP-04"),
+    ("create", "temporary"): ("{who} creates a temporary file", None),
+    ("write", "temporary"): ("{who} writes the whole content into it", None),
+    ("fsync", "temporary"): ("{who} syncs it, before it gets its name", None),
+    ("unlink", "temporary"): ("{who} removes the temporary name", None),
+    ("replace", "checkpoint"): ("{who} gives the checkpoint its name, {target}", "CM-MAINT-01"),
+    ("read", "checkpoint"): ("{who} reads the checkpoint {target}", None),
+    ("unlink", "checkpoint"): ("{who} deletes {target}", "CM-CLEANUP-04"),
+    ("read", "pointer"): ("{who} looks for a hint to the newest checkpoint", None),
+    ("replace", "pointer"): ("{who} lets `_last_checkpoint` name the new checkpoint", "FIELD-01"),
+}
+_ANY: Final = {
+    "list": "{who} lists {target}",
+    "make-directory": "{who} makes the folder {target}, if it is not there",
+    "remove-directory": "{who} removes the folder {target}",
+    "fsync-directory": "{who} syncs the folder {target}: the names in it are durable now",
+    "done": "{who} is done",
+    "crash": "{who} dies: nothing of it happens any more, and its locks are free",
+}
+
+_REQUESTS: Final[dict[str, Sentence]] = {
+    "resolve": ("{who} asks the owner for the table, before it knows anything of it", "CM-READ-08"),
+    "get_commits": ("{who} asks the owner for its commits and the latest version", "CM-READ-01"),
+    "commit": ("{who} proposes version {version}", "CM-WRITE-03"),
+    "attempt_outcome": ("{who} asks what became of the attempt, instead of guessing", "PROFILE-UNKNOWN-01"),
+    "backfill_to_version": ("{who} asks the owner to publish", "CM-PUBLISH-04"),
+    "stage_table": ("{who} asks for a place for a new table", None),
+    "register_table": ("{who} registers the table with its version 0", "CM-CREATE-02"),
+    "drop_table": ("{who} gives up the place of the table that lost its name", None),
+    "take_over": ("{who} asks the owner to take the table over, as version {version}", "MC-CONVERT-02"),
+    "hand_back": ("{who} asks the owner to give the table back, as version {version}", "MC-RELEASE-01"),
+}
+
+
+def sentence(happening: Happening, before: View, after: View, feature: TableFeature) -> Sentence:
+    """What happened, and the rule that it follows; `before`, `after`: what was there around the step."""
+    text, rule = _sentence(happening, before, after)
+    return text, _SAME_RULE.get(feature.name, {}).get(rule, rule) if rule else None
+
+
+def _sentence(happening: Happening, before: View, after: View) -> Sentence:
+    kind, target = happening.kind, happening.target
+    who = "The owner" if happening.lane == OWNER else happening.client
+    match kind:
+        case "commit":
+            return _transaction(who, before.ledger, after.ledger)
+        case "send":
+            request, _, version = target.partition(" v")
+            text, rule = _REQUESTS[request]
+            return text.format(who=who, version=version), rule
+        case "answer":
+            request, _, said = target.partition(": ")
+            return f"{who} gets the answer: {said}", _ANSWERS.get((request.split()[0], said.split(",")[0]))
+        case "lost answer":
+            return f'The answer to {who} is lost. It was "{happening.detail}"', "CM-COMMIT-06"
+        case "work":
+            return f"{who} {target}", "DELAYED-02" if target.startswith("sends") else None
+        case "result":
+            return f"{who}: {target}", None
+        case "error":
+            return f"{who} ends with {target}: {happening.detail}", None
+        case "power cut":
+            lost = f"Lost: {happening.detail}" if happening.detail else "No file of a log is lost"
+            return f"The power fails: what was not synced is gone. {lost}", "PROFILE-DURABLE-01"
+        case "link" if _COMMIT.match(target):
+            return _put_if_absent(happening, who, before, after)
+    staged = _STAGED.match(target)
+    found = _FILES.get((kind, _sort(target)))
+    if found is None:
+        return _ANY.get(kind, f"{{who}} {kind} {{target}}").format(who=who, target=target), None
+    version, attempt = staged.groups() if staged else ("", "")
+    landed = any(row[0] == "commit" and row[2] == attempt for row in after.ledger)
+    fate = "is published" if landed else "has lost"
+    return found[0].format(who=who, target=target, version=version, attempt=attempt, fate=fate), found[1]
+
+
+def decides(happening: Happening) -> bool:
+    """Whether this is a step that others can lose by: a decision, a put-if-absent, an answer, a fault, an end."""
+    kind, target = happening.kind, happening.target
+    if kind in ("send", "answer"):
+        return target.split(" ")[0].split(":")[0] in _DECIDING
+    return kind in ("commit", "lost answer", "crash", "power cut", "result", "error") or (
+        kind == "link" and bool(_COMMIT.match(target))
+    )
+
+
+_DECIDING: Final = frozenset({"commit", "register_table", "take_over", "hand_back", "attempt_outcome"})
+
+
+def _put_if_absent(happening: Happening, who: str, before: View, after: View) -> Sentence:
+    target = happening.target
+    old, new = ({name: content for name, _, content in view.log}.get(target) for view in (before, after))
+    rule = "CM-FILES-06" if happening.lane == OWNER else "MC-FILES-11"
+    if old is None:
+        return f"{who} puts {target} in place. The name was free", rule
+    if old == new:
+        return f"{who} tries to put {target} in place, but it is there already", rule
+    return f"{who} puts {target} in place. The store overwrites the one that was there", rule
+
+
+_ANSWERS: Final = {
+    ("commit", "ratified"): "CM-COMMIT-01",
+    ("commit", "conflict"): "CM-COMMIT-08",
+    ("attempt_outcome", "landed"): "PROFILE-OUTCOME-01",
+    ("attempt_outcome", "not landed"): "PROFILE-OUTCOME-02",
+}
+
+
+_SAME_RULE: Final = {"managedCommit": {
+    "CM-FILES-03": "MC-FILES-03", "CM-LOG-02": "MC-LOG-05", "CM-FILES-04": "MC-FILES-05", "CM-READ-08": "MC-READ-05",
+    "CM-READ-01": "MC-READ-05", "CM-WRITE-03": "MC-FILES-12", "CM-COMMIT-01": "MC-FEATURE-03",
+    "CM-COMMIT-02": "MC-COMMIT-03", "CM-COMMIT-06": "MC-COMMIT-06", "CM-COMMIT-08": "MC-COMMIT-02",
+    "CM-FILES-06": "MC-FILES-07", "CM-PUBLISH-04": "MC-BACKFILL-05", "CM-PUBLISH-06": "MC-BACKFILL-03",
+}}  # fmt: skip
+"""By table feature: the rule in its document."""
+
+
+def _sort(target: str) -> str:
+    name = target.rpartition("/")[2]
+    if _STAGED.match(target):
+        return "staged"
+    if _COMMIT.match(target):
+        return "commit"
+    if name == ".tmp":
+        return "temporary"
+    if ".checkpoint." in name:
+        return "checkpoint"
+    return "pointer" if name == "_last_checkpoint" else ""
+
+
+def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
+    """What a transaction changed in the ledger."""
+    new = [row for row in after if row not in before]
+    decided = {row[1] for row in before if row[0] == "commit"}
+    for what, version, attempt, _ in new:
+        if what == "commit" and version not in decided:
+            return (
+                f"{who} commits its transaction: {version} is attempt {attempt}. This is the decision",
+                "CM-COMMIT-02",
+            )
+    for what, text, attempt, _ in new:
+        if what == "promise":
+            return f"{who} records its promise first: {text}, attempt {attempt}", "MC-CONVERT-07"
+        if what == "resolved":
+            return f"{who} records for good that attempt {attempt} {text}", "PROFILE-OUTCOME-02"
+    for row in new:
+        if row[0] == "table":
+            return f"{who} records: the table is {row[1]}, {row[3]}", "CM-PUBLISH-06"
+    return f"{who} ends its transaction; nothing that is shown here changed", None

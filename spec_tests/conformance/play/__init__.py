@@ -1,0 +1,1 @@
+"""The player: scenarios, narration, terminal and page."""

@@ -1,0 +1,203 @@
+"""Every scenario ends as it says, and every sentence is true of the step that it is about."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import pairwise
+
+import pytest
+
+from conformance.play.scenarios import SCENARIOS
+from conformance.play.story import Step, fork, forks_of, options_at, steps_of
+from conformance.play.world import CRASH, DROP, POWER, World
+
+ENDS = {
+    "lost-write": (None, "version 1: b.parquet"),
+    "commit": ("version 1: a.parquet", None),
+    "version-0": ("version 0: no files", None),
+    "lost-race": ("version 2: a.parquet, b.parquet", None),
+    "conflict": ("version 2: x-updated.parquet", None),
+    "lost-answer": ("version 1: a.parquet", None),
+    "dies-before-the-decision": ("version 1: b.parquet", None),
+    "dies-after-the-decision": ("version 2: a.parquet, b.parquet", None),
+    "stale-reader": ("version 1: a.parquet", "version 1: a.parquet"),
+    "lists-before-it-asks": ("version 1: a.parquet", None),
+    "two-backfillers": ("version 3: a.parquet, b.parquet, c.parquet", None),
+    "checkpoint-too-early": ("version 2: a.parquet, b.parquet", None),
+    "cleanup-under-a-reader": ("version 2: a.parquet, b.parquet", None),
+    "take-over": ("version 1: no files", None),
+    "hand-back": (None, "version 3: a.parquet, w.parquet"),
+    "clock-goes-back": ("version 2: a.parquet, b.parquet", None),
+    "time-travel-across-enablement": ("version 3: a.parquet, b.parquet", None),
+    "power-before-the-sync": ("version 0: no files", None),
+    "power-after-the-decision": ("version 1: a.parquet", None),
+    "delayed-commit": ("version 1: part-00000-….snappy.parquet, part-00001-….snappy.parquet", None),
+}
+"""What a reader sees at the end, through the owner and by path; None: it is rejected, or there is no such table."""
+
+RESULTS = {
+    "lost-write": ["A: a.parquet is in version 1", "B: b.parquet is in version 1"],
+    "dies-before-the-decision": ["R: the attempt of A: NotLanded", "B: b.parquet is in version 1"],
+    "dies-after-the-decision": ["R: the attempt of A: Landed", "B: b.parquet is in version 2"],
+    "stale-reader": [
+        "A: a.parquet is in version 1", "P: sees version 0 with no file", "R: sees version 1 with a.parquet",
+        "M: published through version 1, 1 of them now", "Q: sees version 1 with a.parquet",
+    ],
+    "lists-before-it-asks": [
+        "A: a.parquet is in version 1", "L: knows of versions [0]; missing: [1]", "R: sees version 1 with a.parquet",
+    ],
+    "two-backfillers": [
+        "A: published through version 3, 3 of them now", "B: published through version 3, 0 of them now",
+    ],
+    "cleanup-under-a-reader": [
+        "C: checkpoint 2.checkpoint.parquet",
+        "D: deleted 0.json, 1.json, _staged_commits/1.setup2.json, _staged_commits/2.setup3.json",
+        "R: sees version 2 with a.parquet, b.parquet",
+    ],
+    "power-before-the-sync": ["R: sees version 0 with no file"],
+    "power-after-the-decision": ["R: sees version 1 with a.parquet"],
+}  # fmt: skip
+"""What the clients say, where the story is about that."""
+
+ERRORS = {
+    "version-0": ["NameTakenError"],
+    "conflict": ["ConcurrentAppendError"],
+    "checkpoint-too-early": ["MaintenanceRefusedError"],
+    "take-over": ["ProtocolChangedError"],
+}
+"""How clients end that do not reach what they wanted."""
+
+every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
+
+
+@cache
+def story(name: str) -> tuple[Step, ...]:
+    return tuple(steps_of(SCENARIOS[name]))
+
+
+@every_scenario
+def test_a_scenario_ends_as_it_says(name: str) -> None:
+    steps = story(name)
+    for (_, sees), expected in zip(steps[-1].view.readers, ENDS[name], strict=True):
+        assert sees == expected if expected else "Error" in sees
+    if name in RESULTS:
+        assert [step.text for step in steps if step.happening.kind == "result"] == RESULTS[name]
+    assert [step.happening.target for step in steps if step.happening.kind == "error"] == ERRORS.get(name, [])
+
+
+def test_clocks_go_back_and_versions_do_not() -> None:
+    times = [int(found[1].replace(",", "")) for step in story("clock-goes-back") if (found := _TIME.search(step.text))]
+    assert times == sorted(set(times))
+    assert times[2] == times[1] + 1, "the second writer's clock is an hour behind"
+
+
+_TIME = re.compile(r"of the time \+([\d,]+) ms")
+
+
+@every_scenario
+def test_every_sentence_is_true_of_its_step(name: str) -> None:
+    """The sentence is compared with what the disk and the ledger hold before and after."""
+    checked = 0
+    for before, step in pairwise(story(name)):
+        checked += _checks(before, step)
+        assert "{" not in step.text
+        assert step.text[0].isupper()
+    assert checked
+
+
+def _checks(before: Step, step: Step) -> int:
+    """Asserts what the sentence claims; the number of claims."""
+    text, then, now = step.text, before.view, step.view
+    files = {each: durable for each, durable, _ in now.log}
+    if found := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
+        row = ("commit", f"version {found[1]}", found[2])
+        assert row not in [each[:3] for each in then.ledger]
+        assert row in [each[:3] for each in now.ledger]
+    elif found := re.search(r"puts (\S+) in place\. The name was free", text):
+        assert found[1] in files
+        assert found[1] not in [each for each, _, _ in then.log]
+    elif found := re.search(r"puts (\S+) in place\. The store overwrites", text):
+        old, new = ({each: content for each, _, content in view.log} for view in (then, now))
+        assert old[found[1]] != new[found[1]]
+    elif found := re.search(r"tries to put (\S+) in place, but it is there already", text):
+        assert found[1] in [each for each, _, _ in then.log]
+    elif found := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
+        assert any(f"/{found[2]}.{found[1]}.json" in each for each in files)
+    elif re.search("syncs the folder _staged_commits", text):
+        assert all(durable for each, durable in files.items() if each.startswith("_staged_commits/"))
+    elif found := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
+        landed = [row for row in now.ledger if row[0] == "commit" and row[2] == found[1]]
+        assert [row[3] for row in landed] == (["published"] if found[2] == "is published" else [])
+        assert not any(f".{found[1]}." in each for each in files)
+    elif found := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
+        assert ("table", found[1], now.ledger[0][2], f"published through {found[2]}") in now.ledger
+    elif step.happening.kind == "power cut":
+        assert all(files.values()), "what is left was synced"
+    elif step.happening.kind in ("answer", "result", "error", "crash", "done", "list", "read"):
+        assert (now.ledger, now.log) == (then.ledger, then.log)
+    else:
+        return 0
+    return 1
+
+
+def test_the_same_choices_are_the_same_run() -> None:
+    choices = story("lost-race")[-1].choices
+    again = list(steps_of(SCENARIOS["lost-race"], choices))
+    assert [(each.text, each.view) for each in again] == [(each.text, each.view) for each in story("lost-race")]
+
+
+def test_every_rule_is_in_the_catalogue() -> None:
+    from conformance.requirements.catalogue import load
+
+    rules = {step.rule for each in SCENARIOS for step in story(each) if step.rule}
+    assert len(rules) > 20
+    assert all(load().requirement(rule) for rule in rules)
+
+
+# Forks
+
+
+def at_the_answer() -> tuple[str, ...]:
+    return next(step for step in story("commit") if step.text.startswith("The owner records")).choices
+
+
+def test_an_answer_is_lost_and_the_writer_asks() -> None:
+    steps = fork(SCENARIOS["commit"], at_the_answer(), f"{DROP} A")
+    assert any(step.happening.kind == "lost answer" for step in steps)
+    assert "A: a.parquet is in version 1" in [step.text for step in steps]
+
+
+@pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])
+def test_a_fault_loses_nothing_that_was_decided(fault: str) -> None:
+    assert fork(SCENARIOS["commit"], at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
+
+
+def test_a_crash_frees_the_lock() -> None:
+    """A dies under the owner's lock; B's commit needs it."""
+    steps = story("lost-race")
+    inside = next(step for step in steps if step.text.startswith("The owner reads the staged file of attempt A1"))
+    assert fork(SCENARIOS["lost-race"], inside.choices, f"{CRASH} A")[-1].view.readers[0][1] == "version 1: b.parquet"
+
+
+def test_every_fork_of_a_race_keeps_what_was_acknowledged() -> None:
+    steps = story("lost-race")
+    decision = next(at for at, step in enumerate(steps) if "This is the decision" in step.text)
+    forks = dict(forks_of(SCENARIOS["lost-race"], steps[decision].choices))
+    assert set(forks) >= {f"{CRASH} A", f"{CRASH} B", POWER}
+    for option, forked in forks.items():
+        acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(each.text for each in forked))
+        assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
+
+
+def test_options_say_what_each_client_does_next() -> None:
+    options = dict(options_at(SCENARIOS["lost-race"], ()))
+    assert options["A"] == "A goes next: start"
+    assert POWER in options
+
+
+def test_a_killed_client_takes_no_step() -> None:
+    with World(SCENARIOS["lost-race"]) as world:
+        world.choose("A")
+        world.choose(f"{CRASH} A")
+        assert set(world.enabled()) == {"B"}

@@ -1,0 +1,173 @@
+"""The player in the terminal, the page, and the command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+from typer.testing import CliRunner
+
+from conformance.command import playing
+from conformance.command.application import application
+from conformance.play.page import page
+from conformance.play.scenarios import SCENARIOS
+from conformance.play.terminal import Player
+
+HTML = "{http://www.w3.org/1999/xhtml}"
+
+
+def command(*words: object) -> Any:
+    return CliRunner().invoke(application, ["play", *map(str, words)], prog_name="delta-commit-conformance")
+
+
+# The command
+
+
+def test_without_a_scenario_they_are_listed() -> None:
+    lines = command().stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *SCENARIOS]
+
+
+def test_the_text_has_every_step_and_its_rule() -> None:
+    text = command("lost-answer", "--plain").stdout
+    assert "The owner commits its transaction: version 1 is attempt A1. This is the decision. [CM-COMMIT-02]" in text
+    assert "A reader through the owner sees: version 1: a.parquet" in text
+    assert len(re.findall(r"^ *\d+\. ", text, re.MULTILINE)) == 27
+
+
+def test_decisions_leave_out_the_steps_between_them() -> None:
+    text = command("lost-answer", "--decisions").stdout
+    assert "The answer to A is lost." in text
+    assert "creates a temporary file" not in text
+
+
+def test_scripts_get_the_steps_as_json() -> None:
+    document = json.loads(command("commit", "--json").stdout)
+    assert document["steps"][-1]["readers"]["through the owner"] == "version 1: a.parquet"
+    assert {"name": "1.json", "durable": True} in document["steps"][-1]["log"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["no-such"], "no scenario is called 'no-such'; expected one of lost-write, "),
+        (["--html", "x.html"], "no scenario is named; name one, or use --all"),
+        (["--all"], "--all needs --html DIRECTORY"),
+    ],
+)
+def test_a_wrong_call_names_what_was_expected(words: list[str], message: str) -> None:
+    answer = command(*words)
+    assert answer.exit_code == 2
+    assert message in answer.stderr
+
+
+def test_a_terminal_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "20")
+    with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
+        playing._watch(SCENARIOS["commit"])
+
+
+def test_a_missing_library_is_named_with_its_extra() -> None:
+    with pytest.raises(Exception, match=r"no_such is missing; install it: pip install 'delta-commit-owner\[learn\]'"):
+        playing._require("no_such", "learn")
+
+
+def test_the_owners_command_plays_too() -> None:
+    words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", "--decisions"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "This is the decision" in ran.stdout
+
+
+# The page
+
+
+@cache
+def lost_answer() -> str:
+    return page([SCENARIOS["lost-answer"]])
+
+
+def test_the_page_is_sound_and_loads_nothing() -> None:
+    root = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), strict=True).parse(lost_answer())
+    loading = {f"{HTML}{tag}" for tag in ("link", "img", "iframe", "object", "embed", "audio", "video", "source")}
+    assert not [each for each in root.iter() if each.tag in loading or "src" in each.attrib]
+    assert "url(" not in lost_answer()
+
+
+def test_the_page_has_the_steps_and_what_else_could_happen() -> None:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', lost_answer(), re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    (scenario,) = data["scenarios"]
+    texts = [data["texts"][step[1]] for step in scenario["steps"]]
+    assert "The answer to A is lost" in " ".join(texts)
+    for at, forks in scenario["forks"].items():
+        assert int(at) < len(texts)
+        assert {"crash A", "cut the power"} <= {option for option, _ in forks}
+        assert all(steps for _, steps in forks)
+
+
+def test_pages_are_written_where_they_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.play.scenarios.SCENARIOS", {"commit": SCENARIOS["commit"]})
+    assert command("commit", "--html", tmp_path / "one.html").exit_code == 0
+    assert command("--all", "--html", tmp_path / "course").exit_code == 0
+    assert (tmp_path / "one.html").read_text() == (tmp_path / "course/index.html").read_text()
+
+
+# The terminal
+
+
+def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Player]:
+    """What is shown after these keys: the sentence, the state, and the player."""
+    player = Player(SCENARIOS[name])
+
+    async def press() -> tuple[str, str]:
+        async with player.run_test(size=(80, 24)) as pilot:
+            await _press(pilot, keys)
+            shown = [str(player.query_one(each, Static).render()) for each in ("#now", "#title")]
+            return shown[0], shown[1]
+
+    sentence, title = asyncio.run(press())
+    return sentence, title, player
+
+
+async def _press(pilot: Pilot[None], keys: tuple[str, ...]) -> None:
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
+
+
+def test_keys_go_forward_back_and_to_the_decisions() -> None:
+    assert playing_with()[0].startswith("1 of 27. A asks the owner for the table")
+    assert playing_with("right", "right", "left")[0].startswith("2 of 27.")
+    assert "This is the decision" in playing_with("d", "d")[0]
+    assert playing_with("end")[0].startswith("27 of 27. A is done")
+    assert playing_with("end", "home")[0].startswith("1 of 27.")
+
+
+def test_a_fork_is_run_by_the_simulator() -> None:
+    """At the decision: the second option is to kill A."""
+    sentence, title, player = playing_with("d", "d", "f", "down", "enter")
+    assert "What if: crash A" in title
+    assert "A dies" in sentence
+    assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
+
+
+def test_the_story_can_be_gone_back_to() -> None:
+    _, title, player = playing_with("d", "d", "f", "down", "enter", "s")
+    assert "What if" not in title
+    assert player.steps[-1].text == "A is done"
+
+
+def test_a_fork_may_be_left_alone() -> None:
+    assert "This is the decision" in playing_with("d", "d", "f", "escape")[0]
