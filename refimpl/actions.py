@@ -15,7 +15,7 @@ import msgspec
 from refimpl.errors import CorruptLogError
 
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Delta's integers; a larger one would be read differently by everybody else."""
+"""Delta's integers; other readers read a larger one differently."""
 
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -47,7 +47,7 @@ class Format(_Action, omit_defaults=False, frozen=True, kw_only=True):
 class Metadata(_Action, omit_defaults=False, frozen=True, kw_only=True):
     """The table's schema, partitioning and properties; `created_time` in ms since the epoch.
 
-    Written with every field: other readers refuse a table without `partitionColumns`, even if there are none.
+    Written with every field: other readers reject a table without `partitionColumns`, partitioned or not.
     """
 
     id: str
@@ -272,9 +272,8 @@ _ENCODER: Final = msgspec.json.Encoder()
 def decode(content: bytes, *, source: str) -> list[Action]:
     """The known actions of newline-delimited JSON, in order.
 
-    `source` names the bytes in the error. Raises `CorruptLogError` with the line number for anything
-    but lines of one UTF-8 JSON object each, of a documented shape with one known action at most, and
-    for no line at all.
+    Raises `CorruptLogError` (with `source` and the line number) unless each line is a JSON object in UTF-8, of a
+    documented shape, with at most one known action; and for content without a line.
     """
     try:
         content.decode()  # the parser does not look into values that it skips

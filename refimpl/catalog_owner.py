@@ -1,4 +1,4 @@
-"""What a catalog's server asks of a commit owner besides `CommitOwner`, with its messages."""
+"""What a catalog server requires of a commit owner in addition to `CommitOwner`, and the messages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UpdatePreconditions:
     published_through: Version | None = None
     """The client reports every version up to here as published."""
     properties: Mapping[str, str | None] = field(default_factory=dict)
-    """Properties to set, or (None) to remove. Those of the log are the log's: they can only be confirmed."""
+    """Properties to set, or (None) to remove. One that the log has keeps its value; a request may repeat it."""
     in_commit_timestamp: int | None = None
     """What the request says of the staged file's time, in ms since the epoch."""
     size: int | None = None
@@ -86,10 +86,10 @@ class AttemptLookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogOwner(CommitOwner, Interface):
-    """An owner that a catalog's server can stand before. Safe to call from several threads."""
+    """An owner that a catalog server can use. Safe to call from several threads."""
 
     def recorded_tables(self) -> Sequence[TableSummary]:
-        """All live tables, by name, from the ledger alone: no log is looked into and no lock is taken."""
+        """All live tables, by name, from the ledger alone: reads no log and takes no lock."""
         ...
 
     def describe(self, reference: str | Path) -> TableDescription:
@@ -97,7 +97,7 @@ class CatalogOwner(CommitOwner, Interface):
         ...
 
     def look_up(self, name: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
-        """The live table of this name and the fate of a proposal, without any lock. None: there is no such table."""
+        """The live table of this name and the fate of a proposal, without any lock; None for an unknown table."""
         ...
 
     def stage_table(
@@ -110,7 +110,7 @@ class CatalogOwner(CommitOwner, Interface):
         policy: MaintenancePolicy | None = None,
         empty: bool = False,
     ) -> ResolvedTable:
-        """`empty`: leave the folders of the log to the creator; engines refuse to create where there is anything."""
+        """`empty`: the creator makes the folders of the log; engines reject a location that is not empty."""
         ...
 
     def register_table(
@@ -122,8 +122,8 @@ class CatalogOwner(CommitOwner, Interface):
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
         """Make a staged file durable that its client wrote without syncing it: before it is proposed.
 
-        Fine if it is not there. Raises `OwnerUnavailableError`; then nothing may be proposed with this file before the
-        next call succeeded.
+        Does nothing if the file is missing. After `OwnerUnavailableError`, this file may not be proposed until a later
+        call succeeds.
         """
         ...
 

@@ -28,10 +28,10 @@ from refimpl.table_feature import CommitMode, TableFeature
 
 
 class Maintenance(Enum):
-    """Jobs that a client asks for before it runs them.
+    """Jobs that a client may run only with the owner's permission.
 
     catalog-managed, "Maintenance Operations", as tightened since: the first three are always allowed,
-    all others only where the owner says so.
+    all others only if the owner allows them.
     """
 
     CHECKPOINT = "checkpoint"
@@ -51,11 +51,11 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     allowed: frozenset[Maintenance] = ALWAYS_ALLOWED
     backfill_every: int | None = 1
-    """The owner backfills after every so many commits; None: only on request."""
+    """The owner backfills after this many commits; None: only on request."""
     backlog_limit: int = 1000
-    """At most so many unbackfilled commits; beyond it commits are rejected until a backfill."""
+    """Maximum number of unbackfilled commits; further commits are rejected until a backfill."""
     hand_back: bool = True
-    """Whether the owner would agree to give the table back to the filesystem."""
+    """Whether the owner accepts a hand-back of the table to the filesystem."""
 
 
 class TableState(Enum):
@@ -71,7 +71,7 @@ class TableState(Enum):
 
 
 def next_version(latest: Version | None) -> Version:
-    """The version after the latest one, 0 where there is none."""
+    """The version after the latest one; 0 for a table without versions."""
     return 0 if latest is None else latest + 1
 
 
@@ -214,10 +214,10 @@ class CommitOwner(Protocol):
         ...
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        """Where a writer waits for its turn to commit, so that no writer starves. Advisory: an owner that
-        keeps no queue returns `nullcontext(False)`, and a commit outside of a turn is as good as one inside.
+        """A queue in which writers wait for their turn to commit, so that no writer starves. Advisory: an owner without
+        a queue returns `nullcontext(False)`, and a commit outside of a turn is valid.
 
-        The value says whether others were first: then a look at `get_commits` saves a lost race.
+        The value says whether the writer waited for others; a call of `get_commits` then avoids a lost race.
         """
         ...
 
@@ -228,13 +228,13 @@ class CommitOwner(Protocol):
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
         """Commits the owner stores with start <= version <= end, and the latest ratified version.
 
-        Of a table that was handed back the latest one is the commit that gave it back, whatever came after it.
+        For a table that was handed back, the latest version is the hand-back commit, also after later commits.
         Raises `TableNotFoundError` for a table that was dropped.
         """
         ...
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
-        """Publish, in order, all commits up to `version` (None: the latest). More is never an error."""
+        """Publish, in order, at least all commits up to `version` (None: the latest)."""
         ...
 
     def take_over(

@@ -24,15 +24,15 @@ HostLock = Callable[[], AbstractContextManager[object]]
 """Takes the lock for the length of a `with`; blocks until it is free, or raises `OwnerUnavailableError`."""
 
 LOCK_POLL_SECONDS: Final = 0.001
-"""Between two looks at a taken lock, on average. Looking costs a system call; filelock's default of 50 ms starves:
-`spec_tests.benchmarks.contention` has the figures."""
+"""Average pause between two attempts to take a lock. An attempt costs a system call; filelock's default of 50 ms
+starves: `spec_tests.benchmarks.contention` has the figures."""
 
 _held: Final[set[int]] = set()
-"""Descriptors through which threads of this process hold locks, or look whether they are free."""
+"""Descriptors through which threads of this process hold locks, or test whether they are free."""
 
 
 def _forget_copies() -> None:
-    """In a forked child: its copies of these descriptors would keep a lock taken whose holder died."""
+    """In a forked child: its copies of these descriptors would keep the lock of a dead holder."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -45,9 +45,9 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
     """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
 
     Deleting the file would let two processes lock two different inodes. Not for network file systems.
-    A thread that holds it may take it again. Usable on both sides of a fork: a child locks through a descriptor of
-    its own. Raises `OwnerUnavailableError` if it is held for longer than `timeout()` seconds, or cannot be made; its
-    folder is not made anew.
+    Reentrant in a thread. Usable on both sides of a fork: a child locks through its own descriptor. Raises
+    `OwnerUnavailableError` if another holder keeps it for longer than `timeout()` seconds, or if the file cannot be
+    created; a missing folder is not created.
 
     A descriptor is opened for each hold, by filelock's descriptor lock: its path lock costs ten times as much.
     """
@@ -58,55 +58,55 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
     def take(fd: int) -> bool:
         return lock_descriptor(fd, blocking=False)
 
-    mine = _ThreadsHold()
+    hold = _ThreadsHold()
 
     class Held:
         def __enter__(self) -> None:
-            if mine.process != os.getpid():  # a forked child, whose copy is closed
-                mine.process, mine.depth, mine.fd = os.getpid(), 0, None
-            if mine.depth:
-                mine.depth += 1
+            if hold.process != os.getpid():  # a forked child, whose copy is closed
+                hold.process, hold.depth, hold.fd = os.getpid(), 0, None
+            if hold.depth:
+                hold.depth += 1
                 return
             try:
-                _take(mine, name, take, timeout())
-                mine.depth = 1
+                _take(hold, name, take, timeout())
+                hold.depth = 1
             except BaseException:
-                _close(mine)
+                _close(hold)
                 raise
 
         def __exit__(self, *error: object) -> None:
-            if mine.process != os.getpid():  # a child that was forked meanwhile: the lock is its parent's
+            if hold.process != os.getpid():  # a child that was forked meanwhile: the lock is its parent's
                 return
-            mine.depth -= 1
-            if not mine.depth and mine.fd is not None:
+            hold.depth -= 1
+            if not hold.depth and hold.fd is not None:
                 try:
-                    unlock_descriptor(mine.fd)
+                    unlock_descriptor(hold.fd)
                 finally:
-                    _close(mine)
+                    _close(hold)
 
     return Held
 
 
 class _ThreadsHold(threading.local):
-    """How often this thread took the lock, and through which descriptor. The descriptor is known before it is locked:
-    an interruption (Ctrl-C) while the lock is taken leaves none behind. One that arrives as it is given back can, until
-    this process ends."""
+    """How often this thread took the lock, and through which descriptor. The descriptor is stored before it is locked:
+    an interruption (Ctrl-C) while the lock is taken leaks none. One during the release can leak it until this process
+    ends."""
 
     process = 0
     depth = 0
     fd: int | None = None
 
 
-def _take(mine: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: float) -> None:
+def _take(hold: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: float) -> None:
     """Lock the file that has this name now."""
     try:
         while True:
-            mine.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            _held.add(mine.fd)
-            _lock(mine.fd, name, take, seconds)
-            if _is_named(mine.fd, name):
+            hold.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            _held.add(hold.fd)
+            _lock(hold.fd, name, take, seconds)
+            if _is_named(hold.fd, name):
                 return
-            _close(mine)  # the file was removed or replaced meanwhile: others lock the one that is there now
+            _close(hold)  # the file was removed or replaced meanwhile: others lock the one that is there now
     except OSError as error:
         raise OwnerUnavailableError(f"cannot take the owner's lock {name}: {error}", path=name) from error
 
@@ -128,9 +128,9 @@ def _lock(fd: int, name: str, take: Callable[[int], bool], seconds: float) -> No
         time.sleep(LOCK_POLL_SECONDS * 2 * random.random())
 
 
-def _close(mine: _ThreadsHold) -> None:
-    if mine.fd is not None:
-        fd, mine.fd = mine.fd, None
+def _close(hold: _ThreadsHold) -> None:
+    if hold.fd is not None:
+        fd, hold.fd = hold.fd, None
         _held.discard(fd)
         os.close(fd)
 
@@ -153,7 +153,7 @@ class Environment:
     host_queue: Callable[[Path], HostQueue] = host_queue
     """Makes the advisory queue in which a table's writers take turns."""
     now: Callable[[], int] = clock_ms
-    """The wall clock in ms since the epoch. It may go back; nothing is ordered by it alone."""
+    """The wall clock in ms since the epoch. It may go back, so nothing is ordered by it alone."""
     new_id: Callable[[], str] = random_uuid
     """A random lower-case uuid."""
     random: Callable[[], float] = random.random

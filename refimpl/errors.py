@@ -1,4 +1,4 @@
-"""Every error of the project. They differ only where the caller acts differently.
+"""All errors of the project, one class for each reaction of the caller.
 
 ======================  ==========================================================
 the caller should       error
@@ -83,7 +83,7 @@ class MaintenanceRefusedError(InvalidRequestError):
 
 
 class NotFoundInHistoryError(InvalidRequestError):
-    """No version answers this time-travel request."""
+    """No version matches this time-travel request."""
 
 
 class LostRaceError(DeltaError):

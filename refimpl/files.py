@@ -1,8 +1,8 @@
 """The effects that a log is made of, and their POSIX implementation.
 
-Every byte of a log goes through `Files`. Nothing else in this project opens, links or lists a
-file of a log, so a model of storage, a fault or a power cut can stand under the ordinary code.
-None of these calls is durable by itself; the two `fsync` calls are what makes things so.
+Every byte of a log goes through `Files`: no other code of this project opens, links or lists a
+file of a log. So tests replace it with a storage model, a fault or a power cut.
+Only the two `fsync` calls make anything durable.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Files(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this name, be it a dangling link. Takes text: every commit asks this, and a
-        `Path` costs more. Raises an `OSError` where the disk does not answer: that is no "no"."""
+        """Whether a file, a directory or a link (also a dangling one) has this name. Takes text: every commit calls
+        this, and a `Path` costs more. Raises the `OSError` of a disk that fails."""
         ...
 
     def identity(self, path: str) -> object:
@@ -125,8 +125,8 @@ class _PosixNewFile:
 
 
 _NO_WAITING: Final = os.O_CLOEXEC | os.O_NONBLOCK
-"""Whoever may write into a log may put a named pipe there: to open one must not wait for its other end, least of all
-under the owner's lock. Files are opened and read as ever."""
+"""A writer of the log may have created a named pipe there: opening it must not block, above all not under the owner's
+lock. Regular files are not affected."""
 
 
 class PosixFiles:
@@ -169,7 +169,7 @@ class PosixFiles:
             for entry in scan:
                 try:
                     entries.append(_status(entry.name, entry.stat()))
-                except FileNotFoundError:  # it went away between the listing and the look
+                except FileNotFoundError:  # removed since it was listed
                     continue
         return entries
 
@@ -192,10 +192,10 @@ class PosixFiles:
 
     def identity(self, path: str) -> object:
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return found.st_ino, found.st_dev
+        return status.st_ino, status.st_dev
 
     def opening(self) -> AbstractContextManager[None]:
         return _SHARED_LOCKS.opening()
@@ -242,8 +242,8 @@ class _Holder:
 class _SharedLocks:
     """Locks of open file descriptions, which last until their descriptor is closed: STORAGE.md#second-library.
 
-    To close it drops what SQLite has locked for this process. So it is closed only when no connection to that file is
-    open, and none is being opened: `opening` keeps two threads from doing that at once.
+    Closing one releases the locks that SQLite has in this process. So it is closed only while no connection to that
+    file is open or being opened, which `opening` guarantees between threads.
     """
 
     def __init__(self) -> None:
@@ -264,14 +264,14 @@ class _SharedLocks:
 
     def hold(self, path: str, start: int, length: int) -> object:
         with self._lock:
-            found = Path(path).stat()
-            file = self._files.get((found.st_dev, found.st_ino))
+            status = Path(path).stat()
+            file = self._files.get((status.st_dev, status.st_ino))
             return _Holder(self._locked(path, start, length) if file is None else file)
 
     def _locked(self, path: str, start: int, length: int) -> _SharedFile:
         descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
-        found = os.fstat(descriptor)
-        file = self._files.setdefault((found.st_dev, found.st_ino), _SharedFile())
+        status = os.fstat(descriptor)
+        file = self._files.setdefault((status.st_dev, status.st_ino), _SharedFile())
         file.descriptors.append(descriptor)
         if HAS_DESCRIPTION_LOCKS:
             try:
@@ -296,7 +296,7 @@ class _SharedLocks:
 
 
 _NO_SUCH_LOCKS: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""How a file system says that it has none: there, only SQLite's own locks are held."""
+"""Errors of a file system without such locks: there, only SQLite's own locks are held."""
 
 _SHARED_LOCKS: Final = _SharedLocks()
 os.register_at_fork(after_in_child=_SHARED_LOCKS.forget)
@@ -308,5 +308,5 @@ def reserve_private(path: Path) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def _status(name: str, found: os.stat_result) -> FileStatus:
-    return FileStatus(name, found.st_size, found.st_mtime_ns // 1_000_000, stat.S_ISDIR(found.st_mode))
+def _status(name: str, status: os.stat_result) -> FileStatus:
+    return FileStatus(name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))

@@ -1,11 +1,11 @@
-"""First come, first served among the processes of this host: an advisory queue, for fairness only.
+"""An advisory queue among the processes of this host: first come, first served; for fairness only.
 
 A polling lock is often taken again by the process that just released it; under optimistic concurrency the loser then
 pays twice, and one process commits five thousand times while another commits once. Writers that stand
-in this queue take turns. Nothing depends on it: who does not wait, or waited too long, may go ahead.
+in this queue take turns. Nothing depends on it: a writer that does not wait, or has waited too long, may proceed.
 
-A ticket is a number; holding it means locking the byte with that number in the queue's file. Whoever
-draws number n waits until byte n - 1 is free. The kernel frees the bytes of a process that dies.
+A ticket is a number; its holder locks the byte with that number in the queue's file, and waits until the byte
+before it is free. The kernel frees the bytes of a process that dies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from refimpl.files import HAS_DESCRIPTION_LOCKS, lock_description
 
 HostQueue = Callable[[], AbstractContextManager[bool]]
-"""Waits for one's turn, and holds it for the length of a `with`, whose value says whether others were first."""
+"""Waits for the turn, and holds it for the length of a `with`, whose value says whether others were first."""
 
 LONGEST_WAIT_SECONDS: Final = 5.0
 """A process that holds its turn for longer is stuck; the next one stops waiting for it."""
@@ -32,7 +32,7 @@ _COUNTERS: Final = struct.Struct("<QQ")
 """At the start of the file: the next ticket, and the newest one that was handed back."""
 _FIRST_TICKET_BYTE: Final = 2**20
 _SECONDS_PER_TURN: Final = 0.0004
-"""A process further back looks less often: so long for each one in front."""
+"""Polling interval of a waiting process, for each process in front of it."""
 _SECONDS_PER_DRAW: Final = 0.00005
 
 
@@ -50,8 +50,8 @@ def host_queue(path: Path) -> HostQueue:
 
 
 def _joined(path: Path, leaving: contextlib.ExitStack) -> bool:
-    """Stand in the queue until it is one's turn; whether others were first. A queue that fails is no queue:
-    it must neither hinder a commit nor make a failure of one that landed."""
+    """Wait for the turn; whether others were first. Errors of the queue are ignored: they must neither prevent a commit
+    nor make one that landed fail."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         leaving.callback(os.close, fd)  # frees the ticket
@@ -76,7 +76,7 @@ def _draw(fd: int) -> int:
 
 
 def _await(fd: int, ticket: int) -> bool:
-    """Whether one had to wait. The lock on the byte in front stays: no other process asks for that one."""
+    """Whether it had to wait. The lock on the byte in front is kept: no other process needs it."""
     if ticket == 0:
         return False
     before = _FIRST_TICKET_BYTE + ticket - 1

@@ -17,7 +17,7 @@ Version = int
 """A table version: 0, 1, 2, ... up to `MAX_VERSION`."""
 
 MAX_VERSION: Final = 2**63 - 1
-"""Versions are Delta `long`s, although file names would have room for twenty digits."""
+"""Versions are Delta `long`s, although file names have twenty digits."""
 
 LOG_FOLDER: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
@@ -77,29 +77,29 @@ _PATTERNS: Final = (
 
 
 def parse(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
-    """The meaning of a name directly inside `_delta_log`, or None for a name that means nothing there."""
+    """Parse the name of a file directly inside `_delta_log`; None for a name that Delta does not define."""
     for kind, pattern in _PATTERNS:
         match = pattern.fullmatch(name)
         if match is None:
             continue
-        found = match.groupdict()
+        groups = match.groupdict()
         path = LogPath(
             name=name,
             kind=kind,
-            version=int(found["version"]),
-            start_version=int(found["start"]) if "start" in found else None,
-            uuid=found["uuid"].lower() if "uuid" in found else None,
-            part=int(found["part"]) if "part" in found else None,
-            parts=int(found["parts"]) if "parts" in found else None,
+            version=int(groups["version"]),
+            start_version=int(groups["start"]) if "start" in groups else None,
+            uuid=groups["uuid"].lower() if "uuid" in groups else None,
+            part=int(groups["part"]) if "part" in groups else None,
+            parts=int(groups["parts"]) if "parts" in groups else None,
             size=size,
             modified=modified,
         )
-        return path if _makes_sense(path) else None
+        return path if _is_valid(path) else None
     return None
 
 
 def parse_staged(name: str, *, size: int = 0, modified: int = 0) -> LogPath | None:
-    """The meaning of a name inside a staging folder: `<version>.<uuid>.json`, or None."""
+    """Parse the name of a staged file, `<version>.<uuid>.json`; None for any other name."""
     match = _STAGED.fullmatch(name)
     if match is None or int(match["version"]) > MAX_VERSION:
         return None
@@ -113,7 +113,7 @@ def parse_staged(name: str, *, size: int = 0, modified: int = 0) -> LogPath | No
     )
 
 
-def _makes_sense(path: LogPath) -> bool:
+def _is_valid(path: LogPath) -> bool:
     if path.version > MAX_VERSION:
         return False
     if path.kind is FileKind.COMPACTION:
@@ -132,7 +132,7 @@ def commit(version: Version) -> str:
 
 
 def staged_commit(version: Version, uuid: str) -> str:
-    """`<version>.<uuid>.json`; the folder depends on the table feature. Anything but a uuid is refused."""
+    """`<version>.<uuid>.json`; the folder depends on the table feature. Rejects anything but a uuid."""
     if _UUID_ALONE.fullmatch(uuid) is None:
         raise InvalidRequestError(f"{uuid!r} is not a uuid, so it cannot name a staged file", uuid=uuid)
     return f"{checked(version):020d}.{uuid}.json"
@@ -162,6 +162,6 @@ def checked(version: Version) -> Version:
     """The version itself, or `InvalidRequestError` for one that no table can have."""
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version <= MAX_VERSION:
         raise InvalidRequestError(
-            f"{version!r} is not a table version: give an integer from 0 to {MAX_VERSION}", version=version
+            f"{version!r} is not a table version; expected an integer from 0 to {MAX_VERSION}", version=version
         )
     return version

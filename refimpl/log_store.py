@@ -18,7 +18,7 @@ from refimpl.files import FileStatus
 from refimpl.log_path import LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
 
 _TEMPORARY_PREFIX = ".tmp-"
-"""Names that no reader of a log takes for anything."""
+"""Readers of a log ignore names with this prefix."""
 
 
 class LogStore:
@@ -33,22 +33,22 @@ class LogStore:
         self._new_id = environment.new_id
 
     def create_folders(self, staging_folder: str | None = None) -> None:
-        """Make table, log and staging directories and what is missing above them, durably.
+        """Create the table, log and staging directories and missing parents, durably. Existing ones are kept.
 
-        Those that exist are fine. Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
+        Order: mkdir parent, mkdir child, fsync each parent whose entries changed.
         """
-        wanted = [self.location, self.folder]
+        folders = [self.location, self.folder]
         if staging_folder is not None:
-            wanted.append(self.folder / staging_folder)
-        self._create(wanted)
+            folders.append(self.folder / staging_folder)
+        self._create(folders)
 
     def create_location(self) -> None:
         """The same for the table's directory alone."""
         self._create([self.location])
 
-    def _create(self, wanted: list[Path]) -> None:
+    def _create(self, folders: list[Path]) -> None:
         missing = [parent for parent in self.location.parents if self._files.stat(parent) is None]
-        for directory in (*reversed(missing), *wanted):
+        for directory in (*reversed(missing), *folders):
             with contextlib.suppress(FileExistsError):
                 self._files.make_directory(directory)
             self._files.fsync_directory(directory.parent)
@@ -70,10 +70,10 @@ class LogStore:
         return name
 
     def stage_again(self, staging_folder: str, name: str, content: bytes) -> None:
-        """Make a staged file durable that is there already, with these bytes.
+        """Make an existing staged file with these bytes durable.
 
-        Its writer may have died before that, or an fsync of it failed, after which a second one may lie: so the same
-        bytes become a new file.
+        Its writer may have died before the fsync, or the fsync failed and a second one may lie: so the bytes are
+        written to a new file.
 
         Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
         """
@@ -84,7 +84,7 @@ class LogStore:
         self._files.fsync_directory(folder)
 
     def make_staged_durable(self, staging_folder: str, name: str) -> None:
-        """Make a staged file durable that an engine has written by itself a moment ago. Then it may be proposed.
+        """Make a staged file durable that an engine has just written. Then it may be proposed.
 
         Order: fsync file, fsync directory. A failed fsync ends this attempt.
         """
@@ -117,7 +117,7 @@ class LogStore:
 
     def put_once(self, name: str, content: bytes) -> bool:
         """`put_if_absent` for bytes that no other writer has: True if the name has exactly these, durably, also from an
-        earlier call. Its fsync may have failed, and a second one may lie: so they become a new file."""
+        earlier call. That call's fsync may have failed, and a second one may lie: so they are written anew."""
         if self.put_if_absent(name, content):
             return True
         if self.bytes_or_none(name) != content:
@@ -128,15 +128,14 @@ class LogStore:
     def publish(self, version: Version, content: bytes) -> None:
         """Make `<version>.json` exist with exactly these bytes, durably, as `put_once` does.
 
-        Other bytes that are there already are `CorruptLogError`. A beginning of these bytes is the copy of a client
-        that publishes too and has not come to its end, or never will (DuckDB makes the file first and then writes
-        it): it is replaced by the whole.
+        Raises `CorruptLogError` if the file has other bytes. A prefix of these bytes is the unfinished copy of a client
+        that publishes too (DuckDB creates the file first and then writes it): it is replaced.
         """
         name = log_path.commit(version)
         if self.put_if_absent(name, content):
             return
-        found = self.bytes_or_none(name)
-        if found is None or not content.startswith(found):
+        present = self.bytes_or_none(name)
+        if present is None or not content.startswith(present):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
@@ -172,7 +171,7 @@ class LogStore:
             raise
 
     def listing(self) -> list[LogPath]:
-        """The files of the log with a meaning, by version; never those of a staging folder. Empty without a log."""
+        """The files of the log that Delta defines, by version, without staged files; empty without a log."""
         return self._parsed(self.folder, log_path.parse)
 
     def staged_listing(self, staging_folder: str) -> list[LogPath]:
@@ -181,8 +180,8 @@ class LogStore:
 
     def _parsed(self, folder: Path, parse: Callable[..., LogPath | None]) -> list[LogPath]:
         entries = self._entries(folder)
-        found = [parse(entry.name, size=entry.size, modified=entry.modified) for entry in entries]
-        return sorted((path for path in found if path is not None), key=lambda path: (path.version, path.name))
+        paths = [parse(entry.name, size=entry.size, modified=entry.modified) for entry in entries]
+        return sorted((path for path in paths if path is not None), key=lambda path: (path.version, path.name))
 
     def _entries(self, folder: Path) -> list[FileStatus]:
         try:
@@ -213,14 +212,14 @@ class LogStore:
         return {path.version for path in self.listing() if path.kind is FileKind.COMMIT}
 
     def find(self, name: str) -> LogPath | None:
-        """One file of the log as a listing would show it; None if it is not there, or means nothing."""
+        """One file of the log as `listing` shows it; None if it is missing or not defined by Delta."""
         status = self._files.stat(self.folder / name)
         if status is None or status.is_directory:
             return None
         return log_path.parse(name, size=status.size, modified=status.modified)
 
     def modified(self, name: str) -> int | None:
-        """Modification time in ms of a file of the log, None if it is not there."""
+        """Modification time in ms of a file of the log; None if it is missing."""
         status = self._files.stat(self.folder / name)
         return None if status is None else status.modified
 

@@ -176,16 +176,16 @@ def inconsistencies(protocol: Protocol, metadata: Metadata) -> list[str]:
 
     managed-commits and catalog-managed, "Enablement" and "Writer Requirements".
     """
-    found: list[str] = []
+    problems: list[str] = []
     for feature in TABLE_FEATURES.values():
-        found += _feature_inconsistencies(feature, protocol, metadata)
+        problems += _feature_inconsistencies(feature, protocol, metadata)
     if sum(feature.mentioned_in(protocol) for feature in TABLE_FEATURES.values()) > 1:
-        found.append(f"a table has one owner, but the protocol lists {' and '.join(TABLE_FEATURES)}")
+        problems.append(f"a table has one owner, but the protocol lists {' and '.join(TABLE_FEATURES)}")
     if protocol.writer_features is not None and protocol.min_writer_version < 7:
-        found.append(f"writerFeatures need writer version 7, not {protocol.min_writer_version}")
+        problems.append(f"writerFeatures need writer version 7, not {protocol.min_writer_version}")
     if protocol.reader_features is not None and protocol.min_reader_version < 3:
-        found.append(f"readerFeatures need reader version 3, not {protocol.min_reader_version}")
-    return found
+        problems.append(f"readerFeatures need reader version 3, not {protocol.min_reader_version}")
+    return problems
 
 
 def _feature_inconsistencies(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> list[str]:
@@ -194,24 +194,24 @@ def _feature_inconsistencies(feature: TableFeature, protocol: Protocol, metadata
         if owner is not None and owner in metadata.configuration:
             return [f"the property {owner} is set, but the protocol lacks the feature {feature.name}"]
         return []
-    found: list[str] = []
+    problems: list[str] = []
     if not feature.enabled_in(protocol):
         lists = "readerFeatures and writerFeatures" if feature.reader_feature else "writerFeatures"
-        found.append(f"the feature {feature.name} must be in {lists}")
+        problems.append(f"the feature {feature.name} must be in {lists}")
     if protocol.min_writer_version != 7:
-        found.append(f"{feature.name} needs writer version 7, not {protocol.min_writer_version}")
+        problems.append(f"{feature.name} needs writer version 7, not {protocol.min_writer_version}")
     if protocol.min_reader_version < feature.min_reader_version:
-        found.append(
+        problems.append(
             f"{feature.name} needs reader version {feature.min_reader_version}, not {protocol.min_reader_version}"
         )
     if owner is not None and not metadata.configuration.get(owner):
-        found.append(f"the protocol has the feature {feature.name}, but the property {owner} is not set")
+        problems.append(f"the protocol has the feature {feature.name}, but the property {owner} is not set")
     if not in_commit_timestamps_enabled(protocol, metadata):
-        found.append(
+        problems.append(
             f"{feature.name} needs the writer feature {IN_COMMIT_TIMESTAMP_FEATURE} and "
             f"{IN_COMMIT_TIMESTAMP_PROPERTY}=true"
         )
-    return found
+    return problems
 
 
 def unreadable(metadata: Metadata) -> str | None:

@@ -98,66 +98,65 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
 ) -> Warehouse:
     """The warehouse at `directory`, with its owner.
 
-    `create`: make directory and owner where there is none, as `commit-owner init` does (two first starts at
-    once are fine); otherwise that is an `InvalidRequestError`. `roots`: directories outside the warehouse below which
-    tables may be taken over, added to those that the owner knows.
-    Raises `CorruptLedgerError` for a damaged ledger, `LocationError` for a network file system: the
-    file lock and SQLite's write-ahead log are for one host.
+    `create`: create the directory and the owner if they are missing, as `commit-owner init` does (two processes may do
+    so at once); otherwise a missing one is an `InvalidRequestError`. `roots`: directories outside the warehouse below
+    which tables may be taken over, added to those that the owner knows. Raises `CorruptLedgerError` for a damaged
+    ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for one host.
     """
-    place = _resolved(directory)
+    home = _resolved(directory)
     environment = environment or Environment()
-    folder = place / OWNER_FOLDER
+    folder = home / OWNER_FOLDER
     files = environment.files
     wanted_roots = [_checked_root(root) for root in roots]
-    kind = network_file_system(place)
+    kind = network_file_system(home)
     if kind is not None:
-        raise LocationError(f"{place} is on a network file system ({kind}); the owner needs a local one", kind=kind)
+        raise LocationError(f"{home} is on a network file system ({kind}); the owner needs a local one", kind=kind)
     try:
         if files.stat(folder) is None:
             if not create:
                 raise InvalidRequestError(
-                    f"{place} has no commit owner; create one with: commit-owner init {place}, or in Python: "
-                    f"refimpl.open({str(place)!r}, create=True)",
-                    directory=str(place),
+                    f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
+                    f"refimpl.open({str(home)!r}, create=True)",
+                    directory=str(home),
                 )
-            _refuse_new_owner(place, environment)
-        owner = LocalOwner(place, environment)
+            _refuse_new_owner(home, environment)
+        owner = LocalOwner(home, environment)
         if create:
-            _refuse_lost_owner(owner, place, environment)
+            _refuse_lost_owner(owner, home, environment)
             _make_folders(folder, environment)
         if not owner.ledger.exists():
             if not create:
-                raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(place))
+                raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(home))
             owner.ledger.create()
         owner.ledger.open()
     except OSError as error:
-        raise OwnerUnavailableError(f"cannot use {place} as a warehouse: {error}", directory=str(place)) from error
+        raise OwnerUnavailableError(f"cannot use {home} as a warehouse: {error}", directory=str(home)) from error
     if wanted_roots:
         owner.add_roots(wanted_roots)
-    return Warehouse(place, owner, environment)
+    return Warehouse(home, owner, environment)
 
 
-def _refuse_lost_owner(owner: LocalOwner, place: Path, environment: Environment) -> None:
-    """`CorruptLedgerError` where tables have an owner whose ledger is gone: a new one would know none of their commits.
+def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) -> None:
+    """Raise `CorruptLedgerError` if tables have an owner whose ledger is missing: a new one would lose their commits.
 
-    Asked again after the search: another first start may have made the ledger, and a table, meanwhile.
+    Checked again after the search: another process may have created the ledger, and a table, meanwhile.
     """
     from refimpl.owner.verify import owned_tables
 
-    if owner.ledger.exists() or environment.files.stat(place) is None:
+    if owner.ledger.exists() or environment.files.stat(home) is None:
         return
-    found = next(owned_tables(environment, place, owner.name, set()), None)
-    if found is not None and not owner.ledger.exists():
+    owned = next(owned_tables(environment, home, owner.name, set()), None)
+    if owned is not None and not owner.ledger.exists():
         raise CorruptLedgerError(
-            f"{found[0]} is a {found[1].name} table, but its owner's ledger {owner.ledger.path} is gone; "
+            f"{owned[0]} is a {owned[1].name} table, but its owner's ledger {owner.ledger.path} is gone; "
             f"move the folder {OWNER_FOLDER} back, or restore the ledger from a backup",
             path=str(owner.ledger.path),
         )
 
 
 def _make_folders(folder: Path, environment: Environment) -> None:
-    """Order: each directory, then fsync its parent. The owner's is for its user alone: it holds inline commits and
-    tokens."""
+    """Order: each directory, then fsync its parent. Only its user may read the owner's folder: it holds inline commits
+    and tokens."""
     missing = [path for path in (folder, *folder.parents) if environment.files.stat(path) is None]
     for path in reversed(missing):
         with contextlib.suppress(FileExistsError):
@@ -166,40 +165,40 @@ def _make_folders(folder: Path, environment: Environment) -> None:
 
 
 def _resolved(directory: str | os.PathLike[str]) -> Path:
-    """The real path of a directory, which need not exist. Paths are stored and shown, so they must be text."""
+    """The real path of a directory, which may be missing. Paths are stored and shown, so they must be text."""
     try:
-        place = Path(directory).resolve()
-        str(place).encode()
+        resolved = Path(directory).resolve()
+        str(resolved).encode()
     except (OSError, RuntimeError, ValueError) as error:
         raise LocationError(f"{str(directory)!r} cannot be a warehouse: {error}") from error
-    return place
+    return resolved
 
 
-def _refuse_new_owner(place: Path, environment: Environment) -> None:
-    """`LocationError` for a place where no owner can be made: at or below a file, or inside another warehouse."""
-    for parent in (place, *place.parents):
-        found = environment.files.stat(parent)
-        if found is not None and not found.is_directory:
-            raise LocationError(f"{place} cannot be a warehouse: {parent} is a file", location=str(place))
-    for parent in place.parents:  # at `place` itself another first start may have made one meanwhile
+def _refuse_new_owner(home: Path, environment: Environment) -> None:
+    """Raise `LocationError` where no owner can be created: at or below a file, or inside another warehouse."""
+    for parent in (home, *home.parents):
+        status = environment.files.stat(parent)
+        if status is not None and not status.is_directory:
+            raise LocationError(f"{home} cannot be a warehouse: {parent} is a file", location=str(home))
+    for parent in home.parents:  # at `place` itself another process may have created one meanwhile
         if environment.files.stat(parent / OWNER_FOLDER) is not None:
             raise LocationError(
-                f"{place} is inside the warehouse {parent}; open that one, or choose a place outside of it",
-                location=str(place),
+                f"{home} is inside the warehouse {parent}; open that one, or choose a directory outside of it",
+                location=str(home),
             )
 
 
 def _checked_root(root: str | os.PathLike[str]) -> Path:
-    found = Path(root).resolve()
-    if not found.is_dir():
-        raise LocationError(f"the root {found} is not a directory", location=str(found))
-    kind = network_file_system(found)
+    resolved = Path(root).resolve()
+    if not resolved.is_dir():
+        raise LocationError(f"the root {resolved} is not a directory", location=str(resolved))
+    kind = network_file_system(resolved)
     if kind is not None:
-        raise LocationError(f"the root {found} is on a network file system ({kind}); name a local one", kind=kind)
-    return found
+        raise LocationError(f"the root {resolved} is on a network file system ({kind}); use a local one", kind=kind)
+    return resolved
 
 
-# A host lock on a network file system locks nobody out.
+# A host lock on a network file system does not exclude other hosts.
 
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {
@@ -208,7 +207,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
         "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "smb2", "smb3", "smbfs",
     }
 )  # fmt: skip
-"""File systems that several hosts share. Where the kernel does not tell (not Linux) nothing is detected."""
+"""File systems that several hosts share. None is detected on systems without /proc/self/mounts."""
 
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 """How the kernel spells blanks and backslashes in a mount point."""
@@ -228,7 +227,7 @@ def network_file_system(directory: Path, mounts: str | None = None) -> str | Non
 
 @lru_cache(maxsize=16)
 def _kind_of_place(directory: Path, mounts: str) -> str | None:
-    """A table of mounts is long, stays as it is, and is asked at every start."""
+    """The mount table is long and rarely changes, and every start reads it."""
     best, kind = -1, ""
     for line in mounts.splitlines():
         fields = line.split(" ")

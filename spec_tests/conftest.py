@@ -26,10 +26,19 @@ settings.register_profile("explore", settings.get_profile("repository"), derando
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2**31
+"""Which must be free there; tests need less than half of that."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Where PYTHONDONTWRITEBYTECODE is set, each of the hundreds of processes that tests start would compile this
-    repository again: they share what they compile, in a temporary folder instead."""
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+    """Tests neither wait for a disk (what a power cut leaves of a file is tested on simulated ones), nor compile this
+    repository in each of the hundreds of processes that they start, even where PYTHONDONTWRITEBYTECODE is set."""
+    if hasattr(config, "workerinput"):
+        return
+    if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if sys.dont_write_bytecode:
         folder = tempfile.mkdtemp(prefix="bytecode-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -15,8 +15,8 @@ from refimpl.errors import InvalidRequestError
 
 SAMPLE_ROWS: Final = 10_000
 REPETITIVE: Final = 0.1
-"""A column is dictionary-encoded where a sample has at most this share of distinct values. For others the
-dictionary is built in vain and written twice: unconditionally, it costs two and a half times as much."""
+"""A column is dictionary-encoded where a sample has at most this share of distinct values. For other columns
+a dictionary does not pay: used unconditionally, it makes a write two and a half times as expensive."""
 
 _GREGORIAN: Final = datetime.date(1582, 10, 15)
 """The first day of today's calendar."""
@@ -57,28 +57,28 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         )
     target = all_nullable(schema)
     columns = []
-    for wanted, given in zip(target, schema, strict=True):
-        if wanted.name in batch.schema.names:
-            columns.append(_cast(batch.column(wanted.name), wanted))
+    for field, given in zip(target, schema, strict=True):
+        if field.name in batch.schema.names:
+            columns.append(_cast(batch.column(field.name), field))
         elif given.nullable:
-            columns.append(pa.nulls(batch.num_rows, wanted.type))
+            columns.append(pa.nulls(batch.num_rows, field.type))
         else:
-            raise InvalidRequestError(f"the column {wanted.name!r} must not be null, and the rows do not have it")
+            raise InvalidRequestError(f"the column {field.name!r} must not be null, and the rows do not have it")
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-def stored_name(stored: Sequence[str], wanted: str) -> str | None:
-    """Which of a file's columns, or of a struct's members, is the table's `wanted`; None if none is.
+def stored_name(stored: Sequence[str], column: str) -> str | None:
+    """Which of a file's columns, or of a struct's members, is the table's `column`; None if it is missing.
 
     Delta compares names without regard to case. Raises `InvalidRequestError` where several differ in case only.
     """
-    if wanted in stored:
-        return wanted
-    alike = [name for name in stored if name.lower() == wanted.lower()]
+    if column in stored:
+        return column
+    alike = [name for name in stored if name.lower() == column.lower()]
     if len(alike) > 1:
         raise InvalidRequestError(
-            f"the columns {' and '.join(map(repr, alike))} are both candidates for {wanted!r}; rename one of them",
-            column=wanted,
+            f"the columns {' and '.join(map(repr, alike))} are both candidates for {column!r}; rename one of them",
+            column=column,
         )
     return alike[0] if alike else None
 
@@ -118,14 +118,14 @@ def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
     is_ = pa.types
     match wanted:
         case Struct(fields=members) if is_.is_struct(stored):
-            found = [stored.field(i) for i in range(stored.num_fields)]
-            names = {stored_name([item.name for item in found], member.name): member for member in members}
+            stored_members = [stored.field(i) for i in range(stored.num_fields)]
+            names = {stored_name([item.name for item in stored_members], member.name): member for member in members}
             return pa.struct(
                 [
                     item.with_name(names[item.name].name).with_type(_named(item.type, names[item.name].type))
                     if item.name in names
                     else item
-                    for item in found
+                    for item in stored_members
                 ]
             )
         case Array(element=element) if is_.is_list(stored):
@@ -154,7 +154,7 @@ def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
         return column
     problem: object = "cast it to that type first"
     if pa.types.is_timestamp(column.type) and column.type.tz is None and pa.types.is_timestamp(wanted.type):
-        problem = "say in which time zone its values are, with pyarrow.compute.assume_timezone(column, 'UTC')"
+        problem = "give its values a time zone with pyarrow.compute.assume_timezone(column, 'UTC')"
     if _fits(column.type, wanted.type):
         try:
             return column.cast(wanted.type)
@@ -168,13 +168,13 @@ def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether the values of a type are meant by another one. Arrow's cast checks then that it holds each of them;
-    where this says no, it would round, cut or reinterpret them, and drop members of structs, without a word."""
+    where this says no, it would silently round, truncate or reinterpret them, and drop members of structs."""
     is_ = pa.types
     if is_.is_dictionary(given):
         return _fits(given.value_type, wanted)
     if is_.is_struct(given) and is_.is_struct(wanted):
-        there = {member.name: member.type for member in wanted}
-        return all(member.name in there and _fits(member.type, there[member.name]) for member in given)
+        members = {member.name: member.type for member in wanted}
+        return all(member.name in members and _fits(member.type, members[member.name]) for member in given)
     if is_.is_map(given) and is_.is_map(wanted):
         return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
     if is_.is_list(wanted) and (is_.is_list(given) or is_.is_large_list(given) or is_.is_fixed_size_list(given)):
@@ -201,7 +201,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows as one batch; a table whose text does not fit into one (2 GB) is refused."""
+    """All rows as one batch; a table whose text does not fit into one (2 GB) is rejected."""
     batches = table.combine_chunks().to_batches()
     if len(batches) != 1:
         raise InvalidRequestError(f"{table.num_rows} rows hold more than 2 GB in one column; write fewer rows at once")
@@ -265,7 +265,7 @@ def _value(rows: pa.RecordBatch, name: str, row: int) -> Any:
 
 
 def check_nulls(rows: pa.RecordBatch, schema: Struct) -> None:
-    """Refuse nulls, at any depth, where the schema allows none: `InvalidRequestError` names the column."""
+    """Reject nulls, at any depth, where the schema forbids them: `InvalidRequestError` names the column."""
     for column in schema.fields:
         if not _holds_required(column.nullable, column.type):
             continue
@@ -330,11 +330,11 @@ def is_ancient(values: Any) -> bool:
 
 def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:
     """Floating-point leaves, not under arrays or maps, that hold a NaN."""
-    found: set[Leaf] = set()
+    leaves: set[Leaf] = set()
     for leaf, kind, values in _members(table, schema):
         if kind in (Primitive(name="float"), Primitive(name="double")) and pc.any(pc.is_nan(values)).as_py():
-            found.add(leaf)
-    return found
+            leaves.add(leaf)
+    return leaves
 
 
 def collection_null_counts(table: pa.Table, schema: Struct) -> dict[Leaf, int]:
@@ -358,10 +358,10 @@ def _members_of(leaf: Leaf, kind: DataType, values: pa.ChunkedArray) -> Iterator
 def repetitive_leaves(table: pa.Table) -> list[str]:
     """The Parquet paths of the leaves that a dictionary makes smaller, judged by a sample of the first rows."""
     sample = table.slice(0, SAMPLE_ROWS)
-    found: list[str] = []
+    paths: list[str] = []
     for name in sample.schema.names:
-        found += _repetitive(name, sample.column(name).combine_chunks())
-    return found
+        paths += _repetitive(name, sample.column(name).combine_chunks())
+    return paths
 
 
 def _repetitive(path: str, values: Any) -> list[str]:

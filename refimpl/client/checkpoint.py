@@ -1,8 +1,8 @@
 """Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars, read; classic ones written.
 
 DELTA.md#file-names; Delta's protocol, "Checkpoint Schema": one row per action, one struct column per kind of action,
-all but one of them null. What a checkpoint holds is found by its columns, not by its name, because a V2 checkpoint may
-have a classic name. Column by column, for a table may have millions of files.
+all but one of them null. The columns of a checkpoint decide what it holds, not its name, because a V2 checkpoint may
+have a classic name. It is read column by column: a table may have millions of files.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ _STATISTICS_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> list[Action]:
     """All actions of a checkpoint: one file, or all parts of it, sidecars included.
 
-    Raises `CorruptLogError` (fact `path`) for a file that cannot be decoded, a sidecar that is missing, and
-    a checkpoint without protocol or metadata; `FileNotFoundError` if one of the files is gone.
+    Raises `CorruptLogError` (fact `path`) for a file that cannot be decoded, a missing sidecar, and a
+    checkpoint without protocol or metadata; `FileNotFoundError` if one of its files is missing.
     """
-    found: list[Action] = []
+    content: list[Action] = []
     for path in checkpoint:
-        found += _decode(log.read(path.name), str(log.folder / path.name))
-    for action in list(found):
+        content += _decode(log.read(path.name), str(log.folder / path.name))
+    for action in list(content):
         if isinstance(action, Sidecar):
-            found += _sidecar(log, action, checkpoint[0])
+            content += _sidecar(log, action, checkpoint[0])
         elif isinstance(action, CheckpointMetadata) and action.version != checkpoint[0].version:
-            raise _corrupt(log, checkpoint, f"says that it is of version {action.version}")
+            raise _corrupt(log, checkpoint, f"states version {action.version}")
     for kind in (Protocol, Metadata):
-        if not any(isinstance(action, kind) for action in found):
+        if not any(isinstance(action, kind) for action in content):
             raise _corrupt(log, checkpoint, f"holds no {kind.__name__.lower()}")
-    return found
+    return content
 
 
-def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], what: str) -> CorruptLogError:
+def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], problem: str) -> CorruptLogError:
     path = str(log.folder / checkpoint[0].name)
-    return CorruptLogError(f"the checkpoint {path} {what}", path=path)
+    return CorruptLogError(f"the checkpoint {path} {problem}", path=path)
 
 
 def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[Action]:
@@ -95,8 +95,8 @@ def row_count(content: bytes) -> int:
 
 def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
     """The sidecars that a checkpoint file names. Raises `CorruptLogError`, `FileNotFoundError`."""
-    found = _decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
-    return {_sidecar_name(action) for action in found if isinstance(action, Sidecar)}
+    sidecars = _decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
+    return {_sidecar_name(action) for action in sidecars if isinstance(action, Sidecar)}
 
 
 def _decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
@@ -127,13 +127,13 @@ def _small_actions(file: pq.ParquetFile, name: str, kind: type[Action]) -> Itera
 
 def _file_actions(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[Add | Remove]:
     """Column by column: a checkpoint may hold millions of files."""
-    there = {member.name for member in file.schema_arrow.field(name).type}
+    stored = {member.name for member in file.schema_arrow.field(name).type}
     fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-    wanted = [spelled for spelled in fields if spelled in there]
-    if _PARSED_STATISTICS in there and kind is Add and _lacks_text(file, name, there):
-        wanted.append(_PARSED_STATISTICS)
-    for array in _rows(file, *(f"{name}.{spelled}" for spelled in wanted)):
-        columns = {fields.get(spelled, spelled): _plain(array.field(spelled)) for spelled in wanted}
+    columns_read = [spelled for spelled in fields if spelled in stored]
+    if _PARSED_STATISTICS in stored and kind is Add and _lacks_text(file, name, stored):
+        columns_read.append(_PARSED_STATISTICS)
+    for array in _rows(file, *(f"{name}.{spelled}" for spelled in columns_read)):
+        columns = {fields.get(spelled, spelled): _plain(array.field(spelled)) for spelled in columns_read}
         if _PARSED_STATISTICS in columns:
             parsed = columns.pop(_PARSED_STATISTICS)
             columns["stats"] = _as_text(columns.get("stats") or [None] * len(parsed), parsed)
@@ -153,15 +153,15 @@ def _deletion_vector(value: dict[str, Any]) -> DeletionVector:
     return msgspec.convert({key: member for key, member in value.items() if member is not None}, DeletionVector)
 
 
-def _lacks_text(file: pq.ParquetFile, name: str, there: set[str]) -> bool:
-    """Whether some statistics are not there as JSON."""
-    if "stats" not in there:
+def _lacks_text(file: pq.ParquetFile, name: str, stored: set[str]) -> bool:
+    """Whether a file's statistics are missing as JSON."""
+    if "stats" not in stored:
         return True
     return any(array.field("stats").null_count for array in _rows(file, f"{name}.path", f"{name}.stats"))
 
 
 def _rows(file: pq.ParquetFile, *columns: str) -> Iterator[pa.StructArray]:
-    """The rows of one top-level struct that are not null, with the members that are asked for."""
+    """The rows of one top-level struct that are not null, with the requested members."""
     for batch in file.iter_batches(columns=list(columns), use_threads=False):
         array = batch.column(0).drop_null()
         if len(array):
@@ -197,14 +197,14 @@ def _as_text(texts: list[str | None], parsed: list[Any]) -> list[str | None]:
 
 
 def _present(value: Any) -> Any:
-    """Without the members that are null: statistics say nothing of a column by leaving it out."""
+    """Without the members that are null: JSON statistics omit unknown values."""
     if isinstance(value, dict):
         return {key: _present(member) for key, member in value.items() if member is not None}
     return value
 
 
 ROWS_AT_ONCE: Final = 50_000
-"""Of a row group."""
+"""Rows of a row group."""
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _LIST: Final = pa.list_(pa.field("element", pa.string()))

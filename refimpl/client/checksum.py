@@ -1,4 +1,4 @@
-"""Version checksums `<v>.crc`: an independent statement of what a version holds, compared and never trusted.
+"""Version checksums `<v>.crc`: an independent summary of a version, compared with the log and never trusted.
 
 Delta's protocol, "Version Checksum File". DELTA.md#checksum-disagrees: a corrupt checksum is ignored; one that parses
 and disagrees is reported. Spark writes them, so they are a second opinion on our replay.
@@ -49,7 +49,7 @@ _DECODER = msgspec.json.Decoder(Checksum)
 
 
 def parse(content: bytes) -> Checksum | None:
-    """None for anything that is no checksum."""
+    """Decode a checksum file; None if it is invalid."""
     try:
         return _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -57,21 +57,21 @@ def parse(content: bytes) -> Checksum | None:
 
 
 def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp: int | None) -> list[str]:
-    """What the checksum says otherwise than the replayed state, one sentence each."""
-    found: list[str] = []
+    """Differences between the checksum and the replayed state, one sentence each."""
+    sentences: list[str] = []
 
     def compare(what: str, stated: object, replayed: object) -> None:
         if stated is not None and stated != replayed:
-            found.append(f"its {what} is {stated}, the log's is {replayed}")
+            sentences.append(f"its {what} is {stated}, the log's is {replayed}")
 
     compare("number of files", checksum.num_files, len(state.files))
     compare("number of bytes", checksum.table_size_bytes, state.size_in_bytes)
     if in_commit_timestamp is not None:
         compare("in-commit timestamp", checksum.in_commit_timestamp_opt, in_commit_timestamp)
     if checksum.protocol is not None and _unordered(checksum.protocol) != _unordered(state.protocol):
-        found.append(f"its protocol is {checksum.protocol}, the log's is {state.protocol}")
+        sentences.append(f"its protocol is {checksum.protocol}, the log's is {state.protocol}")
     if checksum.metadata is not None and checksum.metadata != state.metadata:
-        found.append("its metadata differ from the log's")
+        sentences.append("its metadata differ from the log's")
     if checksum.set_transactions is not None:
         stated_versions = {txn.app_id: txn.version for txn in checksum.set_transactions}
         versions = {txn.app_id: txn.version for txn in state.transactions.values()}
@@ -80,11 +80,11 @@ def disagreements(checksum: Checksum, state: ReplayedState, in_commit_timestamp:
         stated_domains = {d.domain: d.configuration for d in checksum.domain_metadata if not d.removed}
         domains = {d.domain: d.configuration for d in state.domains.values()}
         compare("record of metadata domains", stated_domains, domains)
-    return found
+    return sentences
 
 
 def _unordered(protocol: Protocol | None) -> object:
-    """Feature lists are sets: writers order them as they like."""
+    """Feature lists are sets: their order has no meaning."""
     if protocol is None:
         return None
     versions = (protocol.min_reader_version, protocol.min_writer_version)

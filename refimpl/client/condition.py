@@ -1,22 +1,21 @@
-"""Conditions on typed columns, in SQL's three-valued logic: of files, by what is known; of rows, by Arrow.
+"""Conditions on typed columns, in SQL's three-valued logic, evaluated for files by bounds and for rows by Arrow.
 
-For a file not the values are known, but bounds: of a partition column the one value, of others what
-statistics tell, perhaps nothing. So a condition has not one truth for a file but a set of possible
-ones, and every operation below may make that set too large, never too small:
+For a file, bounds of the values are known instead of the values: the single value of a partition column, the
+statistics of other columns, or nothing. So a condition has a set of possible truth values for a file, and
+every operation below may make that set too large, never too small:
 
     a file may hold a matching row        TRUE is possible
-    all rows of a file match              nothing but TRUE is possible
+    all rows of a file match              only TRUE is possible
 
 Comparisons mean what they mean in Spark: strings by code points, NaN above every other number.
 
-What is known of a file is in its add action: Delta's protocol, "Per-file Statistics". Statistics are hints of other
-writers, so each is read with
-its traps in mind; one that cannot be understood says nothing:
+What is known of a file is in its add action: Delta's protocol, "Per-file Statistics". Statistics
+come from other writers and have traps; one that cannot be decoded is ignored:
 
 - an upper bound of a string may be a prefix: one of the usual prefix length or more is no bound;
 - bounds of timestamps are cut to milliseconds: the upper one may be short by almost one;
 - some writers leave NaN out of the bounds: a column of floats may hold NaN whatever its bounds;
-- floats are spelled in as few digits as tell them apart from other floats, not from doubles.
+- floats have as few digits as distinguish them from other floats, not from doubles.
 """
 
 from __future__ import annotations
@@ -98,12 +97,12 @@ Facts = Callable[[Column], Bounds]
 def truths(*, can_be_true: bool, can_be_false: bool, nulls: Nulls) -> Truth:
     if nulls is Nulls.ALL:
         return Truth.NULL
-    found = Truth.NEVER if nulls is Nulls.NONE else Truth.NULL
+    possible = Truth.NEVER if nulls is Nulls.NONE else Truth.NULL
     if can_be_true:
-        found |= Truth.TRUE
+        possible |= Truth.TRUE
     if can_be_false:
-        found |= Truth.FALSE
-    return found
+        possible |= Truth.FALSE
+    return possible
 
 
 class Operator(Enum):
@@ -221,7 +220,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Like:
-    """`column LIKE pattern`, the pattern given as what stands before its first wildcard, and as a whole."""
+    """`column LIKE pattern`, with the text before the first wildcard, and the whole pattern as an expression."""
 
     column: Column
     prefix: str
@@ -283,11 +282,11 @@ class And:
     operands: tuple[Condition, ...]
 
     def possible(self, facts: Facts) -> Truth:
-        found = [operand.possible(facts) for operand in self.operands]
-        can_be_true = all(truth & Truth.TRUE for truth in found)
-        can_be_false = any(truth & Truth.FALSE for truth in found)
-        can_be_null = any(truth & Truth.NULL for truth in found) and all(
-            truth & (Truth.TRUE | Truth.NULL) for truth in found
+        truths = [operand.possible(facts) for operand in self.operands]
+        can_be_true = all(truth & Truth.TRUE for truth in truths)
+        can_be_false = any(truth & Truth.FALSE for truth in truths)
+        can_be_null = any(truth & Truth.NULL for truth in truths) and all(
+            truth & (Truth.TRUE | Truth.NULL) for truth in truths
         )
         return (
             (Truth.TRUE if can_be_true else Truth.NEVER)
@@ -331,18 +330,18 @@ def _scalar(column: Column, value: Any) -> pc.Expression:
 
 _UNKNOWN: Final = Bounds()
 _ABSENT: Final = "\0absent"
-"""Stands for a partition value that an action lacks: no value is spelled so."""
+"""Key for a partition value that an action lacks; no value has this text."""
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=decimal.Decimal)
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
 
 
 class FileTest:
-    """A condition that can be asked of files. Made by `Snapshot.file_test`.
+    """A condition that is evaluated for files. Made by `Snapshot.file_test`.
 
-    It remembers what it found for each partition, because a table has many more files than partitions.
+    Remembers the result for each partition, because a table has many more files than partitions.
     """
 
-    __slots__ = ("_deciding", "_found", "condition", "partition_columns", "partition_only", "text")
+    __slots__ = ("_deciding", "_truths", "condition", "partition_columns", "partition_only", "text")
 
     def __init__(self, *, text: str, condition: Condition, partition_columns: tuple[str, ...]) -> None:
         self.text = text
@@ -350,7 +349,7 @@ class FileTest:
         self.partition_columns = partition_columns
         mentioned = {column.path[0] for column in condition.columns()}
         self._deciding = tuple(name for name in partition_columns if name in mentioned)
-        self._found: dict[tuple[str | None, ...], Truth] = {}
+        self._truths: dict[tuple[str | None, ...], Truth] = {}
         self.partition_only = mentioned <= set(partition_columns)
         """Whether partition values alone decide the condition."""
 
@@ -385,14 +384,14 @@ class FileTest:
 
     def _by_partition(self, values: Mapping[str, str | None]) -> Truth:
         key = tuple(values.get(name, _ABSENT) for name in self._deciding)
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self.condition.possible(
+        truth = self._truths.get(key)
+        if truth is None:
+            truth = self._truths[key] = self.condition.possible(
                 lambda column: (
                     _partition_bounds(values, column) if column.path[0] in self.partition_columns else _UNKNOWN
                 )
             )
-        return found
+        return truth
 
     def __repr__(self) -> str:
         return f"FileTest({self.text!r})"
@@ -422,13 +421,13 @@ class _Statistics:
 
     def __init__(self, text: str | None) -> None:
         try:
-            found = _DECODER.decode(text) if text else {}
+            statistics = _DECODER.decode(text) if text else {}
         except (msgspec.DecodeError, ArithmeticError, RecursionError):
-            found = {}
-        self._records = found.get("numRecords")
-        self._lower = found.get("minValues")
-        self._upper = found.get("maxValues")
-        self._null_counts = found.get("nullCount")
+            statistics = {}
+        self._records = statistics.get("numRecords")
+        self._lower = statistics.get("minValues")
+        self._upper = statistics.get("maxValues")
+        self._null_counts = statistics.get("nullCount")
 
     def bounds(self, column: Column) -> Bounds:
         return Bounds(
@@ -461,7 +460,7 @@ def _upper(value: Any, kind: DataType) -> Any:
     if isinstance(bound, datetime.datetime):
         try:
             return bound + _ALMOST_A_MILLISECOND
-        except OverflowError:  # nothing later can be said
+        except OverflowError:  # there is no later datetime
             return None
     return bound
 

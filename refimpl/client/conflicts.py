@@ -30,19 +30,20 @@ from refimpl.table_feature import feature_of
 
 
 class IsolationLevel(Enum):
-    """What a transaction may miss of the files that others added. The values are Delta's names."""
+    """Which files added by others a transaction may ignore. The values are Delta's names."""
 
     SERIALIZABLE = "Serializable"
-    """Nothing: as if all transactions had run one after another in the order of their versions."""
+    """None: as if all transactions had run one after another in the order of their versions."""
     WRITE_SERIALIZABLE = "WriteSerializable"
-    """Blind appends: as if those that landed meanwhile had come later."""
+    """Those of concurrent blind appends: as if these had run later."""
     SNAPSHOT_ISOLATION = "SnapshotIsolation"
-    """All files added since its snapshot. At either of these two, nothing if it changes the metadata."""
+    """All files added since its snapshot. A transaction that changes the metadata ignores none at any level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPredicate:
-    """A condition by which a transaction read. `may_match` may say yes too often, never too seldom."""
+    """A condition by which a transaction read. `may_match` may return True for too many files, never False for one that
+    matches."""
 
     text: str
     may_match: Callable[[Add], bool]
@@ -50,7 +51,7 @@ class ReadPredicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a transaction looked at, and would have to look at again."""
+    """What a transaction read."""
 
     whole_table: bool = False
     predicates: tuple[ReadPredicate, ...] = ()
@@ -65,7 +66,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSummary:
-    """A transaction as its winners see it."""
+    """What of a transaction a winner can conflict with."""
 
     reads: Reads
     isolation: IsolationLevel
@@ -76,7 +77,7 @@ class TransactionSummary:
 
     @classmethod
     def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> TransactionSummary:
-        """`isolation` is the level that was asked for; it is downgraded here where that changes nothing."""
+        """`isolation` is the requested level; it is downgraded here where that changes nothing."""
         return cls(
             reads=reads,
             isolation=effective_isolation(isolation, actions),
@@ -100,7 +101,7 @@ class Winner:
 
     @property
     def blind_append(self) -> bool:
-        """What the winner said of itself; without a word it was none."""
+        """Whether the winner's commitInfo declares it a blind append."""
         return self.info is not None and self.info.fields.get("isBlindAppend") is True
 
     @property
@@ -125,7 +126,7 @@ class ReadBasis:
         return changed
 
 
-def effective_isolation(asked: IsolationLevel, actions: Sequence[Action]) -> IsolationLevel:
+def effective_isolation(requested: IsolationLevel, actions: Sequence[Action]) -> IsolationLevel:
     """The level that a transaction with these actions runs at.
 
     DELTA.md#downgrade: without a change of data the order among others does not
@@ -134,9 +135,9 @@ def effective_isolation(asked: IsolationLevel, actions: Sequence[Action]) -> Iso
     """
     files = [action for action in actions if isinstance(action, Add | Remove)]
     if len(files) != len(actions) or any(action.data_change for action in files):
-        return asked
-    if asked is IsolationLevel.WRITE_SERIALIZABLE and not files:
-        return asked
+        return requested
+    if requested is IsolationLevel.WRITE_SERIALIZABLE and not files:
+        return requested
     return IsolationLevel.SNAPSHOT_ISOLATION
 
 
@@ -146,9 +147,9 @@ def is_blind_append(reads: Reads, actions: Sequence[Action]) -> bool:
 
 
 def check(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> ReadBasis:
-    """The basis for what comes after `winner`, or the kind of `ConcurrentModificationError` that it causes.
+    """The basis for the next winner. Raises the kind of `ConcurrentModificationError` that `winner` causes.
 
-    Raises `UnsupportedFeatureError` where the winner made the table one that this client cannot write.
+    Raises `UnsupportedFeatureError` if this client cannot write the table after `winner`.
     """
     after = basis.after(winner)
     _protocol(summary, winner, basis, after)
@@ -186,7 +187,7 @@ def _features(protocol: Protocol) -> set[str]:
 
 def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
-    files and statistics were made by them. Names, comments and users' own properties are no part of it."""
+    files and statistics depend on them, not on names, comments and users' own properties."""
     if not any(isinstance(action, Metadata) for action in winner.actions):
         return
     if summary.changes_metadata:
@@ -197,7 +198,7 @@ def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, aft
 
 
 def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
-    """What differs of the metadata that every transaction relies on, in words."""
+    """The changes of metadata that every transaction relies on, as phrases."""
     parts = {
         "the table's id": (before.id, after.id),
         "the schema": (before.schema_string, after.schema_string),
@@ -244,9 +245,9 @@ def _added_files(summary: TransactionSummary, winner: Winner, basis: ReadBasis) 
     for action in winner.actions:
         if not isinstance(action, Add):
             continue
-        why = _why_it_would_have_been_read(summary.reads, action, basis.metadata)
-        if why is not None:
-            _conflict(ConcurrentAppendError, winner, f"added {action.path}, and this transaction read {why}")
+        read = _why_it_would_have_been_read(summary.reads, action, basis.metadata)
+        if read is not None:
+            _conflict(ConcurrentAppendError, winner, f"added {action.path}, and this transaction read {read}")
 
 
 def _why_it_would_have_been_read(reads: Reads, add: Add, metadata: Metadata) -> str | None:
@@ -275,13 +276,13 @@ def _removed_files_removed(summary: TransactionSummary, winner: Winner) -> None:
 def _conflict(
     kind: type[ConcurrentModificationError], winner: Winner, what: str, next_step: str = "read again, then redo it"
 ) -> NoReturn:
-    who = winner.info.fields.get("operation") if winner.info is not None else None
-    named = f" ({who})" if isinstance(who, str) else ""
+    operation = winner.info.fields.get("operation") if winner.info is not None else None
+    named = f" ({operation})" if isinstance(operation, str) else ""
     raise kind(f"version {winner.version}{named} landed first and {what}; {next_step}", version=winner.version)
 
 
 def isolation_level(name: str) -> IsolationLevel:
-    """The level of this name, as tables spell it; `InvalidRequestError` otherwise."""
+    """The level with this name, in any case; `InvalidRequestError` for an unknown one."""
     for level in IsolationLevel:
         if level.value.lower() == name.lower():
             return level

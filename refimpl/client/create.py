@@ -61,10 +61,10 @@ def create_filesystem_table(
     in_commit_timestamps: bool = False,
     adds: Sequence[Add] = (),
 ) -> Table:
-    """A table without an owner at `location`. `adds`: data files that are there already.
+    """A table without an owner at `location`. `adds`: data files that exist already.
 
-    Raises `LocationError` where a table is already, or none can be, `InvalidRequestError` for a schema or property
-    that no table may have, `OutcomeUnknown` where version 0 may be visible but not durable.
+    Raises `LocationError` if a table exists there or cannot be created, `InvalidRequestError` for an invalid schema
+    or property, `OutcomeUnknown` if version 0 may be visible but not durable.
     """
     metadata = _metadata(environment, schema, partition_columns, properties or {})
     if in_commit_timestamps:
@@ -80,7 +80,9 @@ def create_filesystem_table(
     except ConcurrentModificationError:  # version 0 was cleaned up
         outcome = Lost(version=0)
     if isinstance(outcome, Lost):
-        raise LocationError(f"{location} is a table already; open it, or choose another place", location=str(location))
+        raise LocationError(
+            f"{location} is a table already; open it, or choose another location", location=str(location)
+        )
     return table
 
 
@@ -129,19 +131,19 @@ def _with_properties(metadata: Metadata, more: Mapping[str, str]) -> Metadata:
 def owned_metadata(
     metadata: Metadata, feature: TableFeature, owner_name: str, owner_conf: Mapping[str, str] | None
 ) -> Metadata:
-    """Metadata of a table that this owner shall own: managed-commits and catalog-managed, "Enablement"."""
-    wanted = {IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
+    """Metadata of a new table of this owner: managed-commits and catalog-managed, "Enablement"."""
+    added = {IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
     if feature.owner_property is not None:
-        wanted[feature.owner_property] = owner_name
+        added[feature.owner_property] = owner_name
     if owner_conf is not None:
         if feature.owner_conf_property is None:
             raise InvalidRequestError(f"{feature.name} tables have no configuration of their owner in the log")
-        wanted[feature.owner_conf_property] = msgspec.json.encode(dict(owner_conf)).decode()
-    return _with_properties(metadata, wanted)
+        added[feature.owner_conf_property] = msgspec.json.encode(dict(owner_conf)).decode()
+    return _with_properties(metadata, added)
 
 
 class Creation:
-    """One table on its way: staged at `location`, not yet known by its name."""
+    """A table that is being created: staged at `location`, not yet registered under its name."""
 
     def __init__(self, owner: CommitOwner, environment: Environment, staged: ResolvedTable, metadata: Metadata) -> None:
         self.location = staged.location
@@ -172,8 +174,8 @@ class Creation:
     ) -> Creation:
         """Phase 1. `schema`: Delta's JSON, a `Struct`, or a `pyarrow.Schema`.
 
-        Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError` where the name
-        is taken already. Nothing is left behind by these.
+        Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError` (the
+        name is taken). These leave no files.
         """
         draft = _metadata(environment, schema, partition_columns, properties or {})
         draft = owned_metadata(draft, feature, owner.name, owner_conf)
@@ -202,12 +204,12 @@ class Creation:
 
     def _write_first_version(self, content: bytes) -> None:
         try:
-            mine = self._log.put_once(FIRST, content)
+            written = self._log.put_once(FIRST, content)
         except OSError as error:
             raise OwnerUnavailableError(
                 f"cannot write version 0 at {self.location}: {error}; no table was made"
             ) from error
-        if not mine:
+        if not written:
             self.abandon()
             raise self._occupied()
 
@@ -231,7 +233,7 @@ class Creation:
             case Registered() | Ratified():
                 return
             case NameTaken(winner=winner) if winner.table_id == self.table_id:
-                return  # an owner that does not recognise a replay
+                return  # this owner does not recognise a replay
             case NameTaken(winner=winner):
                 self.abandon()
                 raise NameTakenError(
@@ -245,7 +247,8 @@ class Creation:
                 raise self._occupied()
             case VersionGap():
                 raise CorruptionError(
-                    f"version 0 at {self.location} vanished before it was registered; find out who deletes it",
+                    f"version 0 at {self.location} disappeared before it was registered; find out which process "
+                    f"deletes it",
                     path=str(self._log.folder / FIRST),
                 )
             case Rejected(reason=reason, detail=detail):
@@ -253,7 +256,7 @@ class Creation:
                 raise CommitRejectedError(f"the owner rejected {name}: {detail}", reason=reason)
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
-        """Give the creation up and remove, as far as possible, the files that it made. Never after `OutcomeUnknown`.
+        """Abandon the creation and remove, as far as possible, its files. Not allowed after `OutcomeUnknown`.
 
         Of the log only a version 0 with this creation's bytes, of the data only `adds`, of directories only empty ones.
         """
@@ -276,7 +279,7 @@ class Creation:
 
 
 def _inside(path: str) -> PurePosixPath | None:
-    """The relative place that an add action names below its table; None for an absolute one."""
+    """The path of an add action below its table; None for an absolute path."""
     parts = urlsplit(path)
     relative = PurePosixPath(unquote(parts.path))
     if parts.scheme or relative.is_absolute() or ".." in relative.parts:

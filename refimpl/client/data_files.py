@@ -1,19 +1,19 @@
 """Data files: Arrow rows become Parquet files of a table, and a table's Parquet files become Arrow rows.
 
 Written: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and is in its partition's folder from
-the start; it joins the table only when a transaction commits its action. So nothing here is visible to
-a reader, and a writer that dies leaves nothing but files that no log names.
+the start; it joins the table only when a transaction commits its action. So readers see nothing of it, and a writer
+that dies leaves only files that no log names.
 
     writer = DataFileWriter(location, schema, ["month"])
     writer.write(batch)
     adds = writer.finish()
 
-Read: a file holds the columns that the table had when it was written: those added since are null if they may be, those
+Read: a file holds the columns that the table had when it was written: those added since are null if nullable, those
 dropped since are not read, narrower types are widened. Columns and members of structs are found without regard
 to the case of their names, as Delta's are. Partition columns are not in the files; their values are in the add
 actions.
 
-`pyarrow.dataset.write_dataset` does not serve: it syncs nothing, escapes folders otherwise, and sees no NaN.
+`pyarrow.dataset.write_dataset` cannot be used: it does not fsync, escapes folders differently and ignores NaN.
 This serves the plain client and Spark's tasks. It never sees a log or an owner.
 """
 
@@ -48,7 +48,7 @@ BATCH_ROWS: Final = 131_072
 GROUP_ROWS: Final = 1_048_576
 """Rows of a row group."""
 BUFFER_BYTES: Final = 192 * 1024 * 1024
-"""Memory for rows that wait, in all partitions together; when it is full, all of them are written."""
+"""Memory for buffered rows of all partitions together; when it is full, all of them are written."""
 OPEN_FILES: Final = 200
 """Files kept open at once. A table with more partitions gets further files for some of them."""
 
@@ -76,7 +76,7 @@ def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
 
 @dataclasses.dataclass(slots=True)
 class _OpenFile:
-    """One Parquet file while it is written, and what its footer will not hold."""
+    """One Parquet file while it is written, with the statistics that its footer lacks."""
 
     path: Path
     relative: str
@@ -132,7 +132,7 @@ class DataFileWriter:
         self._actions: list[Add | Cdc] = []
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Take rows; they are on disk at the latest when `finish` returns."""
+        """Add rows; they are on disk when `finish` returns, or earlier."""
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
         for batch in batches:
             if batch.num_rows:
@@ -142,7 +142,7 @@ class DataFileWriter:
                     self._split_by_partition()
 
     def finish(self) -> list[Add | Cdc]:
-        """Write what waits, make every file and folder durable, and return their actions.
+        """Write the buffered rows, make every file and folder durable, and return the actions.
 
         Order: fsync each file, then the folders from the deepest up to the table's, whose entry the creation
         of the table made durable. Only then may a transaction name the files.
@@ -156,7 +156,7 @@ class DataFileWriter:
         return self._actions
 
     def abort(self) -> None:
-        """Delete every file that this writer made. Only for a caller that passed on none of their names."""
+        """Delete every file of this writer. Only for a caller that has used none of their names."""
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.parquet.close()
@@ -189,7 +189,7 @@ class DataFileWriter:
         text = partition_values.to_text(value, column.type)
         if text is None and not column.nullable:
             raise InvalidRequestError(
-                f"the column {name!r} must not be null, and {value!r} is null as a partition value; give another value",
+                f"the column {name!r} must not be null, and {value!r} is null as a partition value; use another value",
                 column=name,
             )
         return text
@@ -245,16 +245,16 @@ def file_action(path: Path, relative: str, values: dict[str, str | None], stats:
 
     DELTA.md#partition-folders: the virtual column of the change data feed decides the kind and is no partition value.
     """
-    found = path.stat()
+    status = path.stat()
     encoded = partition_values.encode_path(relative)
     change = values.pop(CHANGE_COLUMN, None) == "true"
     if change:
-        return Cdc(path=encoded, partition_values=values, size=found.st_size, data_change=False)
+        return Cdc(path=encoded, partition_values=values, size=status.st_size, data_change=False)
     return Add(
         path=encoded,
         partition_values=values,
-        size=found.st_size,
-        modification_time=found.st_mtime_ns // 1_000_000,
+        size=status.st_size,
+        modification_time=status.st_mtime_ns // 1_000_000,
         data_change=True,
         stats=stats,
     )
@@ -280,13 +280,13 @@ def sync_file(path: Path) -> None:
 
 def sync_folders(location: Path, folders: set[str]) -> None:
     """Make the entries of these folders, and of all folders between them and the table, durable."""
-    wanted = {location}
+    pending = {location}
     for folder in folders:
         path = location / folder
         while path != location:
-            wanted.add(path)
+            pending.add(path)
             path = path.parent
-    for path in sorted(wanted, key=lambda item: len(item.parts), reverse=True):
+    for path in sorted(pending, key=lambda item: len(item.parts), reverse=True):
         _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
@@ -309,12 +309,12 @@ def write(
 ) -> list[Add]:
     """Write a whole Arrow table or stream as data files of the table at `location`; its add actions.
 
-    Nothing is left behind if it fails. The caller commits the actions, or deletes the files with `delete`.
-    Raises `InvalidRequestError` for what is no Arrow data, and what `DataFileWriter` raises.
+    Leaves no files if it fails. The caller commits the actions, or deletes the files with `delete`.
+    Raises `InvalidRequestError` for data other than Arrow's, and what `DataFileWriter` raises.
     """
     if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidRequestError(
-            f"rows come as a pyarrow Table, RecordBatch or RecordBatchReader, not as {type(data)}"
+            f"invalid rows of {type(data)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
         )
     writer = DataFileWriter(location, schema, partition_columns, new_id=new_id, indexed=indexed)
     try:
@@ -328,14 +328,14 @@ def write(
 
 
 def delete(location: Path, adds: Sequence[Add]) -> None:
-    """Delete data files that were written but certainly not committed. Those that are gone are fine."""
+    """Delete data files that were written but certainly not committed. Missing ones are ignored."""
     for add in adds:
         with contextlib.suppress(OSError):
             partition_values.local_path(location, add.path).unlink()
 
 
 _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
-"""In the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
+"""Key in the footer of a file whose ancient dates and times Spark wrote in the rebase mode LEGACY."""
 
 
 def read_rows(
@@ -364,7 +364,7 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
     if columns is None:
         return schema
     if not columns or len(set(columns)) != len(columns):
-        raise InvalidRequestError(f"name at least one column, and each once, not {list(columns)}")
+        raise InvalidRequestError(f"invalid columns {list(columns)}; expected at least one, each once")
     return Struct(fields=tuple(schema[name] for name in columns))
 
 

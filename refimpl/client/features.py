@@ -1,4 +1,4 @@
-"""The table features that this client reads, writes and lists: closed lists; everything else is refused by name.
+"""The table features that this client reads, writes and lists. Any other feature is rejected with its name.
 
 Reading
     Reader versions 1, 2 and 3. Versions up to 2 and version 3 with any of `READ`. A feature of
@@ -108,7 +108,7 @@ def _has_column_property(prefix: str) -> Callable[[Metadata], bool]:
 
 
 def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
-    """The metadata of every column and member, at any depth. A schema that cannot be read uses nothing."""
+    """The metadata of every column and member, at any depth. An invalid schema uses none."""
     try:
         pending: list[Any] = [json.loads(metadata.schema_string)]
     except (ValueError, RecursionError):
@@ -141,7 +141,7 @@ WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise `UnsupportedFeatureError` (fact `features`) unless a snapshot with these can be read rightly."""
+    """Raise `UnsupportedFeatureError` (fact `features`) unless this client reads such a snapshot correctly."""
     if protocol.min_reader_version > MAX_READER_VERSION:
         raise _version_error("read", "reader", protocol.min_reader_version, MAX_READER_VERSION)
     listed = protocol.reader_features or ()
@@ -151,7 +151,7 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise unless commits to such a table can be made rightly.
+    """Raise unless this client can write such a table correctly.
 
     `UnsupportedFeatureError` (fact `features`) for what this client does not implement, `InvalidTableError` for a
     table whose protocol and properties contradict each other: managed-commits, "Managed Commit Enablement".
@@ -161,9 +161,9 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
         raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
     listed = writer_features(protocol)
     _refuse("write", [name for name in listed if name not in WRITTEN and _in_use(name, WRITTEN_UNUSED, metadata)])
-    found = inconsistencies(protocol, metadata)
-    if found:
-        raise InvalidTableError(f"cannot write this table: {'; '.join(found)}; correct its metadata first")
+    problems = inconsistencies(protocol, metadata)
+    if problems:
+        raise InvalidTableError(f"cannot write this table: {'; '.join(problems)}; correct its metadata first")
 
 
 def check_files(protocol: Protocol, files_with_deletion_vectors: int) -> None:
@@ -186,7 +186,7 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
 
 
 def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether the table forbids to remove rows; files may still be rewritten without a change of data."""
+    """Whether the table forbids removing rows; rewriting files without a change of data stays allowed."""
     enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
     return enabled and "appendOnly" in writer_features(protocol)
 
@@ -205,10 +205,10 @@ def _refuse(verb: str, names: list[str]) -> None:
         )
 
 
-def _version_error(verb: str, kind: str, found: int, known: int) -> UnsupportedFeatureError:
+def _version_error(verb: str, kind: str, required: int, known: int) -> UnsupportedFeatureError:
     return UnsupportedFeatureError(
-        f"cannot {verb} this table: it needs {kind} version {found}, this client implements up to {known}",
-        features=(f"{kind} version {found}",),
+        f"cannot {verb} this table: it needs {kind} version {required}, this client implements up to {known}",
+        features=(f"{kind} version {required}",),
     )
 
 
@@ -217,13 +217,13 @@ READER_VERSION_WITH_LISTS: Final = 3
 WRITER_VERSION_WITH_LISTS: Final = 7
 
 PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
-"""What a filesystem table gets that needs nothing more."""
+"""The protocol of a filesystem table without features."""
 
 _READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK})
-"""Of those listed on demand: the ones that readers need too."""
+"""Features listed on demand that readers need too."""
 
 ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, "domainMetadata", "timestampNtz"})
-"""What a transaction may list before anything in the table uses it. The others change who may commit, or when a commit
+"""Features that a transaction may list before the table uses them. The others change who may commit, or when a commit
 was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
 
 
@@ -236,7 +236,7 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
 
 
 def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commit_timestamps: bool) -> Protocol:
-    """The protocol of a new table's version 0: nothing that the table does not need."""
+    """The protocol of a new table's version 0, with only the features that the table needs."""
     needed = needed_features(metadata)
     if feature is None and not in_commit_timestamps and needed <= {APPEND_ONLY_FEATURE}:
         return PLAIN_PROTOCOL
@@ -269,8 +269,8 @@ def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
 def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Protocol:
     """The protocol of a table that goes back to the filesystem: without the table feature, in-commit timestamps stay.
 
-    managed-commits, "Converting a managed-commit table to filesystem table". What came with the table feature
-    goes with it, and so does an empty list for readers: those that never heard of lists read the table again.
+    managed-commits, "Converting a managed-commit table to filesystem table". What came with the table feature is
+    removed with it, and so is an empty list for readers: readers that do not support lists can then read the table.
     `kept`: the feature that the table had before, see `properties.KEPT_FEATURE`.
     """
     leaving = {feature.name} | ({VACUUM_PROTOCOL_CHECK} if feature.vacuum_protocol_check else set())

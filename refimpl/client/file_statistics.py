@@ -1,7 +1,7 @@
 """Column statistics of one data file, from its Parquet footer, as an add action's `stats`.
 
 Delta's protocol, "Per-file Statistics". Footers cost nothing, for files of any writer, but they have
-traps (all of them only ever cost a bound, never a wrong one):
+traps (they cost bounds and never make one wrong):
 
 - a NaN is left out of the bounds by Arrow, and is the upper one by Spark: columns with NaN get no bounds;
 - columns under an array or a map have no per-row meaning: no bounds, no counts;
@@ -44,10 +44,10 @@ _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 def leaves(schema: Struct) -> list[tuple[Leaf, DataType] | None]:
     """Every leaf of a file with this schema, in the order of its footer; None for those in arrays and maps."""
-    found: list[tuple[Leaf, DataType] | None] = []
+    result: list[tuple[Leaf, DataType] | None] = []
     for column in schema.fields:
-        found += _leaves((column.name,), column.type)
-    return found
+        result += _leaves((column.name,), column.type)
+    return result
 
 
 def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
@@ -73,8 +73,8 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
     properties = properties or {}
     names = properties.get(INDEXED_NAMES_PROPERTY)
     if names is not None:
-        wanted = [tuple(part.strip("` ") for part in name.split(".")) for name in names.split(",")]
-        return frozenset(leaf for leaf in known if any(leaf[: len(path)] == path for path in wanted))
+        paths = [tuple(part.strip("` ") for part in name.split(".")) for name in names.split(",")]
+        return frozenset(leaf for leaf in known if any(leaf[: len(path)] == path for path in paths))
     number = properties.get(INDEXED_NUMBER_PROPERTY, str(INDEXED_COLUMNS))
     try:
         count = int(number)

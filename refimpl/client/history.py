@@ -1,4 +1,4 @@
-"""What happened to a table and when, as far back as the log reaches."""
+"""The history of a table: its commits and their times, as far back as the log reaches."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
     """The commits that still exist and lead without a gap to `version`, the unpublished ones included."""
     answer = reader.ask()
     commits = known_commits(reader.log.listing(), answer, reader.feature)
-    found = tuple(commit for commit in commits if commit.version <= version)
-    if not found or found[-1].version != version:
+    reachable = tuple(commit for commit in commits if commit.version <= version)
+    if not reachable or reachable[-1].version != version:
         raise CorruptLogError(
             f"the commit of version {version} is no longer in {reader.log.folder}, although it is the latest one read",
             path=str(reader.log.folder),
             missing_version=version,
         )
-    return found
+    return reachable
 
 
 def commit_times(reader: LogReader, version: Version, enabled: Enablement | None) -> CommitTimes:
-    """The times of all commits up to `version`. Those that carry theirs are read one by one, only when asked for."""
+    """The times of all commits up to `version`. Commits with a time of their own are read lazily, one by one."""
     return _times_of(reader, _commits_up_to(reader, version), enabled)
 
 
@@ -48,7 +48,7 @@ def _times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablemen
 
 
 def _modified(commit: Commit) -> int:
-    """Of a commit without a time of its own; one that an owner stores always has one."""
+    """The modification time of a published commit; one that an owner stores has its own time."""
     return commit.modified if isinstance(commit, LogPath) else commit.in_commit_timestamp
 
 
@@ -62,7 +62,7 @@ class Stored(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One commit, and what it says of itself."""
+    """One commit with its commitInfo."""
 
     version: Version
     timestamp: int
@@ -109,7 +109,7 @@ def history(
 ) -> Iterator[HistoryEntry]:
     """The commits up to `version`, newest first, at most `limit`; the unpublished ones included.
 
-    Each is read when it is asked for. The history ends where the log was cleaned up, before or meanwhile.
+    Commits are read lazily. The history ends where a cleanup has removed the log.
     """
     if limit is not None and limit < 0:
         raise InvalidRequestError(f"invalid limit {limit}; expected a number >= 0", limit=limit)

@@ -5,7 +5,7 @@ since the epoch. What the document leaves open follows Delta: exactly one enable
 error, modification times are made monotonic, a time outside the history is an error.
 
 =============================  ================================================
-a writer asks                  function
+a writer's question            function
 =============================  ================================================
 when is my commit?             `next_timestamp`, rule 2
 I lost the race; and now?      `after_lost_race`, rule 4
@@ -41,17 +41,17 @@ class Enablement:
 
 
 def next_timestamp(now: int, previous: int | None) -> int:
-    """The time of a commit that is attempted `now`, after one whose time is `previous` (None: it is the first).
+    """The time of a commit that is attempted `now`, after one with the time `previous` (None: the first commit).
 
-    Rule 2: the clock may stand still or go back; the history does not. For the commit that enables the
+    Rule 2: times increase, even if the clock stands still or goes back. For the commit that enables the
     feature, `previous` is the modification time of the commit before it (rule 3).
     """
     return now if previous is None else max(now, previous + 1)
 
 
-def after_lost_race(mine: int, winner: int) -> int:
-    """My commit's time after `winner` (the last commit that was first) took its version. Rule 4."""
-    return max(mine, winner + 1)
+def after_lost_race(timestamp: int, winner: int) -> int:
+    """A commit's new time after it lost a race; `winner`: the time of the last winner. Rule 4."""
+    return max(timestamp, winner + 1)
 
 
 def is_enabled_by(before: tuple[Protocol, Metadata] | None, after: tuple[Protocol, Metadata]) -> bool:
@@ -72,7 +72,7 @@ def stamp_enablement(metadata: Metadata, *, version: Version, timestamp: int) ->
 
 
 def keep_enablement(replaced: Metadata, replacement: Metadata) -> Metadata:
-    """A replacement of the whole metadata that still knows since when commits carry their time. Rule 7."""
+    """The replacement of the whole metadata, with the enablement properties kept. Rule 7."""
     kept = {k: v for k, v in replaced.configuration.items() if k in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
     configuration = _without_enablement(replacement.configuration) | kept
     return msgspec.structs.replace(replacement, configuration=configuration)
@@ -85,8 +85,8 @@ def _without_enablement(configuration: Mapping[str, str]) -> dict[str, str]:
 def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
     """Since when commits carry their time, as the latest snapshot says; None where the feature is off.
 
-    Rules 1, 3 and 7. Raises `InvalidTableError` for one enablement property without the other, or for a
-    property that is no number.
+    Rules 1, 3 and 7. Raises `InvalidTableError` for one enablement property without the other, or for a property that
+    is not a number.
     """
     if not in_commit_timestamps_enabled(protocol, metadata):
         return None
@@ -94,8 +94,8 @@ def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
     if version is None and timestamp is None:
         return Enablement(version=0, timestamp=None)
     if version is None or timestamp is None:
-        there, absent = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)[:: 1 if timestamp is None else -1]
-        raise InvalidTableError(f"the table has the property {there}, but not {absent}; set both or neither")
+        present, absent = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)[:: 1 if timestamp is None else -1]
+        raise InvalidTableError(f"the table has the property {present}, but not {absent}; set both or neither")
     try:
         return Enablement(version=int(version), timestamp=int(timestamp))
     except ValueError:
@@ -169,14 +169,14 @@ class CommitTimes:
         stored_first = self.enabled is not None and self.enabled.timestamp is None
         enabled_at = None if self.enabled is None else self.enabled.timestamp
         if boundary <= self.last and (stored_first or (enabled_at is not None and timestamp >= enabled_at)):
-            found = bisect_right(range(boundary, self.last + 1), timestamp, key=self.stored) + boundary - 1
+            version = bisect_right(range(boundary, self.last + 1), timestamp, key=self.stored) + boundary - 1
             oldest = boundary
         else:
-            found = bisect_right(self.modified, timestamp) + self.first - 1
+            version = bisect_right(self.modified, timestamp) + self.first - 1
             oldest = self.first
-        if found < oldest:
-            raise self._outside(timestamp, f"before the first commit that it could mean (version {oldest})")
-        return found
+        if version < oldest:
+            raise self._outside(timestamp, f"before the oldest commit that it could mean (version {oldest})")
+        return version
 
     def _outside(self, timestamp: int, where: str) -> NotFoundInHistoryError:
         return NotFoundInHistoryError(

@@ -1,9 +1,8 @@
 """Loading a version, and moving it forward: ask, list, choose, read; again if the log moved meanwhile.
 
-Between the owner's answer, the listing and the reading, others publish, checkpoint and clean up. What
-then looks like a gap or a vanished file is looked at again with a new answer and a new listing; the
-same evidence twice is the truth. A checkpoint or compaction that cannot be read is replaced by the
-commits that it stands for where they are still there, and reported.
+Between the owner's answer, the listing and the reading, others publish, checkpoint and clean up. An apparent gap or
+missing file is checked again with a new answer and a new listing; the same evidence twice is reported. A checkpoint or
+compaction that cannot be read is replaced by the commits that it stands for where they are still there, and reported.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.table_feature import in_commit_timestamps_enabled
 
 ATTEMPTS: Final = 6
-"""How often one load looks at a log that keeps moving."""
+"""How often one load lists a log that keeps changing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +39,8 @@ class Loaded:
 
 
 def load(reader: LogReader, version: Version | None = None) -> Loaded:
-    """A version, or the newest there is.
-
-    Raises what `log_segment.build` raises, and `CorruptLogError` for files that cannot be read.
-    """
+    """A version, by default the newest. Raises what `log_segment.build` raises, and `CorruptLogError` for files that
+    cannot be read."""
     if version is not None:
         log_path.checked(version)
     distrusted: dict[str, CorruptLogError] = {}
@@ -78,7 +75,7 @@ def _load_from(
     version: Version | None,
     distrusted: dict[str, CorruptLogError],
 ) -> Loaded:
-    """`distrusted`: checkpoints and compactions that cannot be read, and why; those found here are added."""
+    """`distrusted`: unreadable checkpoints and compactions with the reason; new ones are added."""
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
         try:
@@ -88,10 +85,9 @@ def _load_from(
 
 
 def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
-    """The newest version, reading only what came after `loaded`, which itself is returned if nothing did.
+    """The newest version, reading only what came after `loaded`; `loaded` itself if there is nothing new.
 
-    Where that is not enough (the new commits were cleaned up, or the known one is another file now), the
-    whole is loaded anew.
+    If the new commits were cleaned up, or the known commit was replaced, everything is loaded again.
     """
     known = loaded.segment.version
     if reader.owner is None and not _still_there(reader, loaded.segment):
@@ -112,7 +108,7 @@ def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
 
 
 def _still_there(reader: LogReader, segment: LogSegment) -> bool:
-    """Whether the commit that was read last is still the same file: the table was not made anew at its place."""
+    """Whether the commit that was read last is still the same file, and not one of a table created there since."""
     last = segment.last_commit
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
 
@@ -181,10 +177,12 @@ def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | Non
 
 
 def _compare(reader: LogReader, path: LogPath, state: ReplayedState, in_commit_timestamp: int | None) -> list[str]:
-    """What the checksum of the version of `state` says otherwise. One that cannot be read says nothing."""
+    """How the checksum of this version differs from `state`. An unreadable checksum is ignored."""
     try:
         stated = parse(reader.log.read(path.name))
     except OSError:
         return []
-    found = [] if stated is None else disagreements(stated, state, in_commit_timestamp)
-    return [f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in found]
+    sentences = [] if stated is None else disagreements(stated, state, in_commit_timestamp)
+    return [
+        f"the checksum {reader.log.folder / path.name} disagrees with the log: {sentence}" for sentence in sentences
+    ]

@@ -22,14 +22,14 @@ from refimpl.log_path import LAST_CHECKPOINT, LogPath, Version
 from refimpl.log_store import LogStore
 
 _MOST_PARTS: Final = 10_000
-"""A hint that claims more is no hint."""
+"""A hint with more parts is ignored."""
 LOOK_AHEAD: Final = 4
 """Names of missing commits that are tried before a log counts as ended: one that lacks a file in the middle
 must not look like one that ends there."""
 
 
 class LogReader:
-    """One table's log, with the owner to ask if it has one. Cheap; holds no state of the table."""
+    """One table's log and its owner, if any. Cheap to create; holds no state of the table."""
 
     __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "table_id")
 
@@ -38,14 +38,14 @@ class LogReader:
         log: LogStore,
         *,
         catalog: CommitOwner | None = None,
-        found: ResolvedTable | None = None,
+        resolved: ResolvedTable | None = None,
         name: str | None = None,
     ) -> None:
-        """`catalog`: the owner by which the table was found; None for access by path. `found`: what it says of the
-        table; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages."""
-        owned = found if found is not None and found.state is not TableState.HANDED_BACK else None
+        """`catalog`: the owner by which the table was found; None for access by path. `resolved`: its
+        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages."""
+        owned = resolved if resolved is not None and resolved.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
-            raise ValueError("an owned table needs its owner")
+            raise ValueError("an owned table requires its owner")
         self.log = log
         self.name = name
         self.catalog = catalog
@@ -56,7 +56,7 @@ class LogReader:
 
     @property
     def label(self) -> str:
-        """What to call the table in a message: its name, else its location."""
+        """The table in messages: its name, else its location."""
         return repr(self.name) if self.name is not None else str(self.log.location)
 
     def without_owner(self) -> LogReader:
@@ -64,13 +64,13 @@ class LogReader:
         return LogReader(self.log, catalog=self.catalog, name=self.name)
 
     def resolved_again(self) -> LogReader:
-        """The table at this place as its catalog knows it now: taken over, handed back, or both since."""
+        """The table at this location as its catalog knows it now, after take-overs and hand-backs."""
         assert self.catalog is not None
         try:
-            found = self.catalog.resolve(self.log.location)
+            resolved = self.catalog.resolve(self.log.location)
         except TableNotFoundError:
-            found = None
-        return LogReader(self.log, catalog=self.catalog, found=found, name=self.name)
+            resolved = None
+        return LogReader(self.log, catalog=self.catalog, resolved=resolved, name=self.name)
 
     def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
         """The owner's commits and its latest version; None for access by path. Ask before listing."""
@@ -89,20 +89,20 @@ class LogReader:
         capped = answer is not None and self.feature is not None and self.feature.capped_at_latest
         end = answer.latest_ratified_version if answer is not None and capped and target is None else target
         owned = {commit.version for commit in answer.commits} if answer is not None else set()
-        found: list[LogPath] = []
+        paths: list[LogPath] = []
         version, missing = known + 1, 0
         while missing <= LOOK_AHEAD and version <= log_path.MAX_VERSION and (end is None or version <= end):
             path = None if version in owned else self.log.find(log_path.commit(version))
             if path is not None:
-                found.append(path)
+                paths.append(path)
             missing = 0 if path is not None or version in owned else missing + 1
             version += 1
-        last = max([known, *owned, *(path.version for path in found)])
+        last = max([known, *owned, *(path.version for path in paths)])
         checksum = self.log.find(log_path.checksum(last)) if last > known else None
-        return found if checksum is None else [*found, checksum]
+        return paths if checksum is None else [*paths, checksum]
 
     def listing_by_hint(self, answer: CommitsAnswer | None, version: Version | None) -> list[LogPath] | None:
-        """A listing made from `_last_checkpoint` alone: its files and the commits after them. None: list for real.
+        """The files that `_last_checkpoint` implies and the commits after them, without a listing; None: list the log.
 
         Only where the owner's latest version is the target, so that nothing newer can be overlooked, and only if the
         hint names files that are there and not beyond the target (DELTA.md#last-checkpoint).
@@ -120,9 +120,9 @@ class LogReader:
         return [*files, *([own] if own else []), *self.listing_after(hint.version, answer, target)]
 
     def content(self, commit: Commit) -> bytes:
-        """The bytes of a commit: where it is said to be, else its published file.
+        """The bytes of a commit, from its stated location or else its published file.
 
-        A staged file may be removed once it is published. Raises `FileNotFoundError` if neither is there.
+        A staged file may be removed once it is published. Raises `FileNotFoundError` if both are missing.
         """
         if isinstance(commit, LogPath):
             return self.log.read(commit.name)
@@ -140,12 +140,12 @@ class LogReader:
         return actions.decode(self.content(commit), source=self.source(commit))
 
     def commit_info(self, commit: Commit) -> CommitInfo | None:
-        """Who made a commit, and when; None if it does not say. It costs one line where that is the first action."""
+        """The commitInfo of a commit, or None. Decodes only one line if it is the first action."""
         content = self.content(commit)
         first = content.partition(b"\n")[0]
         text = first if first.startswith(b'{"commitInfo"') else content
-        found = (a for a in actions.decode(text, source=self.source(commit)) if isinstance(a, CommitInfo))
-        return next(found, None)
+        infos = (a for a in actions.decode(text, source=self.source(commit)) if isinstance(a, CommitInfo))
+        return next(infos, None)
 
     def stored_time(self, commit: Commit) -> int:
         """The in-commit timestamp, in ms. Raises `CorruptLogError` for a commit that lacks it."""
@@ -159,7 +159,7 @@ class LogReader:
         return info.in_commit_timestamp
 
     def source(self, commit: Commit) -> str:
-        """What to call the place of a commit in a message."""
+        """The location of a commit, for messages."""
         if isinstance(commit, LogPath):
             return str(self.log.folder / commit.name)
         if commit.content is not None:
@@ -171,7 +171,7 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCheckpoint:
-    """What `_last_checkpoint` says: a hint that may be stale, and never more."""
+    """The content of `_last_checkpoint`: a hint that may be stale."""
 
     version: Version
     names: tuple[str, ...]
@@ -188,7 +188,7 @@ class _Pointer(msgspec.Struct, rename="camel"):
 
 
 def last_checkpoint(log: LogStore) -> LastCheckpoint | None:
-    """None where there is no such hint, it cannot be read, or it is one that no log can fulfil."""
+    """The hint; None if it is missing, unreadable or impossible."""
     try:
         content = log.read(LAST_CHECKPOINT)
     except OSError:

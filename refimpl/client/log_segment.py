@@ -1,10 +1,10 @@
-"""Which files and commits make up one version of a table: a pure function of what was listed and asked.
+"""Which files and commits make up one version of a table: a pure function of the listing and the owner's answer.
 
 The rules (DELTA.md#log-segment; catalog-managed and
 managed-commits, the sections on reading), in the order in which `build` applies them:
 
-1. The owner's answer must make sense: ascending, contiguous, nothing above its latest version,
-   staged files named after their version. What it says is never repaired by guessing.
+1. The owner's answer must be valid: ascending, contiguous, nothing above its latest version, staged files named after
+   their version. An invalid answer is an error.
 2. The target is the requested version, else the owner's latest one; where the table feature does not
    cap readers there, whatever newer version the listing proves.
 3. Everything above the target is ignored: commits, checkpoints, compactions, checksums.
@@ -38,7 +38,7 @@ _CHECKPOINT_RANK: Final = {FileKind.CHECKPOINT_PART: 0, FileKind.CLASSIC_CHECKPO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSegment:
-    """A gap-free recipe for one version: the checkpoint if any, then every commit after it."""
+    """The files of one version without gaps: the checkpoint if any, then every commit after it."""
 
     version: Version
     """The target: what this segment is a snapshot of."""
@@ -94,8 +94,8 @@ def build(
 ) -> LogSegment:
     """Combine listed files and the owner's commits into one gap-free segment.
 
-    `answer` and `feature`: what the table's owner said, asked *before* the listing was made; both None for a
-    filesystem table and for access by path. `version`: the requested one, else the newest there is.
+    `answer` and `feature`: the owner's answer, received *before* the listing was made; both None for a
+    filesystem table and for access by path. `version`: the requested one, else the newest.
     `known`: the state of that version is at hand, so that only later commits are needed.
     `distrusted`: names of checkpoints and compactions that turned out to be unreadable.
 
@@ -190,7 +190,7 @@ def _checked_answer(answer: CommitsAnswer) -> tuple[RatifiedCommit, ...]:
 def _latest_version(
     files: _Files, answer: CommitsAnswer | None, feature: TableFeature | None, known: Version | None
 ) -> Version | None:
-    """Rule 2 without a request; None where nothing was ever committed."""
+    """Rule 2 without a request; None for a table without a commit."""
     claimed = None if answer is None else answer.latest_ratified_version
     if feature is not None and feature.capped_at_latest:
         return claimed
@@ -215,7 +215,7 @@ def _target(latest: Version | None, requested: Version | None) -> Version:
 def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tuple[LogPath, ...]]:
     """Rule 4, without the target: every complete checkpoint, its parts in order."""
     single = files[FileKind.CLASSIC_CHECKPOINT] + files[FileKind.V2_CHECKPOINT]
-    found = [(path,) for path in single if path.name not in distrusted]
+    single_files = [(path,) for path in single if path.name not in distrusted]
     groups: dict[tuple[Version, int | None], dict[int | None, LogPath]] = {}
     for path in files[FileKind.CHECKPOINT_PART]:
         if path.name not in distrusted:
@@ -225,7 +225,7 @@ def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tup
         for (_, count), parts in groups.items()
         if count is not None and len(parts) == count
     ]
-    return [*found, *complete]
+    return [*single_files, *complete]
 
 
 def _newest_checkpoint(files: _Files, target: Version, distrusted: Container[str]) -> tuple[LogPath, ...]:
@@ -244,7 +244,7 @@ def _available(files: _Files, owned: tuple[RatifiedCommit, ...], feature: TableF
 
 
 def _first_missing(available: dict[Version, Commit], first: Version, target: Version) -> Version | None:
-    """Stops at the first hole, so that an absurd target costs no more than the commits that are there."""
+    """Stops at the first gap, so that an absurd target costs no more than the existing commits."""
     version = first
     while version <= target:
         if version not in available:

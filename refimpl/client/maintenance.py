@@ -28,7 +28,7 @@ from refimpl.log_store import LogStore
 
 
 def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
-    """What the owner says of the table now; None for a filesystem table.
+    """The owner's current answer about the table; None for a filesystem table.
 
     Raises `MaintenanceRefusedError` (fact `job`) where the owner does not allow the job, or was not asked.
     """
@@ -39,16 +39,16 @@ def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | N
                 job=job,
             )
         return None
-    found = table.owner.resolve(table.table_id)
-    if job not in found.policy.allowed:
-        allowed = ", ".join(sorted(allowed.value for allowed in found.policy.allowed))
+    resolved = table.owner.resolve(table.table_id)
+    if job not in resolved.policy.allowed:
+        allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
         raise MaintenanceRefusedError(
             f"the owner of {table.label} does not allow {job.value}, only {allowed}; change its policy first", job=job
         )
-    if found.state is not TableState.ACTIVE or found.halted is not None:
-        why = found.halted or f"it is {found.state.value}"
-        raise MaintenanceRefusedError(f"no {job.value} on {table.label} now: {why}; run verify first", job=job)
-    return found
+    if resolved.state is not TableState.ACTIVE or resolved.halted is not None:
+        reason = resolved.halted or f"it is {resolved.state.value}"
+        raise MaintenanceRefusedError(f"no {job.value} on {table.label} now: {reason}; run verify first", job=job)
+    return resolved
 
 
 def _check_published(table: Table, version: Version, job: Maintenance) -> None:
@@ -97,7 +97,7 @@ def write_checkpoint(table: Table, version: Version | None = None) -> Checkpoint
 
 
 def _newest_published(table: Table, latest: Version) -> Version:
-    """The newest version up to `latest` whose `<v>.json` is there."""
+    """The newest version up to `latest` whose `<v>.json` exists."""
     published = [p.version for p in table.log.listing() if p.kind is FileKind.COMMIT and p.version <= latest]
     return max(published, default=latest)
 
@@ -105,8 +105,8 @@ def _newest_published(table: Table, latest: Version) -> Version:
 def _point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
     """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
 
-    `size`: actions in the checkpoint; `files`: add actions among them. Between the look and the write another
-    process may point to a newer one: so it looks again afterwards, and names the newest in the end.
+    `size`: actions in the checkpoint; `files`: add actions among them. Another process may write a newer pointer
+    between the check and the write: so it is checked again afterwards.
     """
     if _newest(log)[0].version > version or _names_newer(log, version):
         return
@@ -122,7 +122,7 @@ def _names_newer(log: LogStore, version: Version) -> bool:
 
 
 def _newest(log: LogStore) -> tuple[LogPath, ...]:
-    """Of the complete checkpoints; of equals any one."""
+    """The newest of the complete checkpoints, of equals any one."""
     return complete_checkpoints(log.listing())[-1]
 
 
@@ -183,28 +183,28 @@ def compact(table: Table, start: Version, end: Version) -> str:
             job=Maintenance.LOG_COMPACTION,
             version=missing,
         )
-    left: dict[object, bytes] = {}
+    latest: dict[object, bytes] = {}
     for version in range(start, end + 1):
         source = table.reader.source(commits[version])
         for number, line in enumerate(table.reader.content(commits[version]).split(b"\n")):
             if line and not line.isspace():
-                found = decode(line, source=f"{source}, line {number + 1}")
-                identity = _identity(found[0]) if found else (version, number)
+                decoded = decode(line, source=f"{source}, line {number + 1}")
+                identity = _identity(decoded[0]) if decoded else (version, number)
                 if identity is not None:
-                    left.pop(identity, None)
-                    left[identity] = line
-    if not left:
+                    latest.pop(identity, None)
+                    latest[identity] = line
+    if not latest:
         raise InvalidRequestError(
             f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
             version=start,
         )
     name = log_path.compaction(start, end)
-    table.log.overwrite(name, b"".join(line + b"\n" for line in left.values()))
+    table.log.overwrite(name, b"".join(line + b"\n" for line in latest.values()))
     return name
 
 
 def _identity(action: Action) -> object | None:
-    """What a known action speaks of: of two about the same, the later one counts. None: it is not kept."""
+    """The identity of a known action: of two with the same one, the later counts. None: it is not kept."""
     match action:
         case Add() | Remove():
             return ("file", action.key)
@@ -285,7 +285,7 @@ def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
 
 
 def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
-    """Only one that was read just now is worth the history before it. Empty: there is none."""
+    """The newest complete checkpoint that can be read, or none: only then may older history be deleted."""
     from refimpl.client import checkpoint
 
     for files in reversed(complete_checkpoints(listing)):
@@ -342,14 +342,14 @@ def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
         for path in left if files else ():
             if path.kind in CHECKPOINT_KINDS:
                 names |= checkpoint.sidecar_names(table.log, path)
-    except (CorruptLogError, FileNotFoundError):  # it may need any of them
+    except (CorruptLogError, FileNotFoundError):  # the checkpoint may need any of them
         return []
     oldest = table.environment.now() - SIDECARS_SPARED_FOR
     return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
 
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
-    """`_last_checkpoint` must not name what is about to go. Newer checkpoints may be there; this one was read."""
+    """`_last_checkpoint` must not name a checkpoint that is deleted. Newer ones may exist, but this one was read."""
     named = last_checkpoint(table.log)
     if named is not None and named.version < cut_off[0].version:
         _point_to(table.log, cut_off)

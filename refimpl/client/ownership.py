@@ -2,8 +2,8 @@
 
 managed-commits, "Converting an existing filesystem based table to managed-commit table" and the reverse.
 Both are one commit of protocol and metadata that becomes `<v>.json` by put-if-absent; the owner promises
-before, and remembers after. Whoever commits meanwhile is first: then the change is built anew on their
-version. It relies on nothing but protocol and metadata, so there is nothing else to check.
+before, and remembers after. After a concurrent commit the change is built again on the new version. It depends only on
+protocol and metadata, so nothing else is checked.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ def _proposal(
 def _landed(
     send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, retries: RetryPolicy
 ) -> bool:
-    """Whether the change is the version; False: another commit was first, build the change anew."""
+    """Whether the change became the version; False: another commit was first."""
     unknown = OutcomeUnknown(
         f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
-        f"answered; read the table before anything else is tried",
+        f"answered; read the table before another attempt",
         table_id=table.table_id,
         version=version,
         attempt=proposal.attempt,
@@ -167,7 +167,7 @@ def _landed(
         case Rejected(reason=reason, detail=detail):
             raise CommitRejectedError(f"the owner rejected version {version} of {table.label}: {detail}", reason=reason)
     raise CorruptionError(
-        f"the owner misses what is before version {version} of {table.label}: it knows "
+        f"the owner does not know the versions before {version} of {table.label}: it knows "
         f"{outcome.latest_ratified_version}; run verify",
         version=version,
     )

@@ -71,7 +71,7 @@ def _float_text(value: float) -> str:
 def from_text(text: str | None, kind: DataType) -> Any:
     """The Python value of a partition value in the log; None for null and for the empty string.
 
-    A timestamp without a zone is taken as UTC. Raises `CorruptLogError` for text that is no such value.
+    A timestamp without a zone is taken as UTC. Raises `CorruptLogError` for invalid text.
     """
     if text is None or text == "":
         return None
@@ -137,10 +137,10 @@ def decode_path(path: str) -> str:
 
 
 def local_path(location: Path, path: str) -> Path:
-    """Where the data file of an action is: relative to the table, or absolute (`/...` or `file:...`).
+    """The location of an action's data file: relative to the table, or absolute (`/...` or `file:...`).
 
     Raises `UnsupportedFeatureError` for another scheme or host: this client reads the host's file systems only;
-    `CorruptLogError` for what is no URI.
+    `CorruptLogError` for an invalid URI.
     """
     try:
         parts = urllib.parse.urlsplit(path)

@@ -1,4 +1,4 @@
-"""Conditions in SQL, and what they say of files: for pruning, and for conflicts.
+"""Conditions in SQL, applied to files: for pruning and for conflicts.
 
     predicate = parse("month = 3 AND carrier IN ('UA', 'DL')")
     test = predicate.test(snapshot.schema, snapshot.partition_columns)
@@ -6,8 +6,8 @@
 
 Understood: comparisons of a column with a literal, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
 TRUE, FALSE, NULL, NOT, AND, OR, parentheses; Spark's spelling of literals, parsed by sqlglot. Names of
-columns are compared without case, as Spark does. A timestamp without a zone is taken as UTC. What is not
-understood is refused, never ignored.
+columns are compared without case, as Spark does. A timestamp without a zone is taken as UTC. Anything else is rejected,
+never ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DIALECT: Final = "spark"
 
 
 class Predicate:
-    """A condition whose syntax is right; whether it fits a table shows when it meets one."""
+    """A condition with valid syntax, not yet bound to the columns of a table."""
 
     __slots__ = ("_tree", "text")
 
@@ -58,7 +58,7 @@ class Predicate:
         return _condition(self._tree, schema)
 
     def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
-        """The condition as a question to ask of files."""
+        """The condition as a test of files."""
         return FileTest(text=self.text, condition=self.condition(schema), partition_columns=partition_columns)
 
     def __repr__(self) -> str:
@@ -66,16 +66,16 @@ class Predicate:
 
 
 def parse(text: str) -> Predicate:
-    """Raises `InvalidRequestError` for what is not one condition in SQL."""
+    """Parse one SQL condition, or raise `InvalidRequestError`."""
     try:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
-        found = error.errors[0]["description"] if isinstance(error, sqlglot.errors.ParseError) else error
-        raise InvalidRequestError(f"the condition {text!r} is not SQL: {found}", condition=text) from error
+        problem = error.errors[0]["description"] if isinstance(error, sqlglot.errors.ParseError) else error
+        raise InvalidRequestError(f"the condition {text!r} is not SQL: {problem}", condition=text) from error
     except RecursionError:
         raise InvalidRequestError(f"the condition {text[:80]!r}... is nested too deeply", condition=text) from None
     if len(trees) != 1 or trees[0] is None:
-        raise InvalidRequestError(f"give one condition, not {text!r}", condition=text)
+        raise InvalidRequestError(f"expected one condition, not {text!r}", condition=text)
     tree = trees[0]
     for node in tree.walk():
         surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
@@ -87,13 +87,13 @@ def parse(text: str) -> Predicate:
 _ARGUMENTS: Final = frozenset(
     {"this", "expression", "expressions", "low", "high", "to", "is_string", "quoted", "table", "db", "catalog", "query"}
 )
-"""The parts of a syntax tree that are looked at below. A node with another one says more than we understand."""
+"""The parts of a syntax tree that are supported below. A node with another part is rejected."""
 _NEGATED: Final = frozenset({"negate"})
 
 
-def _refuse(node: exp.Expression, why: str) -> NoReturn:
+def _refuse(node: exp.Expression, problem: str) -> NoReturn:
     text = node.sql(dialect=_DIALECT)
-    raise InvalidRequestError(f"the condition {text!r} {why}", condition=text)
+    raise InvalidRequestError(f"the condition {text!r} {problem}", condition=text)
 
 
 def _condition(node: exp.Expression, schema: Struct) -> Condition:
@@ -232,16 +232,16 @@ def _column(node: exp.Expression, schema: Struct) -> Column:
     kind: DataType = schema
     for part in node.parts:
         members = kind.fields if isinstance(kind, Struct) else ()
-        found = [m for m in members if m.name == part.name] or [
+        candidates = [m for m in members if m.name == part.name] or [
             m for m in members if m.name.lower() == part.name.lower()
         ]
-        if len(found) != 1:
+        if len(candidates) != 1:
             names = ", ".join(member.name for member in members)
             _refuse(
                 node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}"
             )
-        path.append(found[0].name)
-        kind = found[0].type
+        path.append(candidates[0].name)
+        kind = candidates[0].type
     return Column(path=tuple(path), type=kind)
 
 
@@ -249,7 +249,7 @@ _Literal = str | decimal.Decimal | bool | bytes | datetime.date | None
 
 
 def _literal(node: exp.Expression) -> _Literal:
-    """The value of a literal as it is spelled; what it means for a column shows in `_fitted`."""
+    """The value of a literal; `_fitted` converts it to the type of a column."""
     node = _bare(node)
     match node:
         case exp.Null():
@@ -301,7 +301,7 @@ def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decima
 
 
 def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
-    """Only where Spark's cast would change nothing, or where it is known what it would make of the number."""
+    """Accept a number only where the result of Spark's cast is known."""
     kind = _NUMBERS.get(node.to.this)
     if kind is None:
         sizes = [int(parameter.name) for parameter in node.to.expressions] or [10]

@@ -1,4 +1,4 @@
-"""Table properties: which ones may be set by hand, which ones belong to the machinery, and how durations are read.
+"""Table properties: which ones users may set, which ones the client manages, and how durations are parsed.
 
 Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
 hand-back alone. An edit that drops or changes them would leave a table that its owner must refuse,
@@ -36,7 +36,7 @@ _MILLISECONDS: Final = {
     "second": 1_000,
     "millisecond": 1,
 }
-"""Months and years have no fixed length; Delta refuses them too."""
+"""Months and years have no fixed length; Delta rejects them too."""
 _DEFAULTS: Final = {DELETED_FILES: 7 * _MILLISECONDS["day"], LOG: 30 * _MILLISECONDS["day"]}
 _PART: Final = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond)s?(?=\s|$)", re.IGNORECASE | re.ASCII)
 
@@ -48,7 +48,7 @@ def retention(metadata: Metadata, property_name: str) -> int:
 
 
 def duration(property_name: str, text: str) -> int:
-    """ms. Raises `InvalidTableError` for a text that is no interval such as `interval 2 days 12 hours`."""
+    """An interval such as `interval 2 days 12 hours` in ms. Raises `InvalidTableError` for any other text."""
     rest = re.sub(r"^\s*interval\b", "", text, flags=re.IGNORECASE)
     total, position = 0, 0
     for part in _PART.finditer(rest):
@@ -83,7 +83,7 @@ PROTECTED: Final = OWNER_PROPERTIES | {
     ENABLEMENT_VERSION,
     ENABLEMENT_TIMESTAMP,
 }
-"""Never edited by hand; an edit of the rest carries them over."""
+"""Not for users to edit; an edit of other properties keeps them."""
 
 
 def _spelled(pattern: str) -> Callable[[str, str], None]:
@@ -113,7 +113,7 @@ def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties themselves; `InvalidRequestError` names one that users may not set, or not to that value."""
     for key, value in properties.items():
         if not isinstance(key, str) or not key or not isinstance(value, str):
-            raise InvalidRequestError(f"a table property is a string by a name, not {key!r}: {value!r}")
+            raise InvalidRequestError(f"invalid table property {key!r}: {value!r}; expected two strings")
         _check_key(key)
         if key in KNOWN:
             KNOWN[key](key, value)
@@ -124,7 +124,7 @@ def _check_key(key: str) -> None:
     folded = key.lower()
     if folded in {name.lower() for name in PROTECTED}:
         raise InvalidRequestError(
-            f"the property {key} is not edited by hand: creation, take-over and hand-back write it", property=key
+            f"the property {key} cannot be set: creation, take-over and hand-back write it", property=key
         )
     if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN:
         raise InvalidRequestError(

@@ -64,10 +64,10 @@ from refimpl.version import VERSION
 Answer = TypeVar("Answer")
 
 DEFAULT_MAX_TRIES: Final = 10_000
-"""Fifteen are exhausted by ordinary contention; a writer that cannot win in so many has another problem."""
+"""Ordinary contention can use up fifteen; a writer that loses this many races has another problem."""
 
 MAX_LOOKS: Final = 12
-"""So often in a row a writer looks for something that should be there already, before it gives up.
+"""How often in a row a writer looks for something that should exist, before it gives up.
 With the pauses in between this is about a second and a half."""
 
 FIRST_PAUSE: Final = 0.001
@@ -88,8 +88,8 @@ class RetryPolicy:
         """Count a proposal of `version`; `LostRaceError` (fact `tries`) when there were enough of them."""
         if self.tries >= self._max_tries:
             raise LostRaceError(
-                f"{self._label} was proposed {self.tries} times and others were first each time, last at version "
-                f"{version - 1}; try again when fewer write, or allow more than {self._max_tries} tries",
+                f"{self._label} was proposed {self.tries} times and lost each race, last for version "
+                f"{version - 1}; try again with fewer writers, or allow more than {self._max_tries} tries",
                 tries=self.tries,
                 version=version,
             )
@@ -101,7 +101,7 @@ class RetryPolicy:
         self._environment.pause(self._environment.random() * longest)
 
     def ask_until_answered(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
-        """The answer to a request that is answered the same way however often it is sent.
+        """Send an idempotent request until it is answered.
 
         It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
         owner that is unavailable proves nothing any more: the lost one may have said that the request landed.
@@ -195,10 +195,10 @@ class Lost:
 class FilesystemProposer:
     """Put-if-absent of `<v>.json` by the writer itself.
 
-    A free name is not enough: a cleanup frees the names of old commits, and a commit below the table's history is
-    read by no one. A cleanup deletes below a checkpoint and oldest first, so `<v>.json` is the next version if
-    `<v-1>.json` is there, or no checkpoint is above it. Both are looked at before the link, when nothing is written,
-    and after it, when the outcome is unknown.
+    A free name is not enough: a cleanup frees the names of old commits, and no reader reads a commit below the table's
+    history. A cleanup deletes below a checkpoint and oldest first, so `<v>.json` is the next version if `<v-1>.json`
+    is there, or no checkpoint is above it. Both are looked at before the link, when nothing is written, and after it,
+    when the outcome is unknown.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -210,11 +210,11 @@ class FilesystemProposer:
         return contextlib.nullcontext(False)
 
     def ahead(self, version: Version) -> Lost | None:
-        """A race for `version` that is lost already, seen without proposing; None if there seems to be none."""
+        """A race for `version` that is visibly lost before a proposal; else None."""
         return Lost(version=version) if self._log.published(version) else None
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
-        """Raises `InvalidRequestError` for what no reader could read (here no owner validates it), and
+        """Raises `InvalidRequestError` for an unreadable commit (no owner validates it here), and
         `ConcurrentModificationError` where `version` is not the next one, and its own commit is gone."""
         name = log_path.commit(version)
         try:
@@ -264,7 +264,7 @@ class FilesystemProposer:
             )
 
     def _explain(self, version: Version, content: bytes, error: OSError) -> NoReturn:
-        """Raise what the failed write was: certainly nothing, or perhaps visible and therefore committed."""
+        """Raise the result of a failed write: certainly not committed, or perhaps visible and so committed."""
         name = log_path.commit(version)
         try:
             perhaps = self._log.holds(name, content)
@@ -282,20 +282,20 @@ class FilesystemProposer:
 
     def winners(self, lost: Lost) -> list[Winner] | Won:
         """The commits from the lost version on, contiguous, at least one; or `Won` after all."""
-        found = read_winners(self._reader, lost.version, None, {})
-        if found:
-            return found
+        winners = read_winners(self._reader, lost.version, None, {})
+        if winners:
+            return winners
         newest = newest_checkpoint(self._log)
         if newest > lost.version:
             raise history_moved(self._log, lost.version, newest)
         raise CorruptionError(
-            f"{self._log.folder / log_path.commit(lost.version)} was there a moment ago and is gone; "
-            f"find out who deletes commits",
+            f"{self._log.folder / log_path.commit(lost.version)} existed a moment ago and is missing; "
+            f"find out which process deletes commits",
             version=lost.version,
         )
 
     def discard(self, lost: Lost) -> None:
-        """Nothing was left behind."""
+        """No files remain."""
 
 
 _PROOFS: Final = CHECKPOINT_KINDS | {FileKind.COMMIT, FileKind.COMPACTION}
@@ -310,11 +310,11 @@ def newest_checkpoint(log: LogStore) -> Version:
 def history_moved(log: LogStore, version: Version, newest: Version) -> ConcurrentModificationError:
     """The error of a writer that needs the commit of `version`, although the log reaches to `newest` without it."""
     if newest >= version:
-        why = f"the table is at version {newest} or later, and the commit of version {version} was cleaned up"
+        reason = f"the table is at version {newest} or later, and the commit of version {version} was cleaned up"
     else:
-        why = f"the log in {log.folder} ends before version {version - 1}, which this transaction read"
+        reason = f"the log in {log.folder} ends before version {version - 1}, which this transaction read"
     return ConcurrentModificationError(
-        f"version {version} cannot be committed: {why}; read the table again, and repeat the transaction",
+        f"version {version} cannot be committed: {reason}; read the table again, and repeat the transaction",
         version=version,
         latest=newest,
     )
@@ -325,15 +325,15 @@ def read_winners(
 ) -> list[Winner]:
     """The commits from `first` on, up to `last` or to the first that can be read neither at the owner (`known`) nor in
     the log (yet)."""
-    found: list[Winner] = []
+    winners: list[Winner] = []
     version = first
     while last is None or version <= max(first, last):
         try:
-            found.append(Winner(version=version, actions=_landed_actions(reader, version, known.get(version))))
+            winners.append(Winner(version=version, actions=_landed_actions(reader, version, known.get(version))))
         except FileNotFoundError:
             break
         version += 1
-    return found
+    return winners
 
 
 def _landed_actions(reader: LogReader, version: Version, commit: RatifiedCommit | None) -> list[Action]:
@@ -368,7 +368,7 @@ class OwnerProposer:
         return self.reader.feature.staging_folder
 
     def turn(self) -> AbstractContextManager[bool]:
-        """Where to wait, so that no writer starves; for fairness only. The value: whether others were first."""
+        """The owner's queue, for fairness only. The value: whether others were first."""
         return self.owner.turn(self.table_id)
 
     def ahead(self, version: Version) -> Lost | None:
@@ -379,7 +379,7 @@ class OwnerProposer:
         return Lost(version=version, latest=latest, known=answer.commits)
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
-        """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and others as they stand."""
+        """Raises `CommitRejectedError`, `BacklogFullError`, `OutcomeUnknown` and the owner's other errors."""
         commit_mode = (
             CommitMode.STAGED
             if self.commit_mode is CommitMode.INLINE and len(content) > INLINE_LIMIT
@@ -475,7 +475,7 @@ class OwnerProposer:
         ) from cause
 
     def _check_gap(self, version: Version, rounds: int) -> None:
-        """A gap that the owner still states when it is asked for its latest version is an error."""
+        """Check a reported gap with the owner's latest version; if it is still a gap, raise."""
         latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
         if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
             return
@@ -495,14 +495,14 @@ class OwnerProposer:
                 answer = self.owner.get_commits(self.table_id, max(known, default=lost.version - 1) + 1)
                 known |= {commit.version: commit for commit in answer.commits}
                 latest = max(latest, answer.latest_ratified_version or 0)
-            found = read_winners(self.reader, lost.version, latest or lost.version, known)
-            if found:
-                return found
+            winners = read_winners(self.reader, lost.version, latest or lost.version, known)
+            if winners:
+                return winners
             self.policy.pause(look)
         return self._unshown_winner(lost)
 
     def _unshown_winner(self, lost: Lost) -> Won:
-        """The owner says conflict and shows nothing. Perhaps it was this very attempt; else this is the end."""
+        """A conflict without a visible winner: perhaps this attempt itself landed; else raise."""
         newest = newest_checkpoint(self.reader.log)
         cause: DeltaError = LostRaceError(
             f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
@@ -536,4 +536,4 @@ def _lost(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
 
 
 Proposer = FilesystemProposer | OwnerProposer
-"""Where a transaction proposes its versions."""
+"""Either way to propose the versions of a transaction."""

@@ -1,7 +1,7 @@
-"""The schema of a table: Delta's JSON, a small typed form of it, and Arrow's; and what a changed schema may do.
+"""The schema of a table: Delta's JSON, a small typed form of it, and Arrow's; and the permitted changes of a schema.
 
-Delta's protocol, "Schema Serialization Format" and "Primitive Types". Spark writes the same JSON, so
-`parse` and `Struct.to_json` serve Spark too. What Delta cannot hold is refused by the column's name.
+Delta's protocol, "Schema Serialization Format" and "Primitive Types". Spark writes the same JSON, so `parse` and
+`Struct.to_json` work for Spark too. Errors name the column that Delta does not support.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PRIMITIVES: Final = frozenset(
         "timestamp", "timestamp_ntz",
     }
 )  # fmt: skip
-"""By Delta's names; decimals have a class of their own."""
+"""Delta's names of primitive types; decimals have a class of their own."""
 
 TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
 FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
 """Characters that a column's name may hold only under column mapping, which is not written here."""
 
 CHANGE_COLUMN: Final = "__is_cdc"
-"""A virtual partition column while a write is on its way: `true` marks rows of the change data feed."""
+"""A virtual partition column during a write: `true` marks rows of the change data feed."""
 
 _METADATA_KEY: Final = b"delta.metadata"
 """Where an Arrow field carries the Delta field's metadata, as JSON."""
@@ -97,7 +97,7 @@ class Struct:
         return tuple(column.name for column in self.fields)
 
     def __getitem__(self, name: str) -> Field:
-        """The column of exactly this name; `InvalidRequestError` lists those there are."""
+        """The column of exactly this name; `InvalidRequestError` lists the known ones."""
         for column in self.fields:
             if column.name == name:
                 return column
@@ -124,8 +124,7 @@ DataType = Primitive | Decimal | Array | Map | Struct
 def parse(schema_string: str) -> Struct:
     """The schema in a metaData action, or in the JSON of a Spark schema.
 
-    Raises `InvalidTableError` for what is not a schema, `UnsupportedFeatureError` for a type that Delta, or
-    this client, does not know; it names the column.
+    Raises `InvalidTableError` for an invalid schema, `UnsupportedFeatureError` with the column for an unknown type.
     """
     try:
         document = json.loads(schema_string)
@@ -217,7 +216,7 @@ def _field_to_json(column: Field) -> dict[str, Any]:
 
 
 def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None:
-    """Refuse a schema that no table may get: `InvalidRequestError` names the column and the reason.
+    """Raise `InvalidRequestError` with the column and the reason for a schema that no table may have.
 
     Names must be free of `FORBIDDEN_IN_NAMES` and differ in more than case; partition columns must exist,
     be primitive and not binary, and leave at least one column for the data files.
@@ -232,7 +231,7 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None
         if not isinstance(kind, Primitive | Decimal) or kind == Primitive(name="binary"):
             raise InvalidRequestError(f"the table cannot be partitioned by {name!r}: it is a {kind}", column=name)
     if len(set(partition_columns)) != len(partition_columns):
-        raise InvalidRequestError(f"a partition column is named twice: {', '.join(partition_columns)}")
+        raise InvalidRequestError(f"a partition column is listed twice: {', '.join(partition_columns)}")
     if len(partition_columns) == len(schema.fields):
         raise InvalidRequestError("every column is a partition column; the data files need at least one of their own")
 
@@ -249,12 +248,12 @@ def _check_names(kind: DataType, where: str) -> None:
             for column in fields:
                 bad = sorted(set(column.name) & set(FORBIDDEN_IN_NAMES))
                 if not column.name or bad:
-                    found = f"holds {''.join(bad)!r}" if bad else "is empty"
-                    raise InvalidRequestError(f"the column name {where + column.name!r} {found}; rename it")
+                    problem = f"holds {''.join(bad)!r}" if bad else "is empty"
+                    raise InvalidRequestError(f"the column name {where + column.name!r} {problem}; rename it")
                 twin = seen.setdefault(column.name.lower(), column.name)
                 if twin != column.name or sum(other.name == column.name for other in fields) > 1:
                     raise InvalidRequestError(
-                        f"the column names {where + twin!r} and {where + column.name!r} differ in nothing but case"
+                        f"the column names {where + twin!r} and {where + column.name!r} differ only in case"
                     )
                 _check_names(column.type, f"{where}{column.name}.")
 
@@ -279,7 +278,7 @@ def _types(kind: DataType) -> Iterator[DataType]:
 
 
 def as_struct(schema: Struct | str | pa.Schema) -> Struct:
-    """Any of the three forms that callers have: ours, Delta's JSON, Arrow's."""
+    """A schema in any of three forms: `Struct`, Delta's JSON, Arrow's."""
     if isinstance(schema, Struct):
         return schema
     if isinstance(schema, str):
@@ -393,11 +392,11 @@ def _type_from_arrow(kind: pa.DataType, where: str) -> DataType:
 
 
 def misfit(before: Metadata, after: Metadata) -> str | None:
-    """Why files that were written with `before` do not fit `after`, in words; None if they do.
+    """Why files that were written with `before` do not fit `after`, as a phrase; None if they do.
 
     A data file is read with the newest schema: columns that it lacks are null, and columns are found by their
     names. So a table may gain columns; everything else needs its files replaced (or column mapping and type
-    widening, which are not written here). A column that were dropped and made again would show its old values.
+    widening, which are not written here). A column that is dropped and created again would show its old values.
     """
     if after.partition_columns != before.partition_columns:
         columns = ", ".join(after.partition_columns)
@@ -412,13 +411,13 @@ def _misfit(before: DataType, after: DataType, where: str) -> str | None:
         case Struct(), Struct():
             return _misfit_of_members(before, after, where)
         case Array(), Array():
-            found = _misfit(before.element, after.element, f"{where}.element")
-            return found or _required(before.contains_null, after.contains_null, f"{where}.element")
+            problem = _misfit(before.element, after.element, f"{where}.element")
+            return problem or _required(before.contains_null, after.contains_null, f"{where}.element")
         case Map(), Map():
-            found = _misfit(before.key, after.key, f"{where}.key") or _misfit(
+            problem = _misfit(before.key, after.key, f"{where}.key") or _misfit(
                 before.value, after.value, f"{where}.value"
             )
-            return found or _required(before.value_contains_null, after.value_contains_null, f"{where}.value")
+            return problem or _required(before.value_contains_null, after.value_contains_null, f"{where}.value")
     return None if before == after else f"the column {where!r} would become {after} from {before}"
 
 
@@ -427,10 +426,10 @@ def _misfit_of_members(before: Struct, after: Struct, where: str) -> str | None:
     for column in before.fields:
         if column.name not in after:
             return f"the column {prefix + column.name!r} would be dropped"
-        found = _misfit(column.type, after[column.name].type, prefix + column.name)
-        found = found or _required(column.nullable, after[column.name].nullable, prefix + column.name)
-        if found is not None:
-            return found
+        problem = _misfit(column.type, after[column.name].type, prefix + column.name)
+        problem = problem or _required(column.nullable, after[column.name].nullable, prefix + column.name)
+        if problem is not None:
+            return problem
     added = (column for column in after.fields if column.name not in before and not column.nullable)
     return next((f"the new column {prefix + column.name!r} would be required" for column in added), None)
 

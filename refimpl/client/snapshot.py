@@ -34,8 +34,8 @@ class Snapshot:
 
     def __init__(self, reader: LogReader, loaded: Loaded, newest: Callable[[], Loaded] | None = None) -> None:
         """`newest`: the table's newest version, which says who owns the table and how commit times count; None if it
-        is this one. Raises `UnsupportedFeatureError`, `PathAccessError`, `InvalidTableError` for what must not be
-        read so."""
+        is this one. Raises `UnsupportedFeatureError`, `PathAccessError` or `InvalidTableError` if it must not be read
+        this way."""
         protocol, metadata = loaded.state.protocol, loaded.state.metadata
         assert protocol is not None
         assert metadata is not None
@@ -45,7 +45,7 @@ class Snapshot:
         check_files(protocol, loaded.state.files_with_deletion_vectors)
         self._newest = newest or (lambda: loaded)
         self.staleness: str | None = None if reader.owner is not None else _staleness(reader, self._newest)
-        """Why newer versions may be there, or None: a table with an owner, read without asking it."""
+        """Why newer versions may exist (a table was read without its owner), or None."""
         self.reader = reader
         """How its log is read, and through which owner."""
         self._loaded = loaded
@@ -63,7 +63,7 @@ class Snapshot:
 
     @property
     def stale(self) -> bool:
-        """Whether newer versions may have been ratified already; `staleness` says why."""
+        """Whether newer versions may have been ratified; `staleness` says why."""
         return self.staleness is not None
 
     @property
@@ -103,7 +103,7 @@ class Snapshot:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What was wrong with the log, and did no harm: checkpoints not decoded, checksums that disagree."""
+        """Harmless problems of the log: unreadable checkpoints, checksums that disagree."""
         return self._loaded.warnings
 
     @property
@@ -133,7 +133,7 @@ class Snapshot:
         """When this version was committed, in ms since the epoch. DELTA.md#ict-commit-time, DELTA.md#ict-replace.
 
         The in-commit timestamp where the newest version has them enabled, from the enablement on; else the commit
-        file's modification time (which costs a listing, once). Raises `CorruptLogError` where neither is to be had.
+        file's modification time (which costs a listing, once). Raises `CorruptLogError` if neither exists.
         """
         if self._timestamp is None:
             self._timestamp = self._commit_time()
@@ -165,11 +165,11 @@ class Snapshot:
         return commit_times(self.reader, self.version, self.enablement)
 
     def refresh(self) -> Snapshot:
-        """The newest version; itself if there is nothing new. Only new commits are asked for and read."""
+        """The newest version; itself if there is nothing new. Only new commits are read."""
         return latest(self.reader, self)
 
     def file_test(self, where: str | Predicate) -> FileTest:
-        """A condition (SQL) applied to this snapshot's columns, to be asked of files. Raises `InvalidRequestError`."""
+        """A condition (SQL) on this snapshot's columns, as a test of files. Raises `InvalidRequestError`."""
         from refimpl.client import predicate
 
         parsed = predicate.parse(where) if isinstance(where, str) else where
@@ -178,7 +178,7 @@ class Snapshot:
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
         """The rows: all columns or those named, all rows or those for which `where` (SQL) is true.
 
-        Raises `InvalidRequestError` for unknown columns and conditions that cannot be understood,
+        Raises `InvalidRequestError` for unknown columns and conditions that are not supported,
         `CorruptionError` for a data file that is missing or does not fit the schema.
         """
         from refimpl.client.data_files import read_rows
@@ -214,8 +214,8 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
 def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Snapshot:
     """A version, judged by the newest one, of which `known` is an older one.
 
-    Without an owner the newest one is looked at first: it says whether the table may be read so. Through an owner
-    time travel costs nothing that lies beyond its version.
+    Without an owner the newest version is read first: it decides whether the table may be read by path. Through an
+    owner time travel costs nothing that lies beyond its version.
     """
     if reader.owner is not None:
         return Snapshot(reader, loading.load(reader, version), lambda: _newest(reader, known)[1])
@@ -232,7 +232,7 @@ def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Sn
 
 
 def _newest(reader: LogReader, known: Snapshot | None) -> tuple[LogReader, Loaded]:
-    """The newest version, and how it was read: through the table's owner of now."""
+    """The newest version, and the reader for the table's current owner."""
     loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
     for _ in range(_OWNER_CHANGES):
         now = _reader_now(reader, loaded)
@@ -247,11 +247,11 @@ _OWNER_CHANGES: Final = 4
 
 
 def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
-    """How the table is to be read now; `reader` itself if what it gave is in order.
+    """The reader to use now; `reader` itself if its result is valid.
 
     managed-commits, both "Converting ..." sections: the published commits show whether a table has an owner. Each
     take-over is a new table to the owner, and of an old one it knows nothing newer than the hand-back. So the owner is
-    asked again whose table this is where the newest version names another feature, or is newer than the owner knows.
+    asked to resolve the table again if the newest version names another feature, or is newer than the owner knows.
     """
     assert loaded.state.protocol is not None
     feature = feature_of(loaded.state.protocol)

@@ -32,7 +32,7 @@ from refimpl.table_feature import CommitMode, TableFeature
 
 
 class Table:
-    """Cheap to make: nothing is read before it is asked for.
+    """Cheap to create: nothing is read in advance.
 
     A handle remembers the newest snapshot that it made, and the next one reads only what came after it. One that was
     found through an owner follows the table when that owner hands it back or takes it over again.
@@ -45,15 +45,15 @@ class Table:
         environment: Environment,
         *,
         owner: CommitOwner | None = None,
-        found: ResolvedTable | None = None,
+        resolved: ResolvedTable | None = None,
         name: str | None = None,
     ) -> None:
-        """`owner`: resolves the table; None for access by path. `found`: what the owner said of it."""
+        """`owner`: resolves the table; None for access by path. `resolved`: the owner's answer."""
         self.location = location
         self.environment = environment
         self.name = name
         self.log = LogStore(location, environment)
-        self._reader = LogReader(self.log, catalog=owner, found=found, name=name)
+        self._reader = LogReader(self.log, catalog=owner, resolved=resolved, name=name)
         self._newest: Snapshot | None = None
 
     @classmethod
@@ -66,16 +66,16 @@ class Table:
         return cls.resolved(owner.resolve(reference), owner, environment)
 
     @classmethod
-    def resolved(cls, found: ResolvedTable, owner: CommitOwner, environment: Environment) -> Table:
-        """The table that the owner described."""
-        return cls(found.location, environment, owner=owner, found=found, name=found.name)
+    def resolved(cls, answer: ResolvedTable, owner: CommitOwner, environment: Environment) -> Table:
+        """The table of an owner's answer."""
+        return cls(answer.location, environment, owner=owner, resolved=answer, name=answer.name)
 
     @classmethod
     def by_path(cls, location: Path, environment: Environment | None = None) -> Table:
         """A filesystem table; or the backfilled part of a managedCommit table, whose snapshots say so (`stale`).
 
-        managed-commits, "Reading managed-commit tables", first choice. Snapshots of a catalog-managed
-        table are refused with `PathAccessError`.
+        managed-commits, "Reading managed-commit tables", first choice. Snapshots of a catalog-managed table raise
+        `PathAccessError`.
         """
         return cls(Path(location).absolute(), environment or Environment())
 
@@ -86,38 +86,40 @@ class Table:
 
     @property
     def table_id(self) -> str | None:
-        """By which the owner knows the table."""
+        """The owner's id of the table."""
         return self._reader.table_id
 
     @property
     def feature(self) -> TableFeature | None:
-        """The table feature in which the owner is spoken to; None without an owner."""
+        """The table feature of the owner; None without an owner."""
         return self._reader.feature
 
     @property
     def commit_mode(self) -> CommitMode | None:
-        """How the owner wants commits proposed; None without an owner."""
+        """How commits are proposed to the owner; None without an owner."""
         return self._reader.commit_mode
 
     @property
     def label(self) -> str:
-        """What to call the table in a message: its name, else its location."""
+        """The table in messages: its name, else its location."""
         return self._reader.label
 
     @property
     def reader(self) -> LogReader:
-        """For those who need single commits instead of snapshots."""
+        """Reads single commits instead of snapshots."""
         return self._reader
 
     def snapshot(self, *, version: Version | None = None, timestamp: int | None = None) -> Snapshot:
         """The newest version, or the given one, or the one that was the newest at `timestamp` (ms since the epoch).
 
-        Raises `NotFoundInHistoryError` for a version or time that the history does not hold,
-        `TableNotFoundError` where there is no table, `PathAccessError`, `UnsupportedFeatureError`, and
-        `CorruptLogError` for a log with a gap or an unreadable file.
+        Raises `NotFoundInHistoryError` for a version or time outside the history, `TableNotFoundError` for a missing
+        table, `PathAccessError`, `UnsupportedFeatureError`, and `CorruptLogError` for a log with a gap or an
+        unreadable file.
         """
         if version is not None and timestamp is not None:
-            raise InvalidRequestError("give a version or a timestamp, not both", version=version, timestamp=timestamp)
+            raise InvalidRequestError(
+                "a version and a timestamp are mutually exclusive", version=version, timestamp=timestamp
+            )
         if timestamp is not None and not isinstance(timestamp, int):
             raise InvalidRequestError(
                 f"invalid timestamp {timestamp!r}; expected epoch milliseconds", timestamp=timestamp
@@ -142,13 +144,13 @@ class Table:
         if self._reader.owner is None:
             with contextlib.suppress(DeltaError):  # `at` judges by the newest version, which is then read once
                 self._latest()
-        asked = self._reader
+        reader = self._reader
         try:
-            return at(asked, version, self._newest)
+            return at(reader, version, self._newest)
         except NotFoundInHistoryError:
-            if asked.catalog is None or self._latest().reader is asked:
+            if reader.catalog is None or self._latest().reader is reader:
                 raise
-            return at(self._reader, version, self._newest)  # it has another owner now
+            return at(self._reader, version, self._newest)  # the owner has changed
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
@@ -172,7 +174,7 @@ class Table:
         return self._commit_with(transaction, rows)
 
     def overwrite(self, rows: Any) -> Committed:
-        """Put `rows` in the place of all rows, in one transaction. Any concurrent change is a conflict."""
+        """Replace all rows with `rows`, in one transaction. Any concurrent change is a conflict."""
         transaction = self.transaction(parameters={"mode": "Overwrite"})
         transaction.remove(*transaction.read_whole_table())
         return self._commit_with(transaction, rows)

@@ -31,18 +31,18 @@ Value = TypeVar("Value")
 class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
     """An immutable mapping whose next version, made by `updated`, costs only what changed.
 
-    A snapshot of a table with a million files and the snapshot after one more commit share everything
-    but that commit's files. Layers of changes lie on one another like the levels of a log-structured
-    tree: each is more than twice as large as the next, so that there are few of them to look through,
-    and an entry is copied a logarithmic number of times over the life of the map. Iteration folds the layers into one,
-    once. Our own, because `immutables.Map` takes 5 s to hold a million files and seven times as long to list them.
+    A snapshot of a table with a million files and the snapshot after one more commit share everything but that
+    commit's files. Layers of changes are stacked like the levels of a log-structured tree: each is more than twice as
+    large as the next, so that a lookup visits few, and an entry is copied a logarithmic number of times over the life
+    of the map. Iteration folds the layers into one, once. Our own, because `immutables.Map` takes 5 s to hold a
+    million files and seven times as long to list them.
     """
 
     __slots__ = ("_layers", "_length")
 
     def __init__(self) -> None:
         self._layers: tuple[dict[Key, Value | None], ...] = ({},)
-        """Oldest first. In all but the oldest, None says that the key is gone."""
+        """Oldest first. In all but the oldest, None means that the key is removed."""
         self._length = 0
 
     def updated(self, changes: Mapping[Key, Value | None]) -> LayeredMap[Key, Value]:
@@ -120,7 +120,7 @@ def _merged(older: dict[Key, Value | None], newer: dict[Key, Value | None], *, b
 
 @dataclass(slots=True)
 class Changes:
-    """What a run of commits did, in the making. Feed it their actions, oldest first."""
+    """Accumulates the changes of successive commits. Add their actions, oldest first."""
 
     protocol: Protocol | None = None
     metadata: Metadata | None = None
@@ -165,7 +165,7 @@ class ReplayedState:
     files_with_deletion_vectors: int = 0
 
     def after(self, changes: Changes) -> ReplayedState:
-        """The state that the changes make of this one; it costs their number, not that of the table's files."""
+        """This state with the changes applied, in time proportional to their number, not to the number of files."""
         adds: dict[FileKey, Add | None] = {}
         removes: dict[FileKey, Remove | None] = {}
         size, masked = self.size_in_bytes, self.files_with_deletion_vectors

@@ -1,4 +1,4 @@
-"""One optimistic transaction: what was read, what shall change, and the loop that lands it.
+"""One optimistic transaction: what it read, what it changes, and the loop that commits it.
 
     transaction = table.transaction(operation="DELETE")
     for file in transaction.read_files("month = '2013-01'"):
@@ -7,7 +7,7 @@
 
 DELTA.md#transactions; delta-commits-and-conflicts; the commit protocols of managed-commits and
 catalog-managed. After a lost race the winners are checked, oldest first, and the same actions are
-proposed for the next version; nothing is read again and nothing encoded anew but the commitInfo.
+proposed for the next version; nothing is read again and only the commitInfo is encoded again.
 A conflict ends the transaction. It is used once.
 """
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by `Table.transaction`. Raises `UnsupportedFeatureError` and `PathAccessError` before anything is touched.
+    """Made by `Table.transaction`. Raises `UnsupportedFeatureError` and `PathAccessError` before any effect.
 
     `isolation`: by default what the table's property `delta.isolationLevel` says, else Serializable.
     `max_tries`: how many proposals before `LostRaceError`.
@@ -132,7 +132,7 @@ class Transaction:
         return matching
 
     def transaction_version(self, app_id: str) -> int | None:
-        """The newest version that this application committed, None if it never did."""
+        """The newest version that this application committed, or None."""
         self._check_open()
         self._app_ids.add(app_id)
         recorded = self.snapshot.transactions.get(app_id)
@@ -148,7 +148,7 @@ class Transaction:
             self._check_partition_values(add)
             if joining[add.key] is not add or add.key in self._adds or add.key in self._removes:
                 raise InvalidRequestError(
-                    f"{add.path} is in this transaction already; give every file once", path=add.path
+                    f"{add.path} is in this transaction already; add every file once", path=add.path
                 )
         self._adds |= joining
 
@@ -176,7 +176,7 @@ class Transaction:
             self._removes[add.key] = removal(add, at=now, data_change=data_change)
 
     def claim(self, app_id: str, version: int) -> bool:
-        """Whether a batch is still to be written: False if the application committed this version or a later one.
+        """Whether a batch must be written: False if the application committed this version or a later one.
 
         DELTA.md#idempotent-writers. With True the batch is recorded in this transaction,
         and a concurrent batch of the same application is a conflict.
@@ -190,7 +190,7 @@ class Transaction:
         return True
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Replace the metadata of a domain; None removes it. Those of Delta's features are not edited by hand."""
+        """Replace the metadata of a domain; None removes it. Domains of Delta's features are rejected."""
         self._check_open()
         if domain.startswith("delta."):
             raise InvalidRequestError(f"the metadata domain {domain!r} belongs to a table feature", domain=domain)
@@ -199,7 +199,7 @@ class Transaction:
         self._domains[domain] = DomainMetadata(domain=domain, configuration=configuration or "", removed=removed)
 
     def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
-        """Set and remove table properties. Those of the owner and of in-commit timestamps are not edited by hand."""
+        """Set and remove table properties. Those of the owner and of in-commit timestamps are rejected."""
         self._check_open()
         self._change(properties.edited(self._metadata or self.snapshot.metadata, changes, remove))
 
@@ -224,11 +224,11 @@ class Transaction:
         self._check_open()
         if name not in features.ADDED_ALONE:
             known = ", ".join(sorted(features.ADDED_ALONE))
-            raise InvalidRequestError(f"the table feature {name!r} is not added by itself; these are: {known}")
+            raise InvalidRequestError(f"the table feature {name!r} cannot be added alone; these can: {known}")
         self._need(name)
 
     def enable_in_commit_timestamps(self) -> None:
-        """From this commit on, commits carry their time. Tables with an owner do so from their first one."""
+        """Enable in-commit timestamps from this commit on. Tables with an owner have them from version 0."""
         self._check_open()
         if self._enables_timestamps or self.snapshot.in_commit_timestamp is not None:
             return
@@ -256,7 +256,7 @@ class Transaction:
         """Land the transaction, an empty one too.
 
         Raises a kind of `ConcurrentModificationError` (redo the work), `LostRaceError` (too many tries),
-        `CommitRejectedError` and its neighbours (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
+        `CommitRejectedError` and its kin (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
         self._check_open()
         self._check_metadata()
@@ -277,7 +277,7 @@ class Transaction:
         return None
 
     def _check_metadata(self) -> None:
-        """Files that stay, that join, and that others add meanwhile must fit the metadata."""
+        """Kept files, new files and files that others add meanwhile must fit the metadata."""
         if self._metadata is None:
             return
         for add in self._adds.values():
@@ -285,12 +285,12 @@ class Transaction:
         problem = misfit(self.snapshot.metadata, self._metadata)
         if problem is None:
             return
-        left = len(self.snapshot.files) - len(self._removes)
-        if left:
+        kept = len(self.snapshot.files) - len(self._removes)
+        if kept:
             raise InvalidRequestError(
-                f"the metadata of {self._label} cannot be replaced: {problem}, and {left} files stay that do not fit; "
+                f"the metadata of {self._label} cannot be replaced: {problem}, and {kept} files stay that do not fit; "
                 f"replace them in the same transaction",
-                files=left,
+                files=kept,
             )
         self._whole_table = True
 
@@ -355,7 +355,7 @@ class Transaction:
 
 
 def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
-    """managed-commits and catalog-managed, "Writer Requirements": no commits but through the owner."""
+    """managed-commits and catalog-managed, "Writer Requirements": commits go through the owner only."""
     if snapshot.location != reader.log.location:
         raise InvalidRequestError(
             f"the snapshot is of the table at {snapshot.location}, the transaction on {reader.label}",
@@ -399,9 +399,9 @@ class Committed:
     """ms since the epoch; None where the table has no such time."""
     txn_id: str
     attempt: AttemptId | None
-    """The one that landed; None on the file system."""
+    """The attempt that landed; None on the file system."""
     tries: int
-    """Proposals, the one that landed included."""
+    """Number of proposals, including the one that landed."""
     rebased_over: int
     """Commits of others that landed after the snapshot and were no conflict."""
 
@@ -430,8 +430,8 @@ class CommitLoop:
         self._stamp: int | None = None
 
     def run(self) -> Committed:
-        """The commit, or the error that ended it. Nothing happens after the commit point: no later trouble
-        can make a failure of a commit that landed."""
+        """The commit, or the error that ended it. Nothing happens after the commit point, so no later error can make a
+        landed commit fail."""
         reader = self._reader
         proposer = FilesystemProposer(reader) if reader.owner is None else OwnerProposer(reader, self._policy)
         with proposer.turn() as waited:
@@ -450,9 +450,9 @@ class CommitLoop:
             winners = proposer.winners(result)
             if isinstance(winners, Won):
                 return self._committed(winners, first)
-            mine = next((winner for winner in winners if self._is_mine(winner)), None)
-            if mine is not None:
-                return self._committed(Won(version=mine.version, attempt=result.attempt), first)
+            own = next((winner for winner in winners if self._is_mine(winner)), None)
+            if own is not None:
+                return self._committed(Won(version=own.version, attempt=result.attempt), first)
             proposer.discard(result)
             for winner in winners:
                 basis = check(self._summary, winner, basis)
@@ -468,7 +468,7 @@ class CommitLoop:
         return proposer.propose(version, self._content.stamped(version, self._stamp))
 
     def _is_mine(self, winner: Winner) -> bool:
-        """A landed attempt that was answered as a conflict: some owners do not recognise a replay."""
+        """Whether a winner is this transaction: some owners answer a replay as a conflict."""
         return winner.info is not None and winner.info.txn_id == self._txn_id
 
     def _committed(self, won: Won, first: Version) -> Committed:

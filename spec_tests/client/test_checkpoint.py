@@ -79,8 +79,8 @@ def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeat
     after = setting.again(table).snapshot()
     assert after.segment.checkpoint_version == 6
     assert state(after) == state(before)
-    found = after.to_arrow()
-    assert sorted(zip(found["id"].to_pylist(), found["month"].to_pylist(), strict=True)) == rows
+    read = after.to_arrow()
+    assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
 
 
 @pytest.mark.parametrize("files", [0, 1, 2, 3, 4, 7])
@@ -321,14 +321,14 @@ class TestAnotherImplementationsCheckpoint:
         DeltaTable(log.location).create_checkpoint()
         for version in range(3):
             log.delete(log_path.commit(version))
-        found = log.table().snapshot()
-        assert found.segment.checkpoint_version == 2
-        assert found.protocol == expected.protocol
-        assert found.metadata == expected.metadata
-        assert set(found.files) == set(expected.files)
-        assert found.files["b", None].partition_values == {"month": None}
-        assert set(found.tombstones) == set(expected.tombstones)
-        assert found.transactions["x"].version == 1
+        snapshot = log.table().snapshot()
+        assert snapshot.segment.checkpoint_version == 2
+        assert snapshot.protocol == expected.protocol
+        assert snapshot.metadata == expected.metadata
+        assert set(snapshot.files) == set(expected.files)
+        assert snapshot.files["b", None].partition_values == {"month": None}
+        assert set(snapshot.tombstones) == set(expected.tombstones)
+        assert snapshot.transactions["x"].version == 1
 
 
 class TestStatisticsAsColumns:
@@ -360,9 +360,9 @@ class TestStatisticsAsColumns:
 
     def test_they_become_json_where_there_is_no_json(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(5), self.content(None))
-        found = log.table().snapshot().files["a", None].stats
-        assert found is not None
-        assert json.loads(found, parse_float=decimal.Decimal) == {
+        stats = log.table().snapshot().files["a", None].stats
+        assert stats is not None
+        assert json.loads(stats, parse_float=decimal.Decimal) == {
             "numRecords": 3,
             "minValues": {"id": 1, "m": decimal.Decimal("0.10"), "d": "2020-01-02", "t": "2020-01-02T00:00:00"},
             "maxValues": {},

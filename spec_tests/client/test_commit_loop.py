@@ -98,7 +98,7 @@ def test_a_lost_race_is_won_with_a_new_attempt(
     (first, lost), (second, won) = setting.owner.proposals
     assert (first, second) == (1, 2)
     assert lost.attempt != won.attempt == committed.attempt
-    assert "get_commits" not in setting.owner.calls, "the winners were told: nothing needs to be asked"
+    assert "get_commits" not in setting.owner.calls, "the answer held the winners: no further request is needed"
     assert setting.paths(table) == {"mine", "theirs"}
     if commit_mode is CommitMode.STAGED:
         assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
@@ -333,7 +333,7 @@ def test_a_lost_answer_stays_one_commit_although_others_went_on(
 
 
 def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) -> None:
-    """The staged file is the commit as long as nobody has published it."""
+    """The staged file is the commit until it is published."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
@@ -464,15 +464,15 @@ def test_a_rejection_carries_its_reason(setting: Setting) -> None:
 def test_commits_published_behind_the_owners_back_are_explained(setting: Setting) -> None:
     """A gap: the reader's log ends above the owner's latest version."""
     table = setting.table(MANAGED_COMMIT)
-    stranger = CommitInfo({"inCommitTimestamp": START + 100, "operation": "WRITE"})
-    table.log.put_if_absent(log_path.commit(1), actions.encode([stranger, adding("stranger")]))
+    other = CommitInfo({"inCommitTimestamp": START + 100, "operation": "WRITE"})
+    table.log.put_if_absent(log_path.commit(1), actions.encode([other, adding("other")]))
     transaction = appending(setting.again(table), "mine")
     assert transaction.snapshot.version == 1
     with pytest.raises(CorruptionError) as caught:
         transaction.commit()
     assert caught.value.version == 2
     assert setting.owner.proposals[-1][0] == 2
-    assert setting.paths(table) == {"stranger"}
+    assert setting.paths(table) == {"other"}
 
 
 def test_a_large_inline_commit_is_staged(setting: Setting) -> None:

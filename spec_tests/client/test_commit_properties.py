@@ -48,11 +48,11 @@ STEPS = st.lists(
 
 def transactions_in(table: Table) -> dict[str, list[int]]:
     """The versions at which each transaction stands in the log, by its id."""
-    found: dict[str, list[int]] = {}
+    versions: dict[str, list[int]] = {}
     for entry in table.history():
         assert isinstance(entry.info, CommitInfo)
-        found.setdefault(entry.info.txn_id or "", []).append(entry.version)
-    return found
+        versions.setdefault(entry.info.txn_id or "", []).append(entry.version)
+    return versions
 
 
 def in_commit_timestamps(table: Table) -> list[int | None]:
@@ -64,7 +64,7 @@ def in_commit_timestamps(table: Table) -> list[int | None]:
 def test_every_transaction_lands_as_often_as_it_says(
     kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int
 ) -> None:
-    """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if nobody knows."""
+    """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if the outcome is unknown."""
     with tempfile.TemporaryDirectory() as name:
         host = ScriptedHost()
         environment = host.environment()
@@ -98,11 +98,11 @@ def test_every_transaction_lands_as_often_as_it_says(
                 case ("deliver",):
                     owner.deliver_delayed()
         owner.deliver_delayed()
-        found = transactions_in(setting.again(table))
+        versions = transactions_in(setting.again(table))
         for txn_id, (least, most) in expected.items():
-            assert least <= len(found.get(txn_id, [])) <= most
+            assert least <= len(versions.get(txn_id, [])) <= most
         for txn_id, version in landed.items():
-            assert found[txn_id] == [version]
+            assert versions[txn_id] == [version]
         snapshot = setting.again(table).snapshot()
         assert len(snapshot.files) == snapshot.version
         stamps = in_commit_timestamps(setting.again(table))

@@ -59,7 +59,7 @@ def test_a_filesystem_commit_without_its_link_did_not_land(
 
 
 def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
-    """After a failed fsync nobody can promise; the commit is not repeated."""
+    """After a failed fsync the outcome is unknown; the commit is not repeated."""
     table = setting.table(None)
     transaction = appending(table, "mine")
     storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER

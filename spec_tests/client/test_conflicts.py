@@ -321,7 +321,7 @@ def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "actions", "runs_at"),
+    ("requested", "actions", "runs_at"),
     [
         (SERIALIZABLE, (adding("a", data_change=False), removing("b", data_change=False)), SNAPSHOT_ISOLATION),
         (SERIALIZABLE, (adding("a", data_change=False), removing("b")), SERIALIZABLE),
@@ -333,10 +333,10 @@ def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
     ],
 )
 def test_a_transaction_that_changes_no_data_is_downgraded(
-    asked: IsolationLevel, actions: tuple[Action, ...], runs_at: IsolationLevel
+    requested: IsolationLevel, actions: tuple[Action, ...], runs_at: IsolationLevel
 ) -> None:
     """DELTA.md#downgrade, DELTA.md#empty-commits."""
-    assert effective_isolation(asked, actions) is runs_at
+    assert effective_isolation(requested, actions) is runs_at
 
 
 @pytest.mark.parametrize(

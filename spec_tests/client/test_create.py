@@ -145,7 +145,7 @@ def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> N
     "properties",
     [
         {"delta.enableInCommitTimestamps": "false"},
-        {"delta.managedCommit.commitOwner": "somebody"},
+        {"delta.managedCommit.commitOwner": "another"},
         {"delta.enableChangeDataFeed": "true"},
     ],
 )
@@ -181,16 +181,16 @@ def test_the_loser_of_a_name_learns_the_winner_and_leaves_nothing(setting: Setti
     data = mine.location / "month=01" / "a b.parquet"
     data.parent.mkdir()
     data.write_bytes(b"rows")
-    stranger = theirs.location / "keep.txt"
+    foreign = theirs.location / "keep.txt"
     winner = theirs.finish()
-    stranger.write_text("somebody else's")
+    foreign.write_text("another writer's")
     with pytest.raises(NameTakenError) as caught:
         mine.finish([adding("month=01/a%20b.parquet")])
     assert caught.value.name == "orders"
     assert caught.value.winner.table_id == winner.table_id
     assert caught.value.winner.location == winner.location
     assert not mine.location.exists()
-    assert stranger.exists()
+    assert foreign.exists()
     assert setting.again(winner).snapshot().version == 0
 
 
@@ -249,7 +249,7 @@ def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
 
 
 def test_a_visible_table_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
-    """Whoever is told that no table could be made deletes its data files."""
+    """A caller deletes its data files when no table could be created."""
     version_0 = setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)
     storage.fail_when = lambda operation, path: operation == "fsync_directory" and ("link", version_0) in storage.done
     with pytest.raises(OutcomeUnknown):

@@ -73,8 +73,8 @@ def test_an_unpartitioned_table_gets_one_file_that_holds_all_rows(tmp_path: Path
     assert _rows(tmp_path, add) == ROWS.to_pylist()
     assert add.partition_values == {}
     assert add.data_change
-    found = (tmp_path / add.path).stat()
-    assert (add.size, add.modification_time) == (found.st_size, found.st_mtime_ns // 1_000_000)
+    status = (tmp_path / add.path).stat()
+    assert (add.size, add.modification_time) == (status.st_size, status.st_mtime_ns // 1_000_000)
     assert json.loads(add.stats or "") == {
         "numRecords": 4,
         "minValues": {"id": 1, "name": "a", "month": 1},
@@ -164,9 +164,9 @@ def test_values_that_python_does_not_have_are_read_back(tmp_path: Path) -> None:
     [add] = _write(tmp_path, EXTREMES)
     schema = s.from_arrow(EXTREMES.schema)
     assert read_file(tmp_path / add.path, add, schema, ()).equals(EXTREMES)
-    found = json.loads(add.stats or "")
-    assert found["minValues"] == {"long": -(2**63)}
-    assert found["maxValues"] == {"long": 2**63 - 1}
+    statistics = json.loads(add.stats or "")
+    assert statistics["minValues"] == {"long": -(2**63)}
+    assert statistics["maxValues"] == {"long": 2**63 - 1}
 
 
 @pytest.mark.parametrize("column", ["date", "timestamp", "timestamp_ntz"])
@@ -237,15 +237,15 @@ def test_batches_arrive_whole_and_in_order_in_their_partitions(
     )
     for batch in table.to_batches(max_chunksize=cut):
         writer.write(batch)
-    found: dict[int, tuple[Any, Any]] = {}
+    bounds: dict[int, tuple[Any, Any]] = {}
     for add in writer.finish():
         assert isinstance(add, Add)
         numbers = [row["row"] for row in _rows(location, add)]
         assert numbers == sorted(numbers)
         assert json.loads(add.stats or "")["numRecords"] == len(numbers)
         p = add.partition_values["p"]
-        found |= {number: (None if p is None else int(p), add.partition_values["q"]) for number in numbers}
-    assert found == {number: (p, q or None) for number, (p, q) in enumerate(rows)}
+        bounds |= {number: (None if p is None else int(p), add.partition_values["q"]) for number in numbers}
+    assert bounds == {number: (p, q or None) for number, (p, q) in enumerate(rows)}
 
 
 def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
@@ -327,9 +327,9 @@ def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
     [add] = writer.finish()
     assert isinstance(add, Add)
     assert pq.read_metadata(tmp_path / add.path).num_row_groups == 3
-    told = json.loads(add.stats or "")
-    assert (told["minValues"], told["maxValues"]) == ({"n": 5}, {"n": 9})
-    assert told["nullCount"] == {"x": 0, "n": 0, "s": 1}
+    statistics = json.loads(add.stats or "")
+    assert (statistics["minValues"], statistics["maxValues"]) == ({"n": 5}, {"n": 9})
+    assert statistics["nullCount"] == {"x": 0, "n": 0, "s": 1}
 
 
 def test_a_failing_fsync_reports_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,9 +482,9 @@ def test_nan_and_missing_collections_are_seen_across_row_groups(
     for batch in table.to_batches(max_chunksize=1):
         writer.write(batch)
     [add] = writer.finish()
-    found = json.loads(add.stats or "") if isinstance(add, Add) else {}
-    assert found["minValues"] == {}
-    assert found["nullCount"] == {"x": 0, "st": {"y": 1}, "a": 2}
+    statistics = json.loads(add.stats or "") if isinstance(add, Add) else {}
+    assert statistics["minValues"] == {}
+    assert statistics["nullCount"] == {"x": 0, "st": {"y": 1}, "a": 2}
 
 
 def test_a_value_too_long_to_name_a_folder_is_refused(tmp_path: Path) -> None:

@@ -220,9 +220,9 @@ class TestTypes:
         }  # fmt: skip
         write(log, "x.parquet", pa.table(file))
         log.publish(1, with_values(add("x.parquet"), {"MONTH": "05"}))
-        found = {"Key": "k", "N": 1}
+        row = {"Key": "k", "N": 1}
         assert log.table().snapshot().to_arrow().to_pylist() == [
-            {"Id": 7, "S": found, "L": [found], "M": [("a", found)], "Month": "05"}
+            {"Id": 7, "S": row, "L": [row], "M": [("a", row)], "Month": "05"}
         ]
         assert log.table().snapshot().to_arrow(["Id"], where="s.key = 'k'").num_rows == 1
 

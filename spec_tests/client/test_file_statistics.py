@@ -46,8 +46,8 @@ def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
             "st": [{"in": {"n": 1}}, {"in": None}, None],
         }
     )
-    found = _stats(tmp_path, table)
-    assert found == {
+    stats = _stats(tmp_path, table)
+    assert stats == {
         "numRecords": 3,
         "minValues": {
             "l": 1, "s": "a", "d": decimal.Decimal("-2.00"), "day": "0001-01-01", "x": decimal.Decimal("-0.5"),
@@ -64,26 +64,26 @@ def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
 
 
 def test_bounds_span_all_row_groups(tmp_path: Path) -> None:
-    found = _stats(tmp_path, pa.table({"l": [5, None, None, None, 1, 9]}), row_group_size=2)
-    assert (found["minValues"], found["maxValues"], found["nullCount"]) == ({"l": 1}, {"l": 9}, {"l": 3})
+    stats = _stats(tmp_path, pa.table({"l": [5, None, None, None, 1, 9]}), row_group_size=2)
+    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({"l": 1}, {"l": 9}, {"l": 3})
 
 
 def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
-    found = _stats(tmp_path, pa.table({"l": pa.array([None, None], pa.int64())}))
-    assert found == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"l": 2}}
+    stats = _stats(tmp_path, pa.table({"l": pa.array([None, None], pa.int64())}))
+    assert stats == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"l": 2}}
 
 
 def test_a_column_with_nan_gets_no_bounds(tmp_path: Path) -> None:
     """DELTA_SPARK.md#footer-statistics: a footer by Arrow ignores NaN, which Spark orders above everything."""
     table = pa.table({"x": [1.0, math.nan], "y": [1.0, 2.0]})
-    found = _stats(tmp_path, table, with_nan={("x",)})
-    assert found["maxValues"] == {"y": 2}
-    assert found["nullCount"] == {"x": 0, "y": 0}
+    stats = _stats(tmp_path, table, with_nan={("x",)})
+    assert stats["maxValues"] == {"y": 2}
+    assert stats["nullCount"] == {"x": 0, "y": 0}
 
 
 def test_infinities_have_no_place_in_json_and_get_no_bounds(tmp_path: Path) -> None:
-    found = _stats(tmp_path, pa.table({"x": [1.0, math.inf], "y": [-math.inf, 2.0], "z": [1.0, 2.0]}))
-    assert (found["minValues"], found["maxValues"]) == ({"z": 1}, {"z": 2})
+    stats = _stats(tmp_path, pa.table({"x": [1.0, math.inf], "y": [-math.inf, 2.0], "z": [1.0, 2.0]}))
+    assert (stats["minValues"], stats["maxValues"]) == ({"z": 1}, {"z": 2})
 
 
 def test_members_of_arrays_and_maps_get_no_statistics(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_members_of_arrays_and_maps_get_no_statistics(tmp_path: Path) -> None:
             "l": [1, 2],
         }
     )
-    found = _stats(tmp_path, table, null_counts={("a",): 1, ("m",): 0})
-    assert found["minValues"] == {"l": 1}
-    assert found["nullCount"] == {"a": 1, "m": 0, "l": 0}
+    stats = _stats(tmp_path, table, null_counts={("a",): 1, ("m",): 0})
+    assert stats["minValues"] == {"l": 1}
+    assert stats["nullCount"] == {"a": 1, "m": 0, "l": 0}
 
 
 def test_timestamps_are_widened_to_whole_milliseconds(tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ def test_timestamps_are_widened_to_whole_milliseconds(tmp_path: Path) -> None:
             "whole": pa.array([_naive(2024, 1, 1)], pa.timestamp("us")),
         }
     )
-    found = _stats(tmp_path, table)
-    assert found["minValues"] == {
+    stats = _stats(tmp_path, table)
+    assert stats["minValues"] == {
         "ts": "2024-01-01T12:00:00.123Z",
         "ntz": "2024-01-01T12:00:00.123",
         "old": "1960-01-01T00:00:00.000",
         "whole": "2024-01-01T00:00:00.000",
     }
-    assert found["maxValues"] == {
+    assert stats["maxValues"] == {
         "ts": "2024-01-01T12:00:00.124Z",
         "ntz": "2024-01-01T12:00:00.124",
         "old": "1960-01-01T00:00:00.001",
@@ -145,14 +145,14 @@ def test_long_strings_are_cut_to_32_characters() -> None:
 
 
 def test_strings_beyond_four_kilobytes_only_lose_their_bounds(tmp_path: Path) -> None:
-    found = _stats(tmp_path, pa.table({"s": ["x" * 5000, "a"], "t": ["x" * 50, "a"]}))
-    assert list(found["minValues"]) == ["t"]
-    assert found["numRecords"] == 2
+    stats = _stats(tmp_path, pa.table({"s": ["x" * 5000, "a"], "t": ["x" * 50, "a"]}))
+    assert list(stats["minValues"]) == ["t"]
+    assert stats["numRecords"] == 2
 
 
 def test_names_with_dots_are_not_nested_names(tmp_path: Path) -> None:
-    found = _stats(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}))
-    assert found["minValues"] == {"a.b": 1, "a": {"b": 2}}
+    stats = _stats(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}))
+    assert stats["minValues"] == {"a.b": 1, "a": {"b": 2}}
 
 
 def _wide(columns: int) -> s.Struct:
@@ -172,7 +172,7 @@ def test_the_first_32_columns_are_indexed_by_default() -> None:
 
 
 def test_columns_are_indexed_by_name_where_the_table_names_them() -> None:
-    found = f.indexed(
+    stats = f.indexed(
         _wide(50), {"delta.dataSkippingStatsColumns": "st, `c49`", "delta.dataSkippingNumIndexedCols": "1"}
     )
-    assert found == {("st", "x"), ("c49",)}
+    assert stats == {("st", "x"), ("c49",)}

@@ -67,8 +67,8 @@ class TestByModificationTimes:
 
     def test_a_time_means_the_latest_version_at_or_before_it(self, log: WrittenLog) -> None:
         table = log.table()
-        found = [table.snapshot(timestamp=at(second)).version for second in (10, 19, 20, 29, 30)]
-        assert found == [0, 0, 1, 2, 3]
+        versions = [table.snapshot(timestamp=at(second)).version for second in (10, 19, 20, 29, 30)]
+        assert versions == [0, 0, 1, 2, 3]
 
     def test_modification_times_are_made_monotonic(self, log: WrittenLog) -> None:
         assert log.table().snapshot(version=2).timestamp == at(20) + 1
@@ -136,10 +136,10 @@ class TestEnabledInTheMiddle:
         for version in range(last + 1, 10):
             log.delete(log_path.commit(version))
         table = log.table()
-        told = {entry.version: entry.timestamp for entry in table.history()}
-        assert {version: table.snapshot(version=version).timestamp for version in told} == told
-        assert table.snapshot().timestamp == told[last]
-        assert len(told) == last + 1
+        times = {entry.version: entry.timestamp for entry in table.history()}
+        assert {version: table.snapshot(version=version).timestamp for version in times} == times
+        assert table.snapshot().timestamp == times[last]
+        assert len(times) == last + 1
 
     def test_exactly_one_enablement_property_is_an_error(self, log: WrittenLog) -> None:
         log.publish(5, metadata(**{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: "2"}))
@@ -154,8 +154,8 @@ class TestThroughTheOwner:
         """FB18."""
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
         table = log.table(log.owner())
-        found = [table.snapshot(timestamp=START + ms).version for ms in (0, 1000, 2000, 2999, 3000)]
-        assert found == [0, 1, 2, 2, 3]
+        versions = [table.snapshot(timestamp=START + ms).version for ms in (0, 1000, 2000, 2999, 3000)]
+        assert versions == [0, 1, 2, 2, 3]
         with pytest.raises(NotFoundInHistoryError):
             table.snapshot(timestamp=START + 3001)
 

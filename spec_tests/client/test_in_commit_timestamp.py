@@ -175,17 +175,17 @@ class TestRule6TimeTravel:
         assert [times.version_at(t) for t in (1000, 1999, 2000)] == [0, 0, 1]
 
     def test_few_commits_are_read(self) -> None:
-        asked: list[int] = []
+        read: list[int] = []
 
         def stored(version: int) -> int:
-            asked.append(version)
+            read.append(version)
             return version * 10
 
         times = CommitTimes(
             first=0, last=100_000, enabled=Enablement(version=0, timestamp=None), modified=(), stored=stored
         )
         assert times.version_at(777_775) == 77_777
-        assert len(asked) < 25
+        assert len(read) < 25
 
     @steady
     @given(st.data())
@@ -201,12 +201,12 @@ class TestRule6TimeTravel:
         considered = range(times.first, times.last + 1)
         if enabled is not None:
             considered = range(len(modified), times.last + 1) if at >= enabling else range(len(modified))
-        found = [version for version in considered if times.of(version) <= at]
-        if not found or at > times.of(times.last):
+        earlier = [version for version in considered if times.of(version) <= at]
+        if not earlier or at > times.of(times.last):
             with pytest.raises(NotFoundInHistoryError):
                 times.version_at(at)
         else:
-            assert times.version_at(at) == max(found)
+            assert times.version_at(at) == max(earlier)
 
 
 class TestRule7ReplaceAndDisable:

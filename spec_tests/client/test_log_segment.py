@@ -234,8 +234,8 @@ class TestKnownCommits:
 
     def test_history_has_the_unpublished_tail(self) -> None:
         """FB18."""
-        found = known_commits(published(0, 1), answer(staged(2), inline(3), latest=3), CATALOG_MANAGED)
-        assert [source(commit) for commit in found] == ["published", "published", "staged", "inline"]
+        commits = known_commits(published(0, 1), answer(staged(2), inline(3), latest=3), CATALOG_MANAGED)
+        assert [source(commit) for commit in commits] == ["published", "published", "staged", "inline"]
 
 
 def test_the_order_of_the_listing_does_not_matter() -> None:
@@ -282,14 +282,14 @@ class World:
 
 @st.composite
 def checkpoints(draw: st.DrawFn) -> list[LogPath]:
-    found: list[LogPath] = []
+    paths: list[LogPath] = []
     for version in draw(st.sets(VERSIONS, max_size=3)):
         kinds = draw(st.sets(st.sampled_from(["classic", "v2", "parts"]), min_size=1))
-        found += [classic(version)] if "classic" in kinds else []
-        found += [v2(version)] if "v2" in kinds else []
+        paths += [classic(version)] if "classic" in kinds else []
+        paths += [v2(version)] if "v2" in kinds else []
         if "parts" in kinds:
-            found += [part(version, number, 3) for number in draw(st.sets(st.integers(1, 3), min_size=1))]
-    return found
+            paths += [part(version, number, 3) for number in draw(st.sets(st.integers(1, 3), min_size=1))]
+    return paths
 
 
 @st.composite

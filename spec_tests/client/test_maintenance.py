@@ -48,11 +48,11 @@ def test_a_compaction_stands_for_its_commits(setting: Setting, feature: TableFea
     after = setting.again(table).snapshot()
     assert [path.name for path in after.segment.compactions] == [name]
     assert state(after) == state(before)
-    found = actions.decode(table.log.read(name), source=name)
-    assert not any(isinstance(action, CommitInfo) for action in found)
-    keys = [action.key for action in found if isinstance(action, Add | Remove)]
+    compacted = actions.decode(table.log.read(name), source=name)
+    assert not any(isinstance(action, CommitInfo) for action in compacted)
+    keys = [action.key for action in compacted if isinstance(action, Add | Remove)]
     assert len(keys) == len(set(keys))
-    assert any(isinstance(action, Remove) for action in found), "it hides a file that was added before it"
+    assert any(isinstance(action, Remove) for action in compacted), "it hides a file that was added before it"
     if feature is None or (feature.path_access and not feature.vacuum_protocol_check):  # which delta-rs does not read
         assert by_delta_rs(table.location) == rows
 
@@ -88,8 +88,8 @@ def test_a_compaction_keeps_what_this_client_does_not_know(setting: Setting) -> 
     for version, lines in enumerate(commits, start=1):
         content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         assert table.log.put_if_absent(log_path.commit(version), content)
-    found = [json.loads(line) for line in table.log.read(compact(table, 1, 2)).splitlines()]
-    assert found == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
+    kept = [json.loads(line) for line in table.log.read(compact(table, 1, 2)).splitlines()]
+    assert kept == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
 
 
 def test_commits_of_commit_info_alone_are_not_compacted(setting: Setting) -> None:
@@ -115,9 +115,9 @@ def test_a_compaction_keeps_removed_domains_and_latest_metadata(setting: Setting
         transaction.set_domain("some", "{}" if work == "set" else None)
         transaction.set_properties({"step": work})
         transaction.commit()
-    found = actions.decode(table.log.read(compact(table, 1, 2)), source="compaction")
-    assert [a.removed for a in found if isinstance(a, DomainMetadata)] == [True]
-    assert [a.configuration["step"] for a in found if isinstance(a, Metadata)] == ["remove"]
+    compacted = actions.decode(table.log.read(compact(table, 1, 2)), source="compaction")
+    assert [a.removed for a in compacted if isinstance(a, DomainMetadata)] == [True]
+    assert [a.configuration["step"] for a in compacted if isinstance(a, Metadata)] == ["remove"]
     assert not setting.again(table).snapshot().domains
 
 
@@ -165,11 +165,11 @@ def test_a_checksum_may_come_before_the_publication(setting: Setting, feature: T
     snapshot = setting.again(table).snapshot()
     assert snapshot.segment.checksum is not None
     assert snapshot.warnings == ()
-    found = json.loads(table.log.read(name))
-    assert (found["numFiles"], found["tableSizeBytes"]) == (len(snapshot.files), snapshot.size_in_bytes)
-    assert (found["numMetadata"], found["numProtocol"]) == (1, 1)
-    assert found["inCommitTimestampOpt"] == snapshot.in_commit_timestamp
-    assert found["setTransactions"] == [{"appId": "job", "version": 2, "lastUpdated": START}]
+    checksum = json.loads(table.log.read(name))
+    assert (checksum["numFiles"], checksum["tableSizeBytes"]) == (len(snapshot.files), snapshot.size_in_bytes)
+    assert (checksum["numMetadata"], checksum["numProtocol"]) == (1, 1)
+    assert checksum["inCommitTimestampOpt"] == snapshot.in_commit_timestamp
+    assert checksum["setTransactions"] == [{"appId": "job", "version": 2, "lastUpdated": START}]
 
 
 def test_a_checksum_that_is_there_stays(setting: Setting) -> None:
@@ -207,9 +207,9 @@ def test_every_job_asks_the_owner_anew(setting: Setting, feature: TableFeature, 
         assert table.table_id is not None
         setting.owner.owner.set_policy(table.table_id, EVERY_COMMIT)  # type: ignore[attr-defined]
     job(table)
-    asked = setting.owner.calls["resolve"]
+    calls = setting.owner.calls["resolve"]
     job(table)
-    assert setting.owner.calls["resolve"] == asked + 1
+    assert setting.owner.calls["resolve"] == calls + 1
 
 
 def test_an_owned_table_is_not_maintained_by_its_path(setting: Setting) -> None:

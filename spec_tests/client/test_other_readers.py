@@ -49,8 +49,8 @@ OWNED = pytest.mark.parametrize(
 
 
 def expected_of(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((FOLDER / name / "expected.json").read_text())
-    return found
+    versions: list[dict[str, Any]] = json.loads((FOLDER / name / "expected.json").read_text())
+    return versions
 
 
 def rows_at(table: Table, version: int) -> list[dict[str, Any]]:
@@ -84,8 +84,8 @@ def test_a_table_is_read_by_its_path_as_delta_reads_it(name: str) -> None:
 @pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
 def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
     """Delta demands the feature vacuumProtocolCheck of such tables, and leaves it there; delta-rs 1.6 refuses it."""
-    wanted = sorted((row["id"], row["name"]) for row in expected_of(name)[-1]["rows"])
-    assert by_duckdb(FOLDER / name, ("id", "name")) == wanted
+    expected = sorted((row["id"], row["name"]) for row in expected_of(name)[-1]["rows"])
+    assert by_duckdb(FOLDER / name, ("id", "name")) == expected
     with pytest.raises(DeltaProtocolError, match="vacuumProtocolCheck"):
         by_delta_rs(FOLDER / name, ("id", "name"))
 
@@ -101,8 +101,8 @@ def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
         policy = MaintenancePolicy(backfill_every=backfill_every)
         staged = owner.stage_table(name, feature, policy=policy)
         first = (FOLDER / name / LOG_FOLDER / log_path.commit(0)).read_bytes()
-        told = re.search(rb'"io\.unitycatalog\.tableId":"([^"]+)"', first)
-        ids = (told[1] if told else b"no id", staged.table_id.encode())
+        table_id = re.search(rb'"io\.unitycatalog\.tableId":"([^"]+)"', first)
+        ids = (table_id[1] if table_id else b"no id", staged.table_id.encode())
         first = first.replace(*ids)
         proposals = copied(FOLDER / name, staged.location, feature, ids)
         proposal = DirectProposal(attempt=new_attempt(), content=first)
@@ -118,12 +118,12 @@ def copied(table: Path, target: Path, feature: TableFeature, ids: tuple[bytes, b
     """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on. `ids`: of
     the table that Delta wrote, and of this one."""
     shutil.copytree(table, target, ignore=shutil.ignore_patterns(LOG_FOLDER, "expected.json"), dirs_exist_ok=True)
-    found = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
-    for path in found:
+    staged = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
+    for path in staged:
         content = path.read_bytes().replace(*ids)
         (target / LOG_FOLDER / feature.staging_folder / path.name).write_bytes(content)
-    assert [int(path.name[:20]) for path in found] == [*range(1, len(found) + 1)]
-    return [StagedProposal(attempt=path.name.split(".")[1], file_name=path.name) for path in found]
+    assert [int(path.name[:20]) for path in staged] == [*range(1, len(staged) + 1)]
+    return [StagedProposal(attempt=path.name.split(".")[1], file_name=path.name) for path in staged]
 
 
 def test_a_catalog_managed_table_is_not_read_by_its_path() -> None:
@@ -180,13 +180,13 @@ def test_duckdb_reads_a_catalog_managed_table(setting: Setting, backfilled: int)
         write_checkpoint(table, backfilled)
     assert table.table_id is not None
     answer = setting.owner.get_commits(table.table_id)
-    found = by_duckdb(
+    read = by_duckdb(
         table.location,
         staging_folder=CATALOG_MANAGED.staging_folder,
         latest=answer.latest_ratified_version,
         commits=answer.commits,
     )
-    assert found == rows
+    assert read == rows
 
 
 def test_the_rows_written_here_are_the_rows_that_are_expected(setting: Setting) -> None:

@@ -215,7 +215,7 @@ def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
 
 
 def test_of_two_take_overs_one_wins_and_the_other_learns_it(setting: Setting) -> None:
-    """managed-commits: the put-if-absent is the commit point, whoever promised what."""
+    """managed-commits: the put-if-absent is the commit point, not the owner's promise."""
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: taken(setting, setting.again(table), name="first")]
     with pytest.raises((ProtocolChangedError, CommitRejectedError)):
@@ -321,7 +321,7 @@ def test_several_take_overs_at_once_leave_one_owner(setting: Setting) -> None:
 @both
 @pytest.mark.parametrize("looks", [False, True], ids=["at-the-end", "after-each-step"])
 def test_a_handle_follows_its_table_from_owner_to_owner(setting: Setting, feature: TableFeature, looks: bool) -> None:
-    """A take-over gives the table a new id: what the owner knows of the old one is stale for ever."""
+    """A take-over gives the table a new id: the owner's record of the old one stays stale."""
     table = setting.table(feature)
     handle = setting.again(table)
     handle.snapshot()

@@ -45,14 +45,14 @@ def add(*, stats: dict[str, Any] | str | None = None, **partition_values: str | 
 
 
 def stats(column: str, low: Any = None, high: Any = None, *, nulls: int | None = 0, records: int = 10) -> Add:
-    found: dict[str, Any] = {"numRecords": records}
+    fields: dict[str, Any] = {"numRecords": records}
     if low is not None:
-        found["minValues"] = {column: low}
+        fields["minValues"] = {column: low}
     if high is not None:
-        found["maxValues"] = {column: high}
+        fields["maxValues"] = {column: high}
     if nulls is not None:
-        found["nullCount"] = {column: nulls}
-    return add(stats=found)
+        fields["nullCount"] = {column: nulls}
+    return add(stats=fields)
 
 
 def truth(text: str, **values: str | None) -> bool | None:

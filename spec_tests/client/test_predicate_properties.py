@@ -105,8 +105,8 @@ def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
     CONNECTION.register("numbered", numbered)
     # A table of its own: DuckDB must not hand parts of the condition to Arrow.
     CONNECTION.execute("CREATE OR REPLACE TEMP TABLE held AS SELECT * FROM numbered")
-    found = CONNECTION.execute(f"SELECT number FROM held WHERE {condition} ORDER BY number").fetchall()
-    return [number for (number,) in found]
+    numbers = CONNECTION.execute(f"SELECT number FROM held WHERE {condition} ORDER BY number").fetchall()
+    return [number for (number,) in numbers]
 
 
 @steady

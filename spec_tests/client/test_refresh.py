@@ -232,16 +232,16 @@ class TestTheHint:
     def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
         """Time travel costs what lies before its version, not the history that came after it."""
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
-        asked: list[str] = []
+        names: list[str] = []
 
         class Files(WatchedFiles):
             def stat(self, path: Path) -> FileStatus | None:
-                asked.append(path.name)
+                names.append(path.name)
                 return super().stat(path)
 
         assert log.table(log.owner(), Files()).snapshot(version=4).segment.checkpoint_version == 3
-        assert log_path.commit(4) in asked
-        assert log_path.commit(5) not in asked
+        assert log_path.commit(4) in names
+        assert log_path.commit(5) not in names
 
     def test_an_older_one_costs_reading_and_nothing_else(self, tmp_path: Path) -> None:
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
@@ -298,7 +298,7 @@ def test_a_state_counts_what_it_holds(commits: list[list[Action]]) -> None:
 @steady
 @given(COMMITS, st.lists(st.booleans(), min_size=8, max_size=8), st.data())
 def test_refreshing_is_loading(commits: list[list[Action]], looks: list[bool], data: st.DataObject) -> None:
-    """Whatever the commits are, wherever they are stored, and however often somebody looked in between."""
+    """For all commits, commit modes and refreshes in between."""
     feature = data.draw(st.sampled_from([None, MANAGED_COMMIT, CATALOG_MANAGED]))
     with tempfile.TemporaryDirectory() as folder:
         log = WrittenLog(Path(folder) / "t", feature).create()

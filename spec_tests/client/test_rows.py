@@ -80,12 +80,12 @@ def test_an_overwrite_that_lost_leaves_no_file(
     table.append(rows(1))
     write = data_files.write
 
-    def somebody_appends_meanwhile(*arguments: object, **options: object) -> object:
+    def another_writer_appends_meanwhile(*arguments: object, **options: object) -> object:
         monkeypatch.setattr(data_files, "write", write)
         warehouse.table("sales").append(rows(2))
         return write(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(data_files, "write", somebody_appends_meanwhile)
+    monkeypatch.setattr(data_files, "write", another_writer_appends_meanwhile)
     with pytest.raises(ConcurrentAppendError):
         table.overwrite(rows(9))
     assert ids(table) == [1, 2]

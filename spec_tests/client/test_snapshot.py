@@ -82,7 +82,7 @@ class TestReplay:
         ],
     )
     def test_one_file_may_be_spelled_in_two_ways(self, plain: WrittenLog, first: str, second: str) -> None:
-        """RFC 3986, 6.2.2.1; an empty authority is none."""
+        """RFC 3986, 6.2.2.1; an empty authority counts as a missing one."""
         plain.publish(1, add(first)).publish(2, remove(second)).publish(3, add("c"))
         snapshot = plain.table().snapshot()
         assert {file.path for file in snapshot.files.values()} == {"c"}
@@ -151,9 +151,9 @@ class TestReplay:
         expected = plain.table().snapshot()
         files = WatchedFiles()
         plain.write(log_path.compaction(1, 2), plain.content(99, remove("a"), add("b")))
-        found = plain.table(files=files).snapshot()
-        assert dict(found.files) == dict(expected.files)
-        assert dict(found.tombstones) == dict(expected.tombstones)
+        snapshot = plain.table(files=files).snapshot()
+        assert dict(snapshot.files) == dict(expected.files)
+        assert dict(snapshot.tombstones) == dict(expected.tombstones)
         assert log_path.commit(1) not in files.reads
 
 
@@ -487,8 +487,8 @@ class TestRefused:
 class TestTimeTravelByVersion:
     def test_each_version_is_what_it_was(self, plain: WrittenLog) -> None:
         plain.publish(1, add("a")).publish(2, add("b")).publish(3, remove("a"))
-        found = [paths(plain.table(), version=version) for version in range(4)]
-        assert found == [set(), {"a"}, {"a", "b"}, {"b"}]
+        versions = [paths(plain.table(), version=version) for version in range(4)]
+        assert versions == [set(), {"a"}, {"a", "b"}, {"b"}]
 
     @both_features
     def test_unpublished_versions_can_be_travelled_to(self, tmp_path: Path, feature: TableFeature) -> None:

@@ -141,7 +141,7 @@ def test_a_used_feature_of_a_nested_column_is_found() -> None:
 
 
 @pytest.mark.parametrize("protocol", [listing("columnMapping"), Protocol(min_reader_version=2, min_writer_version=5)])
-def test_column_mapping_is_read_while_its_mode_is_none(protocol: Protocol) -> None:
+def test_column_mapping_is_read_in_mode_none(protocol: Protocol) -> None:
     check_readable(protocol, PLAIN)
     check_readable(protocol, metadata(**{"delta.columnMapping.mode": "none"}))
     with pytest.raises(UnsupportedFeatureError) as caught:

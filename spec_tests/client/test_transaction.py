@@ -308,7 +308,7 @@ def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -
 def test_what_no_reader_could_read_is_not_committed(
     setting: Setting, feature: TableFeature | None, commit_mode: CommitMode | None
 ) -> None:
-    """An owner refuses it; on the file system the client must, or nobody could read the table again."""
+    """An owner rejects it; on the file system the client must, or the table becomes unreadable."""
     table = setting.table(feature, commit_mode)
     for wrong in (adding("a", size="large"), adding("a", size=2**63)):
         transaction = table.transaction()
