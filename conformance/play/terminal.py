@@ -97,7 +97,8 @@ class Player(App[None]):
         self._show_steps()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        if event.option_list.id == "story":
+        story = event.option_list  # its events arrive late: an old one says nothing
+        if story.id == "story" and story.highlighted == event.option_index != self.at:
             self._go(event.option_index)
 
     # What is shown

@@ -14,7 +14,7 @@ from typing import Any
 import html5lib
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 from typer.testing import CliRunner
 
 from conformance.command import playing
@@ -139,6 +139,21 @@ def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Playe
 
     sentence, title = asyncio.run(press())
     return sentence, title, player
+
+
+def test_a_late_event_of_the_list_moves_nothing() -> None:
+    """Two such events would follow each other without an end."""
+    player = Player(SCENARIOS["lost-answer"])
+
+    async def play() -> None:
+        async with player.run_test(size=(80, 24)) as pilot:
+            await pilot.press("d")
+            story = player.query_one("#story", OptionList)
+            story.post_message(OptionList.OptionHighlighted(story, story.get_option_at_index(1), 1))
+            await pilot.pause()
+
+    asyncio.run(play())
+    assert player.steps[player.at].text == "A proposes version 1"
 
 
 async def _press(pilot: Pilot[None], keys: tuple[str, ...]) -> None:
