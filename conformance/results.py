@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.requirements.catalogue import Level
+from conformance.requirements.catalogue import BINDING, Level
 
 RESULT_SCHEMA_VERSION: Final = 1
 
@@ -118,10 +118,17 @@ class RequirementVerdict(StrEnum):
 
 
 def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = False) -> bool:
-    """Whether it makes a subject not conformant: it violates a MUST, or with `strict` a SHOULD. `levels`: by
-    requirement; an unknown level counts as MUST."""
+    """Whether it makes a subject not conformant: it violates a MUST or a promise, or with `strict` a SHOULD.
+    `levels`: by requirement; an unknown level counts as MUST."""
     found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
-    return Level.MUST in found or (strict and Level.SHOULD in found)
+    return not found.isdisjoint(BINDING) or (strict and Level.SHOULD in found)
+
+
+class Link(_Value, frozen=True, kw_only=True):
+    """A public address."""
+
+    title: str
+    url: str
 
 
 class RequirementResult(_Value, frozen=True, kw_only=True):
@@ -131,6 +138,10 @@ class RequirementResult(_Value, frozen=True, kw_only=True):
     """Of the source; of a page of the kit, the anchor of the rule: `DELTA.md#overlap`."""
     source: str
     paraphrase: str
+    rule: str = ""
+    """The text of a rule of a page of the kit."""
+    links: tuple[Link, ...] = ()
+    """Public addresses where the source can be read."""
     verdict: RequirementVerdict
     cases: tuple[str, ...] = ()
     """Those that are evidence, failing ones first."""

@@ -15,6 +15,7 @@ import typer
 from conformance.command.options import JsonOption
 from conformance.command.output import say, show_json, show_rows
 from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load
+from conformance.requirements.lookup import Link, place_of
 from conformance.results import matches
 from conformance.running.errors import UnusableError
 
@@ -187,8 +188,12 @@ def _row(entry: Requirement | Freedom) -> dict[str, str]:
         level = entry.level.value
         text += f" [{entry.profile}]" if entry.profile is not Profile.CORE else ""
         text += f" Untestable: {entry.untestable}" if entry.untestable else ""
-    source = citation(entry.source, entry.passage)
+    source = ": ".join([citation(entry.source, entry.passage), *(each.url for each in _first_link(entry))])
     return {"id": entry.id, "level": level, "side": entry.side.value, "text": f"{text} ({source})"}
+
+
+def _first_link(entry: Requirement | Freedom) -> tuple[Link, ...]:
+    return place_of(entry.source, entry.passage).links[:1]
 
 
 class Format(StrEnum):

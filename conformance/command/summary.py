@@ -10,7 +10,7 @@ from conformance.command.output import counted, listed, show
 from conformance.mutants.registry import all_mutants
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.summary import Evidence, Standing, evidence, reason_for, standing, summarise, twins_in_words
-from conformance.requirements.catalogue import Profile, citation, load
+from conformance.requirements.catalogue import Profile, load, origin
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 from conformance.safe_text import one_line
 
@@ -56,10 +56,14 @@ def show_result(result: RunResult, folder: Path | None) -> None:
 
 def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -> None:
     requirement = found.requirement
-    place = citation(requirement.source, requirement.section)
+    place = origin(requirement.level, requirement.source, requirement.section)
     verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "recommendation not followed"
-    show(f"{requirement.requirement} ({requirement.level}; {place}): {verdict}")
-    show(textwrap.fill(requirement.paraphrase, 110, initial_indent="  ", subsequent_indent="  "))
+    show(f"{requirement.requirement} ({place}): {verdict}")
+    for text in (requirement.paraphrase, requirement.rule and f"{requirement.section}: {requirement.rule}"):
+        if text:
+            show(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))
+    for link in requirement.links:
+        show(f"  source: {link.url}")
     if found.twins:
         show(f"  {twins_in_words(found)}")
     if found.findings:

@@ -14,7 +14,8 @@ from conformance.findings.stored import Stored, Tested
 from conformance.history.events import FileLook
 from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, read_history
-from conformance.requirements.catalogue import citation, load
+from conformance.requirements.catalogue import load, origin
+from conformance.requirements.lookup import place_of
 from conformance.results import Violation
 from conformance.safe_text import code, escaped
 
@@ -97,8 +98,10 @@ def _main(stored: Stored) -> Violation:
 
 def _sentence(identifier: str) -> str:
     requirement = load().requirement(identifier)
-    where = citation(requirement.source, requirement.passage)
-    return f"- {escaped(requirement.paraphrase)} ({escaped(where)}; {identifier}, {requirement.level.value})"
+    where = origin(requirement.level, requirement.source, requirement.passage)
+    links = place_of(requirement.source, requirement.passage).links
+    read = f": {', '.join(f'[{escaped(each.title)}]({each.url})' for each in links)}" if links else ""
+    return f"- {escaped(requirement.paraphrase)} ({identifier}, {escaped(where)}){read}"
 
 
 def _steps(stored: Stored, violation: Violation) -> str:

@@ -263,6 +263,8 @@ class Promise(Enum):
     TOMBSTONE_FIRST = "tombstone-first"
     """An attempt that was resolved as not landed is refused as such, before any look at versions: it gets no conflict
     and no gap any more."""
+    UC_DELTA_API = "uc-delta-api"
+    """The subject implements Unity Catalog's Delta API, whose contract then is cited for what it demands."""
 
 
 class _Line(_Record, frozen=True, kw_only=True, tag_field="event"):

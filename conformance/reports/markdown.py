@@ -24,7 +24,7 @@ from conformance.reports.summary import (
     summarise,
     twins_in_words,
 )
-from conformance.requirements.catalogue import Level, citation
+from conformance.requirements.catalogue import Level, origin
 from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
 from conformance.safe_text import block, code, escaped
 
@@ -81,10 +81,16 @@ def _requirements(result: RunResult, folder: Path | None, verdict: RequirementVe
 
 def _requirement(result: RunResult, found: Evidence, folder: Path | None) -> Iterator[str]:
     requirement = found.requirement
-    place = citation(requirement.source, requirement.section)
-    yield f"### {escaped(requirement.requirement)} ({requirement.level}; {escaped(place)})"
+    place = origin(requirement.level, requirement.source, requirement.section)
+    yield f"### {escaped(requirement.requirement)} ({escaped(place)})"
     yield ""
     yield f"> {escaped(requirement.paraphrase)}"
+    if requirement.rule:
+        yield ">"
+        yield f"> {escaped(requirement.section)}: {escaped(requirement.rule)}"
+    if requirement.links:
+        yield ""
+        yield f"Source: {', '.join(f'[{escaped(each.title)}]({each.url})' for each in requirement.links)}"
     yield ""
     if found.twins:
         yield f"{escaped(twins_in_words(found))}."

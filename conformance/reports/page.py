@@ -41,8 +41,17 @@ from conformance.reports.summary import (
     standing,
     summarise,
 )
-from conformance.requirements.catalogue import Level, Side, citation, load
-from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, fails, headline
+from conformance.requirements.catalogue import Level, Side, load, origin
+from conformance.results import (
+    CaseResult,
+    Link,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    Violation,
+    fails,
+    headline,
+)
 from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent
@@ -153,7 +162,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_seen,
     )
-    environment.filters["cited"] = citation
+    environment.globals["origin"] = origin
     environment.filters["prose"] = _prose
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
     return environment
@@ -307,11 +316,13 @@ class Accused:
 
     id: str
     name: str
-    level: str = ""
+    level: Level = Level.MUST
     source: str = ""
     section: str = ""
     side: str = ""
     paraphrase: str = ""
+    rule: str = ""
+    links: tuple[Link, ...] = ()
     warning: bool = False
     explained: list[Explained] = field(default_factory=list)
     named: list[tuple[CaseResult, str]] = field(default_factory=list)
@@ -377,6 +388,7 @@ class _Accusations:
             if requirement is not None:
                 accused.level, accused.source = requirement.level, requirement.source
                 accused.section, accused.paraphrase = requirement.section, requirement.paraphrase
+                accused.rule, accused.links = requirement.rule, requirement.links
                 accused.side = side_of(requirement)
             named = Violation(requirements=(name,) if name else (), message="")
             accused.warning = not fails(named, self.levels, strict=self.result.strict)

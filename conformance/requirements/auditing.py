@@ -18,11 +18,13 @@ from typing import Final
 
 from conformance.requirements.catalogue import (
     FREEDOM_PREFIX,
+    PROMISES,
     Aside,
     Catalogue,
     Coverage,
     Document,
     Freedom,
+    Level,
     Requirement,
     Restatement,
 )
@@ -40,6 +42,7 @@ _Entry = Requirement | Freedom | Restatement | Aside
 
 def inconsistencies(catalogue: Catalogue) -> Iterator[str]:
     """What is wrong with the catalogue in itself."""
+    yield from _wrong_levels(catalogue)
     yield from _wrong_ids(catalogue)
     yield from _wrong_texts(catalogue)
     yield from _wrong_sections(catalogue)
@@ -109,6 +112,12 @@ def _needs_an_entry(document: Document, sentence: Sentence) -> bool:
     if document.sections and sentence.section not in document.sections:
         return False
     return document.coverage is Coverage.KEYWORDS and sentence.normative
+
+
+def _wrong_levels(catalogue: Catalogue) -> Iterator[str]:
+    for requirement in catalogue.requirements:
+        if (requirement.level is Level.PROMISE) != (requirement.source == PROMISES):
+            yield f"{requirement.id} is {requirement.level}: what {PROMISES} says is a PROMISE, and nothing else is"
 
 
 def _wrong_ids(catalogue: Catalogue) -> Iterator[str]:

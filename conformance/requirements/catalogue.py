@@ -49,10 +49,16 @@ class Level(StrEnum):
 
     MUST = "MUST"
     """A violation is a failure. Also what the documents simply state to be so."""
+    PROMISE = "PROMISE"
+    """A violation is a failure: no document demands it, but the subject promised it by declaring a profile."""
     SHOULD = "SHOULD"
     """A violation is a warning."""
     MAY = "MAY"
     """A freedom: there is nothing to violate, except by those who do not grant it."""
+
+
+BINDING: Final = frozenset({Level.MUST, Level.PROMISE})
+"""A violation of one of these is a failure."""
 
 
 class Side(StrEnum):
@@ -167,12 +173,22 @@ class _Statement(_Entry, frozen=True, kw_only=True):
     """Whether other requirements or freedoms come from the same sentence."""
 
 
+class Contract(_Value, frozen=True, kw_only=True):
+    """A public document that demands what is a promise otherwise, of the subjects that say so in their `promises`."""
+
+    promise: str
+    document: str
+    section: str
+    paraphrase: str
+
+
 class Requirement(_Statement, frozen=True, kw_only=True):
     """One thing that one side is held to."""
 
     level: Level
     profile: Profile = Profile.CORE
     """A subject that does not declare it is not held to this."""
+    contract: Contract | None = None
     untestable: str | None = None
     """Why nothing that can be observed would show a violation."""
 
@@ -231,16 +247,22 @@ def citation(source: str, passage: str) -> str:
     """Where a requirement comes from, for people.
 
     `managed-commits, "Commit Backfills"`; `DELTA.md#overlap`; for what the subject itself promised,
-    `promised by declaring the profile inline: PROFILES.md#inline`.
+    `promised by the subject's profile inline: PROFILES.md#inline`.
     """
     page, _, anchor = passage.partition("#")
     name = source.removesuffix(".md")
     if page == PROMISES:
-        how = f"by declaring the profile {anchor}" if anchor in set(Profile) else "by every subject"
-        return f"promised {how}: {passage}"
+        how = f"the subject's profile {anchor}" if anchor in set(Profile) else "every subject"
+        return f"promised by {how}: {passage}"
     if anchor:
         return passage if page == source else f"{name}; {passage}"
     return f'{name}, "{passage}"' if passage else name
+
+
+def origin(level: Level, source: str, passage: str) -> str:
+    """How binding it is, and by what: `MUST; managed-commits, "Commit Backfills"`; a promise says so itself."""
+    cited = citation(source, passage)
+    return cited if level is Level.PROMISE else f"{level}; {cited}"
 
 
 @functools.cache

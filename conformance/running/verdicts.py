@@ -9,7 +9,8 @@ from typing import Final
 from conformance import results
 from conformance.interface.messages import Identity
 from conformance.interface.subject import GONE
-from conformance.requirements.catalogue import Level, Profile, Requirement, Side, load
+from conformance.requirements.catalogue import BINDING, Level, Profile, Requirement, Side, load
+from conformance.requirements.lookup import place_of
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.scenario.check import OTHER_FEATURE
 from conformance.scenario.formatting import NO_SUCH_JOB
@@ -53,22 +54,35 @@ def _result(
 ) -> RequirementResult:
     verdict, note = _verdict(requirement, evidence, against, identity)
     names = dict.fromkeys([case.case for case in against] + [case.case for case in evidence])
+    level, source, section, paraphrase = _bound_by(requirement, identity)
+    place = place_of(source, section)
     return RequirementResult(
         requirement=requirement.id,
-        level=requirement.level,
-        section=requirement.passage,
-        source=requirement.source,
-        paraphrase=requirement.paraphrase,
+        level=level,
+        section=section,
+        source=source,
+        paraphrase=paraphrase,
+        rule=place.text,
+        links=tuple(results.Link(title=each.title, url=each.url) for each in place.links),
         verdict=verdict,
         cases=tuple(names),
         note=note,
     )
 
 
+def _bound_by(requirement: Requirement, identity: Identity) -> tuple[Level, str, str, str]:
+    """What binds this subject: level, document, section, paraphrase. A promise that a public contract of the subject
+    demands too is cited from there."""
+    contract = requirement.contract
+    if contract is not None and contract.promise in identity.promises:
+        return Level.MUST, contract.document, contract.section, contract.paraphrase
+    return requirement.level, requirement.source, requirement.passage, requirement.paraphrase
+
+
 def _verdict(
     requirement: Requirement, evidence: list[CaseResult], against: list[CaseResult], identity: Identity
 ) -> tuple[RequirementVerdict, str]:
-    if against and requirement.level is Level.MUST:
+    if against and requirement.level in BINDING:
         return RequirementVerdict.VIOLATED, ""
     if against and requirement.level is Level.SHOULD:
         return RequirementVerdict.WARNED, ""

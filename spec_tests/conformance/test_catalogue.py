@@ -37,6 +37,7 @@ from conformance.requirements import (
 )
 from conformance.requirements.auditing import inconsistencies, quotations, uncovered, unfounded
 from conformance.requirements.catalogue import FILES, read_document
+from conformance.requirements.lookup import place_of
 from conformance.requirements.walk import sentences
 
 DOCUMENTS = {document.name: document for document in load().documents}
@@ -129,6 +130,25 @@ def test_no_duty_is_declared_untestable_in_passing() -> None:
     """Who adds one has to add it here too."""
     untestable = {entry.id for entry in load().requirements if entry.level is Level.MUST and entry.untestable}
     assert untestable == {"MC-API-02", "CM-API-01", "ICT-09"}
+
+
+@pytest.mark.parametrize(
+    "requirement", [entry for entry in load().requirements if entry.level is not Level.MAY], ids=lambda each: each.id
+)
+def test_what_a_finding_cites_can_be_read(requirement: Requirement) -> None:
+    """By a public address, or by the text of the rule: of a promise, and of a ruling, both."""
+    place = place_of(requirement.source, requirement.passage)
+    assert all(link.url.startswith("https://") for link in place.links)
+    assert bool(place.text) == bool(requirement.rule)
+    assert "<a id" not in place.text and "](" not in place.text and len(place.text) < 800
+    assert place.links or requirement.level is Level.PROMISE
+
+
+def test_a_contract_can_be_read() -> None:
+    contract = load().requirement("PROFILE-RETRY-01").contract
+    assert contract is not None
+    [link] = place_of(contract.document, contract.section).links
+    assert link.title == 'unity-catalog-delta-api, "updateTable"'
 
 
 def test_a_requirement_is_found_by_its_id() -> None:
@@ -443,7 +463,7 @@ def test_the_listing_has_what_the_filters_select() -> None:
     rows = listed("--side", "owner", "--level", "MUST", "--profile", "inline").splitlines()[1:]
     assert [row.split()[0] for row in rows] == [entry.id for entry in chosen] != []
     (row,) = listed("MC-BACKFILL-03").splitlines()[1:]
-    assert row.endswith('(managed-commits, "Commit Backfills")')
+    assert '(managed-commits, "Commit Backfills": https://github.com/delta-io/' in row
     assert len(listed("MC-BACKFILL-*").splitlines()) > 3
 
 

@@ -14,6 +14,7 @@ from conformance.adapters.in_process import InProcess
 from conformance.adapters.log_folder import LogFolder, OutsideError
 from conformance.adapters.uc import documents
 from conformance.adapters.uc.api import Address, ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
+from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError, gone
@@ -335,6 +336,7 @@ def identity_of(address: Address, api: DeltaApi) -> m.Identity:
     """Raises `AdapterError` where there is no such schema, `NoConnectionError` without a server."""
     config = api.config()
     return m.Identity(
+        promises=(Promise.UC_DELTA_API.value,),
         name=address.name,
         version=address.version or f"Delta API {config.protocol_version}",
         interface_version=m.INTERFACE_VERSION,

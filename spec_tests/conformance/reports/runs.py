@@ -12,11 +12,13 @@ from conformance import reports
 from conformance.checkers.check import check_events
 from conformance.history.files import read
 from conformance.requirements.catalogue import Level, Side, load
+from conformance.requirements.lookup import place_of
 from conformance.results import (
     CaseResult,
     Environment,
     KnownFailure,
     Layer,
+    Link,
     RequirementResult,
     RequirementVerdict,
     RunResult,
@@ -152,9 +154,11 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
             RequirementResult(
                 requirement=each.id,
                 level=each.level,
-                section=each.section,
+                section=each.passage,
                 source=each.source,
                 paraphrase=each.paraphrase,
+                rule=(place := place_of(each.source, each.passage)).text,
+                links=tuple(Link(title=link.title, url=link.url) for link in place.links),
                 verdict=verdict,
                 cases=tuple(case.case for case in cases if each.id in case.requirements),
                 note=note,

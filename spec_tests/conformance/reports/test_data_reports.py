@@ -187,6 +187,7 @@ def test_junit_counts_what_it_holds() -> None:
 def test_markdown_lets_no_markup_of_a_subject_through() -> None:
     text = reports.to_markdown(hostile())
     rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
+    rendered = re.sub(r'<a href="https://github\.com/delta-io/[^"]*">(.*?)</a>', r"\1", rendered)  # sources
     tags = set(re.findall(r"<(\w+)", rendered))
     assert tags == {"h1", "h2", "h3", "p", "ul", "li", "blockquote", "pre", "code"}
     outside = re.sub("<(code)[^>]*>.*?</code>", "", rendered, flags=re.DOTALL)

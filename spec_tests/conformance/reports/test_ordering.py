@@ -61,9 +61,8 @@ def test_the_console_the_summary_and_the_page_have_one_order(capsys: pytest.Capt
     names = in_order(result)
     assert len(names) > 10
     show_result(result, None)
-    console = re.findall(
-        r"^(\S+) \((?:MUST|SHOULD); .*: (?:violated|recommendation not followed)$", capsys.readouterr().out, re.M
-    )
+    shown = r"^(\S+) \((?:MUST; |SHOULD; |promised by ).*: (?:violated|recommendation not followed)$"
+    console = re.findall(shown, capsys.readouterr().out, re.M)
     summary = re.findall(r"^### (\S+) \(", reports.to_markdown(result), re.M)
     page = re.findall(r"</span> (?:violated|not followed)</b> ([A-Z0-9-]+)</h3>", reports.to_html(result))
     first = [each.requirement.requirement for each in evidence(result)]
