@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from conformance.requirements.catalogue import (
+    BINDING,
     FREEDOM_PREFIX,
     PROMISES,
     Aside,
@@ -116,8 +117,9 @@ def _needs_an_entry(document: Document, sentence: Sentence) -> bool:
 
 def _wrong_levels(catalogue: Catalogue) -> Iterator[str]:
     for requirement in catalogue.requirements:
-        if (requirement.level is Level.PROMISE) != (requirement.source == PROMISES):
-            yield f"{requirement.id} is {requirement.level}: what {PROMISES} says is a PROMISE, and nothing else is"
+        binding = Level.PROMISE if requirement.source == PROMISES else Level.MUST
+        if requirement.level in BINDING - {binding}:
+            yield f"{requirement.id} is {requirement.level}, but {requirement.source} makes it {binding}"
 
 
 def _wrong_ids(catalogue: Catalogue) -> Iterator[str]:
