@@ -1,0 +1,41 @@
+"""Subjects written from the documents alone: the requirements and the interface were read, the kit's checks and its own
+mutants were not. Their score is a second opinion on the kit, counted apart from that of `conformance.mutants`.
+
+`owners` and `clients` make mistakes that violate a passage of the documents, `legal` uses freedoms. Each can be run:
+`delta-commit-conformance run python:spec_tests.conformance.outsiders.owners:JanitorOffByOne`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple, TypeVar
+
+Kind = Literal["bad owner", "bad client", "legal owner"]
+T = TypeVar("T", bound=type)
+
+
+class Outsider(NamedTuple):
+    kind: Kind
+    subject: type
+    passage: str
+    """Document, section and what it says, paraphrased: what a bad one violates, or what permits a legal one."""
+    unseen: str
+    """Of a bad one that no check can see: why."""
+
+    @property
+    def name(self) -> str:
+        """The subject's name in the kit."""
+        return f"python:{self.subject.__module__}:{self.subject.__name__}"
+
+
+OUTSIDERS: Final[list[Outsider]] = []
+
+
+def outsider(kind: Kind, passage: str, unseen: str = "") -> Callable[[T], T]:
+    """Record the class in the list."""
+
+    def record(subject: T) -> T:
+        OUTSIDERS.append(Outsider(kind, subject, passage, unseen))
+        return subject
+
+    return record

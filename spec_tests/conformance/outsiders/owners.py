@@ -1,0 +1,348 @@
+"""Twenty commit owners with one mistake each. Most are wrong in a rare situation only."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING
+from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from spec_tests.conformance.outsiders import outsider
+
+
+class Owner(ModelOwner):
+    """The model owner, which describes a table without its metadata if a file is gone."""
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        with suppress(NotPublished):
+            return super()._newest(table, kind)
+        return None
+
+
+# Committing and replaying
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Managed Commits": the owner is the source of truth for whether a commit succeeded'
+)
+class KeyStoredBeforeTheBacklogCheck(Owner):
+    """Idempotency: the attempt is stored as landed before the backlog is checked; its retry is answered `ratified`,
+    and no such commit exists."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        if isinstance(answer, m.Rejected) and answer.retryable:
+            table.landed[request.attempt] = request.version
+            self._save(table)
+        return answer
+
+
+@outsider("bad owner", 'catalog-managed, "Publishing Commits": the content of a ratified commit is immutable')
+class RetryStagesAgain(Owner):
+    """Wrong order: a retry writes its staged file, over the one that is ratified, before the attempt is recognised."""
+
+    def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
+        name = super()._stage(table, request)
+        if name is not None and request.actions is not None:
+            content = content_of(request.actions)
+            self.storage.put(self._staged_path(table, name), content, time_of(request.actions))
+        return name
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Commit Protocol": a commit has succeeded, whether or not its writer was answered'
+)
+class KeysInTheMemoryOfANode(Owner):
+    """Stale node: landed attempts are known to the node that ratified them, until its restart. Elsewhere a retry is
+    answered `conflict`, and its writer commits the same data again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = ""
+        self.known: set[tuple[str, str]] = set()
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self.node = client
+        answer = super().commit(client, request)
+        if isinstance(answer, m.Ratified):
+            self.known.add((client, request.attempt))
+        return answer
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        return answer if (self.node, request.attempt) in self.known else None
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        self.known.clear()
+        return super().restart(client, request)
+
+
+@outsider("bad owner", 'managed-commits, "Commit Protocol": version v does not exist when it is committed')
+class HandBackRebases(Owner):
+    """Conflicts: a hand-back for a version that is taken is committed as the next free one, though its writer has not
+    seen the winner."""
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and table.active and request.attempt not in table.landed:
+            version = max(request.version, table.latest + 1)
+            request = msgspec.structs.replace(request, version=version)
+        return super().hand_back(client, request)
+
+
+# Backfill
+
+
+@outsider("bad owner", 'catalog-managed, "Publishing Commits": publishing copies the ratified commit to <v>.json')
+class SameSizeIsTheSameFile(Owner):
+    """Wrong comparison: a file that is already published is compared with the commit by its size."""
+
+    def _publish(self, table: OwnedTable, version: int) -> None:
+        try:
+            super()._publish(table, version)
+        except NotPublished:
+            content = self._content(table, table.unbackfilled[version])
+            found = self.storage.read(self._path(table, version))
+            if found is None or len(found.content) != len(content):
+                raise
+
+
+@outsider("bad owner", 'managed-commits, "Commit Backfills": v is backfilled only when v-1 is completely backfilled')
+class MissingStagedFileIsPublished(Owner):
+    """Recovery: a staged file that is gone counts as moved by another process, without a look at <v>.json."""
+
+    def _publish(self, table: OwnedTable, version: int) -> None:
+        staged = table.unbackfilled[version].staged_file
+        if staged is None or self.storage.read(self._staged_path(table, staged)) is not None:
+            super()._publish(table, version)
+
+
+@outsider("bad owner", 'managed-commits, "Sample Commit Owner API": backfillToVersion backfills all commits <= version')
+class YieldsToAnotherPublisher(Owner):
+    """Partial failure: a backfill that finds a version already published takes it as a sign of another backfill, stops
+    there, and reports success."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        for next_version in range(table.backfilled + 1, version + 1):
+            published = self.storage.read(self._path(table, next_version)) is not None
+            super()._backfill(table, next_version)
+            if published:
+                return
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Commit Files": un-backfilled files are kept track of until they are backfilled'
+)
+class JanitorOffByOne(Owner):
+    """Off by one: after a backfill the staged files of backfilled versions are deleted, and those of the next one."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        super()._backfill(table, version)
+        folder = f"{table.location}/{LOG}/{STAGING[table.feature]}"
+        for name in self.storage.list(folder):
+            if name[:20].isdecimal() and int(name[:20]) <= table.backfilled + 1:
+                self.storage.remove(f"{folder}/{name}")
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Commit Protocol": un-backfilled commits are tracked until they are backfilled'
+)
+class WatermarkBeyondTheLatest(Owner):
+    """Range: a backfill to a version beyond the latest moves the watermark there; commits that come later are below it,
+    and not listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watermarks: dict[str, int] = {}
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        answer = super().backfill_to_version(client, request)
+        if isinstance(answer, m.Done):
+            self.watermarks[request.table] = max(request.version, self.watermarks.get(request.table, 0))
+        return answer
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, max(start, self.watermarks.get(table.reference, -1) + 1), end)
+
+
+@outsider("bad owner", 'managed-commits, "Delta Log Entries": newline-delimited JSON, each action one line')
+class SplitsAtUnicodeLineEnds(Owner):
+    """Encoding: lines are split at U+2028, U+2029 and U+0085 too, which may stand in a JSON string."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        return content_of(tuple(super()._content(table, commit).splitlines()))
+
+
+@outsider("bad owner", 'catalog-managed, "Publishing Commits": the content of a ratified commit is immutable')
+class NumbersAsDoubles(Owner):
+    """Encoding: published through a JSON library whose numbers are doubles; integers beyond 2^53 lose digits."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        return "".join(f"{_with_doubles(line)}\n" for line in super()._content(table, commit).split("\n")[:-1])
+
+
+def _with_doubles(line: str) -> str:
+    changed = False
+
+    def integer(digits: str) -> int:
+        nonlocal changed
+        changed |= int(float(digits)) != int(digits)
+        return int(float(digits))
+
+    with suppress(ValueError):
+        parsed = json.loads(line, parse_int=integer)
+        return json.dumps(parsed, separators=(",", ":"), ensure_ascii=False) if changed else line
+    return line
+
+
+# Getting commits
+
+
+@outsider("bad owner", 'managed-commits, "Sample Commit Owner API": contiguous and in ascending version order')
+class SortsVersionsAsText(Owner):
+    """Wrong comparison: versions are sorted as text, so 10 comes before 9."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))
+
+
+@outsider("bad owner", 'catalog-managed, "Commit Protocol": ratified commits are available to readers until published')
+class NegativeSlice(Owner):
+    """Off by one: `start` is an index into the list of unpublished commits; one before the list counts from its end."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        stored = super()._entries(table, 0, end)
+        return stored[start - stored[0].version :] if stored and start > 0 else stored
+
+
+@outsider("bad owner", 'managed-commits, "Getting Un-backfilled Commits": the latest ratified version is returned too')
+class EmptyAnswerIsCached(Owner):
+    """Wrong cache: each client's component keeps an answer without commits, with its `latest`, until that client
+    commits. Who only reads never sees another client's commit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.empty: dict[tuple[str, str], m.Answer] = {}
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        key = client, request.table
+        if key not in self.empty:
+            answer = super().get_commits(client, request)
+            if not isinstance(answer, m.Commits) or answer.commits or request.start or request.end is not None:
+                return answer
+            self.empty[key] = answer
+        return self.empty[key]
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self.empty.pop((client, request.table), None)
+        return super().commit(client, request)
+
+
+@outsider("bad owner", "in-commit timestamps: milliseconds since the epoch, and strictly increasing")
+class TimestampsInSeconds(Owner):
+    """Timestamps: the database column has no fraction; listed commits carry their in-commit timestamp in whole
+    seconds."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return tuple(
+            msgspec.structs.replace(entry, in_commit_timestamp=self._time(table, entry.version) // 1000 * 1000)
+            for entry in super()._entries(table, start, end)
+        )
+
+    def _time(self, table: OwnedTable, version: int) -> int:
+        with suppress(NotPublished):
+            return time_of(self._content(table, table.unbackfilled[version]).split("\n"))
+        return 0
+
+
+# Restarting, changing the owner, creating again
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Converting an existing table": no refusal of a table after its backfill succeeded'
+)
+class RowWithTheFirstCommit(Owner):
+    """Lost state: the row of a new table is inserted together with its first commit. A restart before that loses it."""
+
+    def _save(self, table: OwnedTable) -> None:
+        if table.promised is None and len(table.landed) == 1 and table.active:
+            self.saved.pop(table.reference, None)
+        else:
+            super()._save(table)
+
+
+@outsider(
+    "bad owner", 'managed-commits, "Converting an existing table": its backfill races with other filesystem commits'
+)
+class RedoOverwrites(Owner):
+    """Recovery: a promised ownership change is written again after a crash, over the file of whoever came first."""
+
+    def _recover(self, table: OwnedTable) -> None:
+        if table.promised is not None:
+            version, _, content = table.promised
+            self.storage.put(self._path(table, version), content, time_of(content.split("\n")))
+        super()._recover(table)
+
+
+@outsider("bad owner", 'managed-commits, "Converting to a filesystem table": accepts no new commits on the table')
+class HandBackIsForgotten(Owner):
+    """Lost state: that a table was given back is not durable. After a restart the owner commits to it again."""
+
+    def _save(self, table: OwnedTable) -> None:
+        super()._save(table if table.leaving is None else msgspec.structs.replace(table, active=True))
+
+
+@outsider("bad owner", 'managed-commits, "Commit Protocol": v-1 exists and v does not when v is committed')
+class SecondTakeOverResumes(Owner):
+    """Ownership transfer: a table that comes back continues from the latest version of the first ownership; commits
+    that the filesystem got in between are unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resumed: set[str] = set()
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        answer = super().take_over(client, request)
+        if isinstance(answer, m.Ratified):
+            table = self.tables[answer.table or ""]
+            for earlier in self.tables.values():
+                if earlier is not table and earlier.location == table.location and earlier.leaving is not None:
+                    table.latest = table.backfilled = earlier.latest
+                    self.resumed.add(table.reference)
+                    self._save(table)
+        return answer
+
+    def _notice(self, table: OwnedTable) -> None:
+        if table.reference not in self.resumed:
+            super()._notice(table)
+
+
+@outsider(
+    "bad owner", 'catalog-managed, "Catalog Responsibilities": a version is committed with the given set of actions'
+)
+class RecreatedTableInheritsRows(Owner):
+    """Re-creation: unpublished commits are rows by table name and version, inserted unless there is one. A table that
+    was dropped with unpublished commits leaves them to the next table of its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[tuple[str, int], Commit] = {}
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        answer = super().drop_table(client, request)
+        if isinstance(answer, m.Done):
+            table = self.tables[request.table]
+            self.rows |= {(table.name, version): commit for version, commit in table.unbackfilled.items()}
+        return answer
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        stored: Any = self.rows.get((table.name, request.version))
+        if stored is not None and request.version in table.unbackfilled:
+            table.unbackfilled[request.version] = stored
+            self._save(table)
+        return answer
