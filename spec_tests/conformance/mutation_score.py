@@ -4,6 +4,7 @@
     python -m spec_tests.conformance.mutation_score --clean N [--examples] [--json]  N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
+    python -m spec_tests.conformance.mutation_score --outsiders [PATTERN] [--json]   subjects written from the documents
 
 Exit code 1 if a mutant survives, is found only by requirements that it does not violate, or cannot start; if a good
 subject is accused; or if a figure is too low.
@@ -27,8 +28,10 @@ from conformance.results import CaseResult, Layer, RequirementVerdict, RunResult
 from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import case_seed
+from conformance.running.profiles import PROFILES
 from spec_tests.conformance import kills
 from spec_tests.conformance.kills import Fate, Kill
+from spec_tests.conformance.outsiders import Outsider, all_outsiders
 
 CLEAN = 10_000
 """Generated scenarios of the full proof."""
@@ -132,12 +135,16 @@ def only_advice(mutant: Mutant) -> bool:
 
 
 def judge(mutant: Mutant) -> Plain:
-    """Run it as its user would. A bad subject's run stops at the first failure, which decides its exit code; one that
-    only ignores advice is run as `--strict`, which makes a failure of what is a warning otherwise."""
-    name = kills.name_of(mutant)
+    """One that only ignores advice is run as `--strict`, which makes a failure of what is a warning otherwise."""
     bad = bool(mutant.violates)
+    return judged(kills.name_of(mutant), bad=bad, strict=bad and only_advice(mutant))
+
+
+def judged(name: str, *, bad: bool, strict: bool = False, profile: str = "quick") -> Plain:
+    """Run it as its user would. A bad subject's run stops at the first failure, which decides its exit code."""
+    options = Options(subject=name, fail_fast=bad, strict=strict, profile=PROFILES[profile])
     try:
-        result = execute(Options(subject=name, fail_fast=bad, strict=bad and only_advice(mutant)), Quiet())
+        result = execute(options, Quiet())
     except UnusableError as error:
         return Plain(subject=name, right=False, exit_code=ExitCode.USAGE, seconds=0, note=error.problem)
     right = result.exit_code == (ExitCode.VIOLATION if bad else ExitCode.CONFORMANT)
@@ -165,6 +172,17 @@ def all_plain(pattern: str = "*") -> Iterator[Plain]:
             yield judge(mutant)
 
 
+def outsiders(pattern: str) -> Iterator[tuple[Outsider, Plain]]:
+    """Of the subjects written from the documents alone those that match: in the standard profile, if quick has no
+    objection."""
+    for each in all_outsiders():
+        if fnmatchcase(each.name, pattern):
+            plain = judged(each.name, bad=each.bad)
+            if plain.exit_code == ExitCode.CONFORMANT:
+                plain = judged(each.name, bad=each.bad, profile="standard")
+            yield each, plain
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
@@ -176,8 +194,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--plain", nargs="?", const="*", metavar="PATTERN",
         help="verdicts of `run good:ID` and `run mutant:ID` without options",
     )  # fmt: skip
+    parser.add_argument(
+        "--outsiders", nargs="?", const="*", metavar="PATTERN",
+        help="verdicts on the subjects that were written from the documents alone",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.outsiders is not None:
+        return _outsiders(options.outsiders, as_json=options.json)
     if options.plain is not None:
         return _plain(options.plain, as_json=options.json)
     if options.figures:
@@ -230,6 +254,23 @@ def _plain(pattern: str, *, as_json: bool) -> int:
     else:
         print(f"{right} of {len(found)} runs without options have the right verdict")
     return 0 if found and right == len(found) else 1
+
+
+def _outsiders(pattern: str, *, as_json: bool) -> int:
+    found = []
+    for outsider, each in outsiders(pattern):
+        found.append((outsider, each))
+        if not as_json:
+            verdict = "right" if each.right else "not seen" if outsider.unseen else "WRONG"
+            print(f"{verdict:8} {outsider.kind:11} {outsider.subject.__name__:30} {each.note[:200]}", flush=True)
+    bad = [each.right for outsider, each in found if outsider.bad]
+    accused = sum(not each.right for outsider, each in found if not outsider.bad)
+    if as_json:
+        subjects = [{"kind": outsider.kind, **asdict(each)} for outsider, each in found]
+        print(json.dumps({"bad": len(bad), "found": sum(bad), "accused": accused, "subjects": subjects}, indent=2))
+    else:
+        print(f"{sum(bad)} of {len(bad)} bad ones found, {accused} of {len(found) - len(bad)} legal ones accused")
+    return 0 if found and all(each.right or outsider.unseen for outsider, each in found) else 1
 
 
 def _clean(scenarios: int, *, examples: bool, as_json: bool) -> int:

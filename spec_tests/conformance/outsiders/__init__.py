@@ -8,6 +8,7 @@ mutants were not. Their score is a second opinion on the kit, counted apart from
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final, Literal, NamedTuple, TypeVar
 
 Kind = Literal["bad owner", "bad client", "legal owner"]
@@ -23,19 +24,29 @@ class Outsider(NamedTuple):
     """Of a bad one that no check can see: why."""
 
     @property
+    def bad(self) -> bool:
+        return self.kind != "legal owner"
+
+    @property
     def name(self) -> str:
         """The subject's name in the kit."""
         return f"python:{self.subject.__module__}:{self.subject.__name__}"
 
 
-OUTSIDERS: Final[list[Outsider]] = []
+_OUTSIDERS: Final[list[Outsider]] = []
+
+
+def all_outsiders() -> list[Outsider]:
+    for module in ("owners", "clients", "legal"):
+        import_module(f"{__name__}.{module}")
+    return _OUTSIDERS
 
 
 def outsider(kind: Kind, passage: str, unseen: str = "") -> Callable[[T], T]:
     """Record the class in the list."""
 
     def record(subject: T) -> T:
-        OUTSIDERS.append(Outsider(kind, subject, passage, unseen))
+        _OUTSIDERS.append(Outsider(kind, subject, passage, unseen))
         return subject
 
     return record

@@ -68,13 +68,14 @@ class KeysInTheMemoryOfANode(Owner):
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self.node = client
         answer = super().commit(client, request)
+        self.node = ""
         if isinstance(answer, m.Ratified):
             self.known.add((client, request.attempt))
         return answer
 
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         answer = super()._replay(table, request)
-        return answer if (self.node, request.attempt) in self.known else None
+        return answer if not self.node or (self.node, request.attempt) in self.known else None
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
         self.known.clear()
