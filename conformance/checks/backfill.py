@@ -63,14 +63,22 @@ def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
 
 
 def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed:
-    """Every ratified commit is listed by the owner or published."""
+    """Every ratified commit is published, or listed by the owner, with its staged file in the staging folder."""
     listed = reads.ask(s, table)
-    seen = s.published(table)
-    lost = [version for version in range(table.versions) if version not in listed.commits and version not in seen]
+    names = {file.name for file in s.observe(table)}
+    unpublished = [version for version in range(table.versions) if commit_file(version) not in names]
+    lost = [version for version in unpublished if version not in listed.commits]
     s.require(not lost, *TRACKED, evidence=(listed.exchange, *because), table=table, version=lost[0] if lost else None,
               expected=f"each of the versions up to {table.versions - 1} is listed by its owner until it is published",
               observed=f"versions {lost} are neither listed nor published: listed are {list(listed.order)}, "
-              f"published {sorted(seen)}")  # fmt: skip
+              f"the log has {sorted(names)}"[:400])  # fmt: skip
+    for version in unpublished:
+        name = (listed.commits[version].file_name or "").rpartition("/")[2]
+        s.require(not name or f"{STAGING[s.feature]}/{name}" in names, "MC-FILES-06", "CM-STORE-04", "CM-STORE-09",
+                  evidence=(listed.exchange, *because), table=table, version=version,
+                  expected=f"version {version} is not published: its staged file is kept until it is",
+                  observed=f"the owner lists version {version} as `{name}`, and that file does not exist: the log has "
+                  f"{sorted(names)}"[:400])  # fmt: skip
     return listed
 
 

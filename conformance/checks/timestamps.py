@@ -206,14 +206,17 @@ def a_time_that_does_not_increase_is_rejected_or_kept(s: Scenario) -> None:
 
 @check(Family.TIMESTAMPS, "MC-API-04", "CM-CATALOG-04")
 def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
-    """If the owner returns times with its list of commits, they are the in-commit timestamps, not the times of
-    ratification."""
+    """If the owner returns times with its list of commits, they are the in-commit timestamps to the millisecond, not
+    the times of ratification."""
     table = s.create()
-    s.land_all(table, 2)
+    times = {version: s.timestamp(version) + 7 for version in (1, 2)}
+    for time in times.values():
+        attempt = s.attempt()
+        s.land(table, attempt=attempt, actions=proposals.append(attempt, time))
     told = s.ask("reader", m.GetCommits(table=table.reference))
     listed = s.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
     for commit in listed.commits:
-        wanted = s.timestamp(commit.version)
+        wanted = times.get(commit.version, s.timestamp(commit.version))
         s.require(
             commit.in_commit_timestamp in (None, wanted),
             "MC-API-04",

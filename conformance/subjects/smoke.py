@@ -29,7 +29,7 @@ from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
 from conformance.interface.log_names import attempt_of
 from conformance.interface.messages import name_of
-from conformance.interface.subject import AdapterError, Subject
+from conformance.interface.subject import GONE, AdapterError, Subject
 from conformance.models import proposals
 from conformance.models.owner import COMMIT_MODES, ModelOwner
 from conformance.models.storage import FolderStorage
@@ -41,6 +41,9 @@ CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Obs
 """Operations that every owner has."""
 TRIES: Final = 5
 """Proposals to an owner that rejects them, which it may do by a policy of its own."""
+LATE: Final = "no answer within"
+"""How the transports begin the reason of an answer that did not come in time."""
+PROPOSALS: Final = (m.CreateTable, m.Commit, m.TakeOver, m.HandBack)
 
 A = TypeVar("A")
 P = TypeVar("P", m.CreateTable, m.Commit)
@@ -210,8 +213,13 @@ class _Smoke:
         self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
 
     def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
+        """The answer. A request that the subject itself answered by `unknown` is repeated, if that is harmless."""
         self.request, self.answer = request, None
-        self.answer = self.subject.ask(client, request)
+        repeatable = not isinstance(request, PROPOSALS) or "idempotent-retry" in self.identity.profiles
+        for _ in range(TRIES if repeatable else 1):
+            self.answer = self.subject.ask(client, request)
+            if not isinstance(self.answer, m.Unknown) or self.answer.reason.startswith((RAISED, GONE, LATE)):
+                break
         return self.answer
 
     def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
