@@ -178,10 +178,10 @@ def a_repeated_backfill_is_done(s: Scenario) -> None:
     s.land(table)
 
 
-@check(Family.BACKFILL, *RATIFIED_ONLY, *DONE)
+@check(Family.BACKFILL, *RATIFIED_ONLY, *DONE, *TRACKED)
 def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
     """A backfill to version 7 of a table with two commits may be done as far as possible, or rejected. No unratified
-    version appears, and the table accepts commits."""
+    version appears, and the table accepts commits, which are listed until they are published."""
     table = s.create()
     s.land_all(table, 2)
     early = s.commit(table, 4, client="hasty")
@@ -191,6 +191,7 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
               expected="versions 0 to 2 are ratified: no other is published",
               observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
     s.land(table)
+    tracked(s, table, told)
     complete(s, table, s.backfill(table, 3))
 
 

@@ -38,9 +38,9 @@ def full(s: Scenario, limit: int) -> TableHandle:
     return table
 
 
-def one_too_many(s: Scenario, table: TableHandle, limit: int) -> Exchange:
-    """A proposal that finds the backlog full."""
-    told = s.commit(table)
+def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | None = None) -> Exchange:
+    """A proposal that finds the backlog full: a new one, or one that was rejected before."""
+    told = s.commit(table) if again is None else s.ask("writer", again.request)
     if isinstance(told.answer, m.Ratified):
         table.versions += 1
         kept = waiting(s, table)
@@ -79,10 +79,10 @@ def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int)
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
-    """With a limit of two unbackfilled commits the third is rejected, and so is a fourth try. After a backfill the
-    owner ratifies two more, and rejects again."""
+    """With a limit of two unbackfilled commits the third is rejected, and so are a repetition of that attempt and a new
+    one. After a backfill the owner ratifies two more, and rejects again."""
     table = full(s, 2)
-    one_too_many(s, table, 2)
+    one_too_many(s, table, 2, again=one_too_many(s, table, 2))
     refused = one_too_many(s, table, 2)
     s.backfill(table, 2)
     goes_on(s, table, refused, 2)

@@ -213,14 +213,16 @@ class _Smoke:
         self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
 
     def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
-        """The answer. A request that the subject itself answered by `unknown` is repeated, if that is harmless."""
+        """The answer. A request that was rejected for now is repeated, and if that is harmless also one that the
+        subject itself answered by `unknown`."""
         self.request, self.answer = request, None
         repeatable = not isinstance(request, PROPOSALS) or "idempotent-retry" in self.identity.profiles
-        for _ in range(TRIES if repeatable else 1):
-            self.answer = self.subject.ask(client, request)
-            if not isinstance(self.answer, m.Unknown) or self.answer.reason.startswith((RAISED, GONE, LATE)):
+        for _ in range(TRIES):
+            self.answer = answer = self.subject.ask(client, request)
+            lost = isinstance(answer, m.Unknown) and not answer.reason.startswith((RAISED, GONE, LATE))
+            if not (lost and repeatable) and not (isinstance(answer, m.Rejected) and answer.retryable):
                 break
-        return self.answer
+        return answer
 
     def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
         """The answer, of that kind."""

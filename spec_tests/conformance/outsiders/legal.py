@@ -27,7 +27,7 @@ class PublishesInCommit(ModelOwner):
 
 
 @outsider(
-    "legal owner", 'catalog-managed, "Published commit": the catalog may return information about published commits'
+    "legal owner", 'catalog-managed, "Terminology: Commits": the catalog may return information about published commits'
 )
 class ListsWhatIsPublished(ModelOwner):
     """Lists every commit since the table is its own, published or not."""
@@ -46,7 +46,7 @@ class ListsWhatIsPublished(ModelOwner):
         return super()._entries(msgspec.structs.replace(table, unbackfilled=every), start, end)
 
 
-@outsider("legal owner", 'catalog-managed, "Proposed commit": it becomes ratified or is rejected')
+@outsider("legal owner", 'catalog-managed, "Terminology: Commits": it becomes ratified or is rejected')
 class Throttles(ModelOwner):
     """Rejects every fourth proposal once; its retry is accepted."""
 
@@ -83,8 +83,8 @@ class PublishesOnRead(ModelOwner):
 
 @outsider("legal owner", 'catalog-managed, "Commit Protocol": information about winners is encouraged, not required')
 class SaysLittle(ModelOwner):
-    """Refusals without a version, a winner or a table; tables without metadata; no promises; no backfill of versions
-    that do not exist yet."""
+    """Refusals without a version, a winner or a table; tables without metadata, managedCommit ones without commits; no
+    promises; no backfill of versions that do not exist yet."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return msgspec.structs.replace(super().hello(client, request), promises=())
@@ -110,7 +110,8 @@ class SaysLittle(ModelOwner):
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
         if isinstance(answer, m.Table):
-            answer = msgspec.structs.replace(answer, commits=None, protocol=None, metadata=None)
+            commits = answer.commits if answer.feature == "catalogManaged" else None
+            answer = msgspec.structs.replace(answer, commits=commits, protocol=None, metadata=None)
         return answer
 
     def _bare(self, answer: m.Answer) -> m.Answer:
@@ -203,7 +204,7 @@ class MinusOneUntilStaged(ModelOwner):
 
 
 @outsider(
-    "legal owner", 'managed-commits, "Converting to a filesystem table": or it writes an unbackfilled commit first'
+    "legal owner", 'managed-commits, "Converting a managed-commit table": or it writes an unbackfilled commit first'
 )
 class HandsBackThroughStaging(ModelOwner):
     """The commit that gives a staged table back is ratified as a staged file, then published, after a crash too."""

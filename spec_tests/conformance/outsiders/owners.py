@@ -264,7 +264,8 @@ class TimestampsInSeconds(Owner):
 
 
 @outsider(
-    "bad owner", 'managed-commits, "Converting an existing table": no refusal of a table after its backfill succeeded'
+    "bad owner",
+    'managed-commits, "Converting an existing filesystem based table": no refusal of a table after its backfill',
 )
 class RowWithTheFirstCommit(Owner):
     """Lost state: the row of a new table is inserted together with its first commit. A restart before that loses it."""
@@ -277,7 +278,8 @@ class RowWithTheFirstCommit(Owner):
 
 
 @outsider(
-    "bad owner", 'managed-commits, "Converting an existing table": its backfill races with other filesystem commits'
+    "bad owner",
+    'managed-commits, "Converting an existing filesystem based table": its backfill races with filesystem commits',
 )
 class RedoOverwrites(Owner):
     """Recovery: a promised ownership change is written again after a crash, over the file of whoever came first."""
@@ -289,7 +291,7 @@ class RedoOverwrites(Owner):
         super()._recover(table)
 
 
-@outsider("bad owner", 'managed-commits, "Converting to a filesystem table": accepts no new commits on the table')
+@outsider("bad owner", 'managed-commits, "Converting a managed-commit table": accepts no new commits on the table')
 class HandBackIsForgotten(Owner):
     """Lost state: that a table was given back is not durable. After a restart the owner commits to it again."""
 
