@@ -177,9 +177,9 @@ def outsiders(pattern: str) -> Iterator[tuple[Outsider, Plain]]:
     objection."""
     for each in all_outsiders():
         if fnmatchcase(each.name, pattern):
-            plain = judged(each.name, bad=each.bad)
+            plain = judged(each.name, bad=each.bad, strict=each.advice)
             if plain.exit_code == ExitCode.CONFORMANT:
-                plain = judged(each.name, bad=each.bad, profile="standard")
+                plain = judged(each.name, bad=each.bad, strict=each.advice, profile="standard")
             yield each, plain
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from conformance.requirements.catalogue import Level, load
 from conformance.results import Layer, Verdict
 from spec_tests.conformance import kills
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
@@ -53,10 +54,8 @@ def by_name(outsider: Outsider) -> str:
     return outsider.subject.__name__
 
 
-@pytest.mark.parametrize("outsider", [each for each in all_outsiders() if each.bad], ids=by_name)
+@pytest.mark.parametrize("outsider", [each for each in all_outsiders() if by_name(each) in FOUND_BY], ids=by_name)
 def test_a_mistake_is_found(outsider: Outsider) -> None:
-    if outsider.unseen:
-        pytest.skip(outsider.unseen)
     check = FOUND_BY[by_name(outsider)]
     found = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.name == check]
     assert any(kills.run(case, outsider.name).verdict is Verdict.FAILED for case in found)
@@ -66,5 +65,6 @@ def test_a_mistake_is_found(outsider: Outsider) -> None:
 def test_a_freedom_is_not_accused(outsider: Outsider) -> None:
     examples = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.layer is Layer.EXAMPLE]
     for case in examples[::SHARE]:
-        result = kills.run(case, outsider.name)
-        assert result.verdict is not Verdict.FAILED, f"{case}: {result.violations[0].message}"
+        violations = kills.run(case, outsider.name).violations
+        accused = [each for each in violations if load().requirement(each.requirements[0]).level is Level.MUST]
+        assert not accused, f"{case}: {accused[0].message}"

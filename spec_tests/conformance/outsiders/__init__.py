@@ -20,6 +20,8 @@ class Outsider(NamedTuple):
     subject: type
     passage: str
     """Document, section and what it says, paraphrased: what a bad one violates, or what permits a legal one."""
+    advice: bool
+    """Whether the passage is advice: a run warns of it, and fails with `--strict`."""
     unseen: str
     """Of a bad one that no check can see: why."""
 
@@ -42,11 +44,11 @@ def all_outsiders() -> list[Outsider]:
     return _OUTSIDERS
 
 
-def outsider(kind: Kind, passage: str, unseen: str = "") -> Callable[[T], T]:
+def outsider(kind: Kind, passage: str, *, advice: bool = False, unseen: str = "") -> Callable[[T], T]:
     """Record the class in the list."""
 
     def record(subject: T) -> T:
-        _OUTSIDERS.append(Outsider(kind, subject, passage, unseen))
+        _OUTSIDERS.append(Outsider(kind, subject, passage, advice, unseen))
         return subject
 
     return record

@@ -71,7 +71,9 @@ class StartsFromTheNewestCheckpoint(ModelClient):
 
 
 @outsider(
-    "bad client", "in-commit timestamps: at the enablement timestamp itself the versions from the enablement on count"
+    "bad client",
+    "in-commit timestamps: at the enablement timestamp itself the versions from the enablement on should count",
+    advice=True,
 )
 class EnablementBoundaryIsExclusive(ModelClient):
     """Time travel: > instead of >= at the enablement timestamp."""
