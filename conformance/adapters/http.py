@@ -18,6 +18,7 @@ from conformance.interface.messages import (
     Done,
     Hello,
     Identity,
+    Rejected,
     Request,
     Restart,
     Unknown,
@@ -27,6 +28,8 @@ from conformance.interface.subject import TIMEOUT, AdapterError, gone
 
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that say nothing of the call, but something of the network or the load."""
+TOO_LARGE: Final = 413
+"""The status of a server that rejects a call for its size, before the subject sees it."""
 
 
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -108,6 +111,8 @@ class HttpSubject:
             return Done() if isinstance(request, Crash) else gone(str(error))
         if status >= 500 or status in BUSY:
             return Unknown(reason=f"HTTP status {status}: {wire.shown(body)}")
+        if status == TOO_LARGE:
+            return Rejected(reason=f"HTTP status {status}: {wire.shown(body)}")
         problem = ""
         if status != 200:
             problem = (

@@ -37,7 +37,9 @@ _FIELD: Final = re.compile(r"unknown field `(?P<field>.*)` - at `\$(?P<path>[^`]
 def encode(message: Call | Reply | Request | Answer) -> bytes:
     """One line of JSON, without the line feed."""
     try:
-        return msgspec.json.encode(message)
+        text = msgspec.json.encode(message)
+        # JSON permits these separators in strings, but line readers of some languages, such as Node's, end lines there.
+        return text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     except UnicodeEncodeError:  # half a character, of a file that is cut off in the middle of one
         return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode("ascii")
 

@@ -25,7 +25,7 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.formatting import difference
+from conformance.scenario.formatting import difference, different_action, versions_in_words
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -58,7 +58,8 @@ def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
     missing = [version for version in range(min(asked + 1, table.versions)) if version not in seen]
     s.require(not missing, *DONE, evidence=(done,), table=table,
               expected=f"commits up to version {asked} are published",
-              observed=f"versions {missing} are not published; a listing shows {sorted(seen)}")  # fmt: skip
+              observed=f"not published are versions {versions_in_words(missing)}; a listing shows "
+              f"{versions_in_words(sorted(seen))}")  # fmt: skip
     return seen
 
 
@@ -93,15 +94,20 @@ def same_content(s: Scenario, table: TableHandle, landed: Exchange, published: s
     same = digests.of_actions(proposal.actions or ()) == _actions(published)
     s.require(same, *CONTENT, evidence=(landed,), table=table, version=proposal.version,
               expected=f"version {proposal.version} is published with the actions that were ratified",
-              observed=f"version {proposal.version} was published as {published[:300]!r}")  # fmt: skip
+              observed=different_action("proposed", proposal.actions or (), "published", lines(published)))  # fmt: skip
 
 
 def _actions(content: str) -> str | None:
     """The digest of a file's actions; None if it is no commit."""
     try:
-        return digests.of_actions(content.splitlines())
+        return digests.of_actions(lines(content))
     except ValueError:
         return None
+
+
+def lines(content: str) -> list[str]:
+    """Of a commit file. A line ends with a line feed; `str.splitlines` knows other ends, which strings may contain."""
+    return content.removesuffix("\n").split("\n") if content else []
 
 
 @check(Family.BACKFILL, *DONE, *ORDER)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Any, Final
 
-from conformance.checks.backfill import CONTENT, same_content
+from conformance.checks.backfill import CONTENT, lines, same_content, tracked
 from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.log_names import STAGING, commit_file
@@ -18,7 +18,7 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
-from conformance.scenario.formatting import difference
+from conformance.scenario.formatting import difference, different_action
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 WHOLE = ("MC-LOG-01", "CM-LOG-01")
@@ -41,7 +41,7 @@ def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] |
     name = commit_file(version)
     if listed is not None and listed.file_name is not None and name not in files:
         name = f"{STAGING[s.feature]}/{listed.file_name.rpartition('/')[2]}"
-    return files[name].splitlines() if name in files else None
+    return lines(files[name]) if name in files else None
 
 
 def whole(s: Scenario, table: TableHandle, landed: Exchange) -> None:
@@ -65,7 +65,7 @@ def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, found: list[s
               evidence=(landed,),
               table=table, version=version,
               expected=f"version {version} is the {len(actions)} actions that were proposed",
-              observed=f"version {version} is {found}"[:400])  # fmt: skip
+              observed=different_action("proposed", actions, "found", found))  # fmt: skip
 
 
 def _normal(line: str) -> str:
@@ -100,7 +100,7 @@ def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
     for version in (1, 2):
         landed = s.land(table)
         s.backfill(table, version)
-        for line in s.published(table).get(version, "").splitlines():
+        for line in lines(s.published(table).get(version, "")):
             s.require(is_an_action(line), *LINES, evidence=(landed,), table=table, version=version,
                       expected="every line of a commit file is a JSON object that holds one action",
                       observed=f"the published file has the line {line[:200]!r}")  # fmt: skip
@@ -138,21 +138,100 @@ def _is_named(s: Scenario, table: TableHandle, landed: Exchange, done: Exchange)
               observed=f"the content of version {version} is in {names or 'no file'}")  # fmt: skip
 
 
-@check(Family.CONTENT, *CONTENT, *COMMITTED)
+TEXT: Final = (
+    '  "quoted" \\ / \' %20 \\u0041 </script> \x7f ÿ \xa0 \x85 é e\u0301 \u212b Ω 表 한 ﷺ € \u200b \u202e \ufeff '
+    "\uffff \u2028 \u2029 🜁 👩\u200d👩\u200d👧 \U0010ffff  "
+)
+"""Characters of one to four bytes in UTF-8, with and without a normal form, and what separates lines elsewhere than in
+JSON; white space at both ends."""
+LARGE: Final = (2 * 2**20, 96 * 2**10)
+"""Bytes of a commit; the second where the owner rejects the first for its size."""
+
+
+def raw(kind: str, body: object) -> str:
+    """One action whose characters are not escaped, as most writers write it."""
+    return json.dumps({kind: body}, separators=(",", ":"), ensure_ascii=False)
+
+
+def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
+    """Whether the owner ratifies a commit with these actions; then they are kept, and published as proposed. It may
+    reject what it takes for invalid, or for too large."""
+    attempt = s.attempt()
+    actions = (proposals.commit_info(attempt, s.timestamp(table.versions)), *unusual)
+    told = s.commit(table, attempt=attempt, actions=actions)
+    if isinstance(told.answer, Rejected):
+        return False
+    s.expect(told, Ratified, "PROFILE-CORE-05", expected=f"version {table.versions} is free: ratified, or rejected")
+    table.versions += 1
+    as_proposed(s, table, told, content_of(s, table, told) or [])
+    s.backfill(table, table.versions - 1)
+    same_content(s, table, told, s.published(table).get(table.versions - 1, ""))
+    return True
+
+
+@check(Family.CONTENT, *COMMITTED, *CONTENT)
 def unusual_content_is_kept(s: Scenario) -> None:
-    """Unknown actions and fields, text in many scripts, escapes, nulls and large numbers are published as proposed."""
+    """Text in many scripts, escaped and not, control characters, unknown actions and fields, nulls and large numbers
+    are published as proposed."""
     table = s.create()
-    attempt, time = s.attempt(), s.timestamp(1)
-    actions = (
-        proposals.commit_info(attempt, time, note='"quoted" \\ \t / ⟂ 表 🜁 é e\u0301', nothing=None, empty={}),
-        proposals.line(
-            "add", {**json.loads(proposals.add(f"{attempt}%20é.parquet", time))["add"], "x-tag": [1, [2.5]]}
-        ),
-        '{"x-unknown":{"big":9223372036854775807,"small":1e-7,"text":"\\u2028"}}',
+    add = json.loads(proposals.add("part%20é.parquet", s.timestamp(1)))["add"]
+    add |= {"x-tag": [1, [2.5]], "tags": {TEXT: TEXT}, "x-nothing": None, "x-empty": {}}
+    commits = (
+        (raw("add", add), '{"x-unknown":{"big":9223372036854775807,"small":1e-7,"text":"\\u2028"}}'),
+        (proposals.line("add", add), raw("domainMetadata", {"domain": TEXT, "configuration": TEXT, "removed": False})),
+        (proposals.line("add", {**add, "tags": {"controls": "".join(map(chr, range(32)))}}),),
     )
-    landed = s.land(table, attempt=attempt, actions=actions)
-    s.backfill(table, 1)
-    same_content(s, table, landed, s.published(table).get(1, ""))
+    if sum(kept(s, table, *actions) for actions in commits) == 0:
+        raise Inconclusive("the owner rejects every commit with unusual content")
+
+
+@check(Family.CONTENT, *COMMITTED, *CONTENT)
+def a_large_commit_is_kept(s: Scenario) -> None:
+    """A commit of 2 MiB has one action of more than 1 MiB, and many others with text in many scripts. The owner rejects
+    it for its size, or publishes it as proposed; so it does with one of 96 KiB."""
+    table = s.create()
+
+    def actions(size: int) -> list[str]:
+        time, unit = s.timestamp(1), TEXT * 16
+        add: dict[str, Any] = json.loads(proposals.add("large.parquet", time))["add"]
+        repeats = size // len(unit.encode()) // 2 + 1
+        small = [raw("add", {**add, "path": f"{number}.parquet", "tags": {"x": unit}}) for number in range(repeats)]
+        return [raw("add", {**add, "tags": {"x": unit * repeats}}), *small]
+
+    if not any(kept(s, table, *actions(size)) for size in LARGE):
+        raise Inconclusive(f"the owner rejects every commit of {LARGE[-1]} bytes")
+
+
+@check(Family.CONTENT, *COMMITTED, commit_modes=("staged", "direct"))
+def a_doubled_field_is_kept(s: Scenario) -> None:
+    """A writer proposes an action that has one field twice. JSON leaves open which of them counts, so the owner rejects
+    the commit or keeps both; an inline commit may be stored in any format."""
+    table = s.create()
+    attempt = s.attempt()
+    doubled = '{"x-doubled":{"value":1,"value":2}}'
+    actions = (proposals.commit_info(attempt, s.timestamp(1)), doubled)
+    told = s.commit(table, attempt=attempt, actions=actions)
+    s.expect(told, Ratified, *COMMITTED, may_refuse=True, expected="version 1 is free: ratified, or rejected")
+    table.versions += 1
+    found = "".join("\n".join(content_of(s, table, told) or []).split())
+    s.require(doubled in found, *COMMITTED, evidence=(told,), table=table, version=1,
+              expected=f"version 1 has the action {doubled}",
+              observed=f"version 1 is {found[:300]}")  # fmt: skip
+
+
+@check(Family.CONTENT, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-05", *COMMITTED)
+def small_and_equal_commits_are_recorded(s: Scenario) -> None:
+    """Two commits add the same file, and two consist of commitInfo alone. Each is a version of its own, which readers
+    get."""
+    table = s.create()
+    same = (proposals.add("same.parquet", s.timestamp(0)),)
+    for actions in (same, same, (), ()):
+        attempt = s.attempt()
+        info = proposals.commit_info(attempt, s.timestamp(table.versions))
+        landed = s.land(table, attempt=attempt, actions=(info, *actions))
+        as_proposed(s, table, landed, content_of(s, table, landed) or [])
+    tracked(s, table)
+    s.land(table)
 
 
 @check(Family.CONTENT, "CM-PUBLISH-03", "MC-BACKFILL-01")
@@ -227,7 +306,7 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
     """A defective writer proposes a schema that cannot be parsed. The owner should reject it and may accept it
     (RULINGS.md#validation), but does not repair it; a commit that restores the schema is ratified."""
     table = s.create()
-    first = (json.loads(line) for line in s.published(table).get(0, "").splitlines())
+    first = (json.loads(line) for line in lines(s.published(table).get(0, "")))
     body = next((action["metaData"] for action in first if "metaData" in action), None)
     if body is None:
         raise Inconclusive("version 0 is not published: what metadata the owner made of it is not known")
@@ -344,7 +423,7 @@ def a_staged_file_has_the_format_of_a_commit(s: Scenario) -> None:
     landed = s.land(table)
     _, name = listed_file(s, table, 1)
     content = staged_content(s, table, 1, name) or ""
-    wrong = [line for line in content.splitlines() if not is_an_action(line)]
+    wrong = [line for line in lines(content) if not is_an_action(line)]
     s.require(not wrong, "CM-FILES-01", "MC-LOG-05", evidence=(landed,), table=table, version=1,
               expected="every line of a staged file is a JSON object that holds one action",
               observed=f"the staged file has the line {wrong[:1]}"[:300])  # fmt: skip
@@ -376,12 +455,12 @@ def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exc
 
 @check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, commit_modes=STAGED)
 def a_client_staged_file_is_published_unchanged(s: Scenario) -> None:
-    """A writer stages its file with unusual whitespace and field order, and proposes its name. The published file has
-    exactly these bytes."""
+    """A writer stages its file with unusual white space, also at both ends of lines, and proposes its name. The
+    published file has exactly these bytes."""
     table = s.create()
     attempt = s.attempt()
     content = proposals.content(
-        action.replace(":", " :  ").replace(",", " ,") for action in proposals.append(attempt, s.timestamp(1))
+        f"  {action} ".replace(":", " :  ").replace(",", " ,") for action in proposals.append(attempt, s.timestamp(1))
     )
     proposal = storage_access.stage(s, table, content=content, attempt=attempt)
     told = propose_staged(s, proposal)

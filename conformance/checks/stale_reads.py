@@ -6,16 +6,18 @@ catalog-managed, "Getting Ratified Commits from the Catalog".
 
 from __future__ import annotations
 
+from typing import Final
+
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.checks.registry import check
 from conformance.history.digests import of_actions
 from conformance.history.events import Promise
 from conformance.interface.log_names import attempt_of
-from conformance.interface.messages import Commit, Conflict, Gap, Rejected
+from conformance.interface.messages import Commit, Conflict, Gap, GetCommits, Rejected
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads
 from conformance.scenario.check import Family
-from conformance.scenario.formatting import range_in_words
+from conformance.scenario.formatting import range_in_words, versions_in_words
 from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 FRESH = ("MC-READ-06", "CM-GET-04")
@@ -207,8 +209,10 @@ def a_loser_finds_the_winning_commit(s: Scenario) -> None:
 
 # Ranges
 
-RANGE = ("MC-GET-01", "CM-GET-03")
+RANGE = ("MC-GET-01", "CM-GET-03", "PROFILE-CORE-09")
 Range = tuple[int | None, int | None]
+EDGES: Final[tuple[Range, ...]] = ((None, 0), (0, 0))
+"""Version 0 only."""
 
 
 def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Range, *because: Exchange) -> None:
@@ -219,30 +223,41 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
     s.require(listed == contiguous, "LOG-05", evidence=told, table=table,
               expected="commits are listed by ascending version, each once, none left out in between",
-              observed=f"the list is {listed}")  # fmt: skip
+              observed=f"listed are {versions_in_words(listed)}")  # fmt: skip
     end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
         s.require(not missing, "LOG-07", evidence=told, table=table, version=missing[0] if missing else None,
                   expected=f"the list reaches version {end}, or what follows was published",
-                  observed=f"the list is {listed}, and {missing} are not published")  # fmt: skip
+                  observed=f"listed are {versions_in_words(listed)}; not published are {versions_in_words(missing)}",
+              )  # fmt: skip
 
 
 def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Exchange) -> None:
-    """Every version of the range that is not published is listed. `published`: known before the question."""
+    """Every version of the range that is not published is listed, and no version outside. `published`: known before
+    the question. An owner may reject a range that starts beyond its latest version."""
     start, end = asked
-    seen = reads.ask(s, table, start, end)
+    exchange = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
+    if isinstance(exchange.answer, Rejected) and start is not None and start >= table.versions:
+        return
+    seen = reads.listed(s, exchange)
+    outside = [version for version in seen.order if version < (start or 0) or (end is not None and version > end)]
+    s.require(not outside, "PROFILE-CORE-09", evidence=(exchange, *because), table=table,
+              expected=f"asked for {range_in_words(start, end)}: no version outside that range is listed",
+              observed=f"listed are {versions_in_words(seen.order)}")  # fmt: skip
     last = table.versions - 1 if end is None else min(end, table.versions - 1)
     wanted = [version for version in range(start or 0, last + 1) if version not in published]
     missing = [version for version in wanted if version not in seen.commits]
     if missing:  # the owner may have published them just now
         now = s.published(table)
         missing = [version for version in missing if version not in now]
-    s.require(not missing, *RANGE, evidence=(seen.exchange, *because), table=table,
+    s.require(not missing, *RANGE[:2], evidence=(seen.exchange, *because), table=table,
               version=missing[0] if missing else None,
-              expected=f"asked for {range_in_words(start, end)}: those of {wanted} that are not published are listed",
-              observed=f"listed are {list(seen.order)}; {missing} are nowhere")  # fmt: skip
+              expected=f"asked for {range_in_words(start, end)}: of versions {versions_in_words(wanted)} those "
+              f"that are not published are listed",
+              observed=f"listed are {versions_in_words(seen.order)}; neither listed nor published are "
+              f"{versions_in_words(missing)}")  # fmt: skip
     well_formed(s, table, seen, asked, *because)
     fresh(s, table, seen, *because)
 
@@ -261,12 +276,25 @@ def the_list_is_ascending_and_complete(s: Scenario) -> None:
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
-    """Of five unpublished commits every range is answered with all of its versions, including one version alone and an
-    end beyond the latest. Each answer has the latest version."""
+    """Of five unpublished commits every range is answered with all of its versions and no other, including version 0
+    alone, one other version alone, an end beyond the latest and a start beyond it. Each answer has the latest
+    version."""
     table = s.create()
     landed = land(s, table, 5)[-1]
     published = set(s.published(table))
-    for asked in ((None, None), (1, 5), (2, 4), (3, 3), (None, 2), (4, None), (5, 9)):
+    for asked in (
+        (None, None),
+        (1, 5),
+        (2, 4),
+        (3, 3),
+        (None, 2),
+        (4, None),
+        (5, 9),
+        (None, 0),
+        (0, 0),
+        (6, None),
+        (6, 9),
+    ):
         answered_in_full(s, table, asked, published, landed)
 
 
@@ -290,7 +318,7 @@ def ranges_of_a_fully_published_table_are_answered(s: Scenario) -> None:
     land(s, table, 3)
     done = s.backfill(table, 3)
     published = set(s.published(table))
-    for asked in ((None, None), (1, 2), (3, None)):
+    for asked in (*EDGES, (None, None), (1, 2), (3, None), (4, None)):
         answered_in_full(s, table, asked, published, done)
     landed = s.land(table)
     answered_in_full(s, table, (3, 4), published, landed)

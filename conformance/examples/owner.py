@@ -170,7 +170,7 @@ def newest(table: Table, kind: str) -> str | None:
     for version in reversed(range(len(table.ratified))):
         published = version <= table.backfilled
         path = table.log / f"{version:020}.json" if published else table.staged(version)
-        for action in path.read_text().splitlines():
+        for action in path.read_text().strip().split("\n"):
             if kind in json.loads(action):
                 return action
     return None

@@ -145,10 +145,15 @@ def get_commits(world: World, contract: Contract, request: m.GetCommits, answer:
     """ "Getting Un-backfilled Commits from Commit Owner", "Getting Ratified Commits from the Catalog"."""
     if world.dropped or not world.log:
         return world
+    start, end = request.start or 0, request.end
     if isinstance(answer, m.Commits):
-        return _read(world, contract, answer.commits, answer.latest, request.end)
-    if isinstance(answer, m.Rejected) and request.end is not None and request.end < (request.start or 0):
-        return world  # a range that ends before it begins may be an error
+        if any(each.version < start or (end is not None and each.version > end) for each in answer.commits):
+            return Wrong(
+                ("PROFILE-CORE-09",), f"no commit outside of versions {start} to {'the latest' if end is None else end}"
+            )
+        return _read(world, contract, answer.commits, answer.latest, end)
+    if isinstance(answer, m.Rejected) and start > (world.newest if end is None else min(end, world.newest)):
+        return world  # a range that ends before it begins, or begins beyond the table, may be an error
     return Wrong(("MC-API-04", "CM-CATALOG-04"), f"the commits, and {world.newest} as the latest version")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 import uuid
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -23,14 +26,24 @@ def _instead(request: m.Commit, actions: tuple[str, ...]) -> m.Commit:
 # All or nothing
 
 
-@mutant("MC-LOG-01", "CM-LOG-01")
-class LastActionIsLost(ModelOwner):
-    """Drops the last action of a commit with many actions."""
+class Rewrites(ModelOwner):
+    """Changes the actions of every proposal before it stores them."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        raise NotImplementedError
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if request.actions is not None and len(request.actions) > 3:
-            request = _instead(request, request.actions[:-1])
+        if request.actions is not None:
+            request = _instead(request, self.rewritten(request.actions))
         return super().commit(client, request)
+
+
+@mutant("MC-LOG-01", "CM-LOG-01")
+class LastActionIsLost(Rewrites):
+    """Drops the last action of a commit with many actions."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return actions[:-1] if len(actions) > 3 else actions
 
 
 @mutant("MC-LOG-01", "CM-LOG-01")
@@ -47,14 +60,83 @@ class LargeCommitsAreSplit(ModelOwner):
         return answer
 
 
-@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
-class DropsUnknownActions(ModelOwner):
+CONTENT: Final = (
+    "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03", "MC-API-03", "CM-CATALOG-03",
+)  # fmt: skip
+
+
+@mutant(*CONTENT)
+class DropsUnknownActions(Rewrites):
     """Drops unknown kinds of actions from a commit."""
 
-    def commit(self, client: str, request: m.Commit) -> m.Answer:
-        if request.actions is not None:
-            request = _instead(request, tuple(each for each in request.actions if set(json.loads(each)) <= KNOWN))
-        return super().commit(client, request)
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each for each in actions if set(json.loads(each)) <= KNOWN)
+
+
+@mutant(*CONTENT)
+class ActionsAreCutAtSixtyFourKibibytes(Rewrites):
+    """Stores the first 64 KiB of each action."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each[: 1 << 16] for each in actions)
+
+
+@mutant(*CONTENT)
+class CommitsAreCutAtOneMebibyte(Rewrites):
+    """Stores the actions that fit into 1 MiB."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        sizes = accumulate(len(each.encode()) for each in actions)
+        return tuple(each for each, size in zip(actions, sizes, strict=True) if size <= 1 << 20)
+
+
+@mutant(*CONTENT)
+class CharactersBeyondTheBmpAreReplaced(Rewrites):
+    """Replaces characters that need four bytes in UTF-8."""
+
+    highest = 0xFFFF
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple("".join("?" if ord(letter) > self.highest else letter for letter in each) for each in actions)
+
+
+@mutant(*CONTENT)
+class CharactersBeyondLatin1AreReplaced(CharactersBeyondTheBmpAreReplaced):
+    """Replaces characters beyond Latin-1."""
+
+    highest = 0xFF
+
+
+@mutant(*CONTENT)
+class TextIsNormalized(Rewrites):
+    """Stores text in a normal form of Unicode."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(unicodedata.normalize("NFC", each) for each in actions)
+
+
+@mutant(*CONTENT)
+class LineSeparatorsEndActions(Rewrites):
+    """Takes every line separator of Unicode for the end of an action."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(line for each in actions for line in each.splitlines())
+
+
+@mutant(*CONTENT)
+class StringsAreTrimmed(Rewrites):
+    """Trims white space at both ends of strings."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(re.sub(r'(?<=:")\s+|(?<!\\)\s+(?=",)', "", each) for each in actions)
+
+
+@mutant("MC-API-03", "CM-CATALOG-03")
+class LastOfDoubledKeysStays(Rewrites):
+    """Keeps the last value of a key that an action has twice."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(json.dumps(json.loads(each), ensure_ascii=False) for each in actions)
 
 
 def schema_of(action: str) -> dict[str, Any] | None:
@@ -84,6 +166,14 @@ class RepairsSchemas(ModelOwner):
         metadata = json.loads(action)
         metadata["metaData"]["schemaString"] = '{"type":"struct","fields":[]}'
         return json.dumps(metadata)
+
+
+@mutant("MC-BACKFILL-01", "CM-PUBLISH-01")
+class PublishingTrimsLines(ModelOwner):
+    """Trims white space at both ends of lines when it publishes."""
+
+    def _content(self, table: OwnedTable, commit: Commit) -> str:
+        return content_of(tuple(line.strip() for line in super()._content(table, commit).split("\n")[:-1]))
 
 
 @mutant("CM-PUBLISH-02", "CM-PUBLISH-03")

@@ -291,7 +291,9 @@ class AlternatesStagedAndDirect(ModelOwner):
             return super()._ratify(table, request, staged)
         file = self.storage.read(self._staged_path(table, staged))
         content = content_of(request.actions or ()) if file is None else file.content
-        return self._publish_directly(table, msgspec.structs.replace(request, actions=tuple(content.splitlines())))
+        return self._publish_directly(
+            table, msgspec.structs.replace(request, actions=tuple(content.removesuffix("\n").split("\n")))
+        )
 
 
 @good("FREE-ANSWER-01", "FREE-ANSWER-02", "FREE-GET-01", "FREE-GET-03", "FREE-BACKFILL-01", "FREE-POLICY-01")

@@ -288,11 +288,60 @@ class LookupAnswersOnce(ModelOwner):
 class KeepsEightAttempts(ModelOwner):
     """Keeps the last eight attempts: earlier ones are unknown."""
 
+    most = 8
+
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         super()._record(table, version, attempt)
-        while len(table.landed) > 8:
+        while len(table.landed) > self.most:
             del table.landed[next(iter(table.landed))]
         self._save(table)
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class KeepsThirtyTwoAttempts(KeepsEightAttempts):
+    """Keeps the last 32 attempts."""
+
+    most = 32
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class KeepsSixtyFourAttempts(KeepsEightAttempts):
+    """Keeps the last 64 attempts."""
+
+    most = 64
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class KeepsAHundredAttempts(KeepsEightAttempts):
+    """Keeps the last 100 attempts."""
+
+    most = 100
+
+
+@mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08", "CM-CATALOG-03")
+class EqualCommitsAreReplays(ModelOwner):
+    """Takes a commit with the actions of an earlier one, apart from commitInfo, for its replay."""
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        replay = super()._replay(table, request)
+        if replay is not None or request.actions is None:
+            return replay
+        landed: dict[tuple[str, ...], int] = self.__dict__.setdefault(f"content of {table.reference}", {})
+        content = tuple(action for action in request.actions if not action.startswith('{"commitInfo"'))
+        if request.version == table.latest + 1:
+            landed.setdefault(content, request.version)
+        version = landed.get(content, request.version)
+        return m.Ratified(version=version) if version < request.version else None
+
+
+@mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08")
+class CommitInfoAloneIsNotRecorded(ModelOwner):
+    """Answers a commit of commitInfo alone as ratified, and does not record it."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        if request.actions is not None and len(request.actions) == 1:
+            return m.Ratified(version=request.version)
+        return super()._ratify(table, request, staged)
 
 
 @mutant("PROFILE-OUTCOME-02")

@@ -486,8 +486,49 @@ class ConflictHasTheNextVersion(ModelOwner):
 class ListIsCutAfterTenCommits(ModelOwner):
     """Lists at most ten commits, without a next page."""
 
+    page = 10
+
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        return super()._entries(table, start, end)[:10]
+        return super()._entries(table, start, end)[: self.page]
+
+
+@mutant("MC-GET-01", "CM-GET-03")
+class ListIsCutAfterAHundredCommits(ListIsCutAfterTenCommits):
+    """Lists at most 100 commits, without a next page."""
+
+    page = 100
+
+
+@mutant("MC-GET-01", "CM-GET-03")
+class ListIsCutAfterAThousandCommits(ListIsCutAfterTenCommits):
+    """Lists at most 1,000 commits, without a next page."""
+
+    page = 1000
+
+
+@mutant("MC-GET-01", "CM-GET-03", "LOG-05")
+class PagesBeginOneTooLate(ModelOwner):
+    """Begins every page of 100 commits but the first one version too late."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        entries = super()._entries(table, start, end)
+        return tuple(entry for number, entry in enumerate(entries) if number % 100 or not number)
+
+
+@mutant("MC-GET-01", "CM-GET-03", "LOG-05")
+class ListsLeaveOutEveryNinetySeventhVersion(ModelOwner):
+    """Leaves every 97th version out of its lists."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return tuple(entry for entry in super()._entries(table, start, end) if entry.version % 97)
+
+
+@mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
+class BackfillIsDoneAfterAHundredCommits(ModelOwner):
+    """Publishes at most 100 commits for one backfill request, and answers it as done."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        super()._backfill(table, min(version, table.backfilled + 100))
 
 
 @mutant("LOG-05")
@@ -496,3 +537,30 @@ class SortsVersionsAsText(ModelOwner):
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return tuple(sorted(super()._entries(table, start, end), key=lambda entry: str(entry.version)))
+
+
+# Beyond the range
+
+
+@mutant("PROFILE-CORE-09")
+class RangeEndZeroIsNoEnd(ModelOwner):
+    """Takes a range that ends at version 0 for one without an end."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, start, end or None)
+
+
+@mutant("PROFILE-CORE-09")
+class RangeEndIsOneTooHigh(ModelOwner):
+    """Lists one version more than the end of the range."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, start, None if end is None else end + 1)
+
+
+@mutant("PROFILE-CORE-09")
+class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
+    """Returns the last commit for a range that starts beyond it."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, min(start, table.latest), end)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
 
+from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 
@@ -49,7 +51,18 @@ def _latest(version: int | None) -> str:
 
 
 def _versions(entries: Iterable[m.CommitEntry]) -> str:
-    return ", ".join(str(entry.version) for entry in entries) or "none"
+    return versions_in_words(entry.version for entry in entries)
+
+
+def versions_in_words(versions: Iterable[int]) -> str:
+    """Versions in the order in which they come; more than three that follow each other are `1 to 9`."""
+    runs: list[list[int]] = []
+    for version in versions:
+        if runs and version == runs[-1][-1] + 1:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 3 else ", ".join(map(str, run)) for run in runs) or "none"
 
 
 def range_in_words(start: int | None, end: int | None) -> str:
@@ -65,6 +78,21 @@ def difference(one: str, first: str, other: str, second: str) -> str:
     if first == second:
         return f"{sizes}, the same"
     return f"{sizes}; from character {at} on, {one}: {_from(first, at)}, {other}: {_from(second, at)}"
+
+
+def different_action(one: str, first: Iterable[str], other: str, second: Iterable[str]) -> str:
+    """Where two lists of actions part: the first action that is not the same in both."""
+    for number, (mine, theirs) in enumerate(zip_longest(first, second, fillvalue=""), start=1):
+        if mine != theirs and not _same_action(mine, theirs):
+            return f"action {number} is not the same: {difference(one, mine, other, theirs)}"
+    return "the actions are the same"
+
+
+def _same_action(one: str, other: str) -> bool:
+    try:
+        return digests.of_actions([one]) == digests.of_actions([other])
+    except ValueError:
+        return False
 
 
 def _from(text: str, at: int) -> str:

@@ -24,7 +24,11 @@ def ask(
     s: Scenario, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
 ) -> Listed:
     """Ask for the commits."""
-    exchange = s.ask(client, m.GetCommits(table=table.reference, start=start, end=end))
+    return listed(s, s.ask(client, m.GetCommits(table=table.reference, start=start, end=end)))
+
+
+def listed(s: Scenario, exchange: Exchange) -> Listed:
+    """The answer to a request for commits, which must be a list."""
     answer = s.expect(exchange, m.Commits, "MC-API-04", "CM-CATALOG-04", "PROFILE-CORE-03",
                       expected="the commits and the latest version")  # fmt: skip
     return _listed(exchange, answer.commits, answer.latest)

@@ -28,6 +28,10 @@ def published_name(version: int) -> str:
     return f"{version:0{DIGITS}}.json"
 
 
+def _lines(path: Path) -> list[str]:
+    return [line for line in path.read_text("utf-8").split("\n") if line]
+
+
 def owned(action: str, coordinator: str, table_conf: Mapping[str, str]) -> str:
     """A metaData action with the properties that make the coordinator the owner; another action as it is. Raises
     `ValueError` for what is no action."""
@@ -103,13 +107,13 @@ class Log(LogFolder):
     def commit(self, version: int) -> list[str] | None:
         """The actions of a published commit."""
         try:
-            return self.published(version).read_text("utf-8").splitlines()
+            return _lines(self.published(version))
         except FileNotFoundError:
             return None
 
     def actions(self) -> list[str]:
         """Of all published commits, in order."""
-        return [line for path in sorted(self.folder.glob("*.json")) for line in path.read_text("utf-8").splitlines()]
+        return [line for path in sorted(self.folder.glob("*.json")) for line in _lines(path)]
 
     # Names
 

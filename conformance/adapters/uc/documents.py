@@ -39,7 +39,7 @@ def content_of(actions: Iterable[str]) -> bytes:
 def parsed(content: bytes) -> list[dict[str, Any]]:
     """The actions of a file that can be read; what cannot is for the server to refuse."""
     found = []
-    for line in content.decode("utf-8", "replace").splitlines():
+    for line in content.decode("utf-8", "replace").split("\n"):
         try:
             action = json.loads(line)
         except (ValueError, RecursionError):

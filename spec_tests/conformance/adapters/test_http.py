@@ -174,6 +174,11 @@ def test_what_speaks_of_the_network_is_unknown(status: str, reason: str) -> None
         assert told(url) == m.Unknown(reason=reason)
 
 
+def test_a_call_that_is_too_large_is_rejected() -> None:
+    with raw(lambda received, connection: connection.sendall(response(b"at most 1 MB", "413 Too Large"))) as url:
+        assert told(url) == m.Rejected(reason="HTTP status 413: `at most 1 MB`")
+
+
 NO_ANSWERS = {
     "404": (response(b"no such page", "404 Not Found"), "was answered with HTTP status 404 and `no such page`"),
     "302": (response(b"", "302 Found\r\nLocation: /x"), "was answered with HTTP status 302"),

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from conformance.adapters.stdio import PROCESSES, StdioSubject
+from conformance.adapters.wire import encode
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError
 
@@ -99,6 +100,12 @@ def test_answers_find_those_who_asked_however_many_ask_at_once(subject: StdioSub
 def test_a_message_may_be_longer_than_a_pipe_holds(subject: StdioSubject) -> None:
     client = "c" * 3_000_000
     assert subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
+
+
+def test_unicode_line_separators_are_escaped_on_the_wire() -> None:
+    """Node's `readline` ends a line at them."""
+    sent = encode(m.Rejected(reason="a\u2028b\u2029c"))
+    assert sent == b'{"outcome":"rejected","reason":"a\\u2028b\\u2029c"}'
 
 
 def test_half_a_character_gets_there_and_back(subject: StdioSubject) -> None:

@@ -28,7 +28,7 @@ COMMIT = Match(method="POST", body="add-commit")
 CHECKS = {check.name: check for check in all_checks()}
 TABLE = "t_orders"
 REQUIREMENTS = {
-    "a-replay-after-many-commits-is-ratified": "PROFILE-RETRY-01",
+    "attempts-are-known-after-many-commits": "PROFILE-RETRY-01",
     "a-staged-file-is-valid-for-one-version": "CM-LOG-05",
     "a-duplicated-creation-after-the-drop-is-ignored": "PROFILE-CORE-06",
 }
@@ -97,8 +97,8 @@ def test_the_first_questions_are_answered(subject: UcSubject) -> None:
 @pytest.mark.parametrize(
     ("answers", "check", "verdict"),
     [
-        (Answers(), "a-replay-after-many-commits-is-ratified", Verdict.PASSED),
-        (Answers(remembers=False), "a-replay-after-many-commits-is-ratified", Verdict.FAILED),
+        (Answers(), "attempts-are-known-after-many-commits", Verdict.PASSED),
+        (Answers(remembers=False), "attempts-are-known-after-many-commits", Verdict.FAILED),
         (Answers(), "a-staged-file-is-valid-for-one-version", Verdict.PASSED),
         (Answers(looks=False), "a-staged-file-is-valid-for-one-version", Verdict.FAILED),
         (Answers(), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.PASSED),
