@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import refimpl
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from refimpl.client.conflicts import (
     IsolationLevel,
@@ -35,6 +37,7 @@ from refimpl.errors import (
     ProtocolChangedError,
     UnsupportedFeatureError,
 )
+from spec_tests.client.conflict_table import table
 
 SCHEMA = (
     '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
@@ -461,3 +464,7 @@ def test_checked_winners_leave_the_state_that_they_made(
             assert error.version == version
             return
         assert basis == expected
+
+
+def test_the_course_shows_the_conflicts_that_the_code_finds() -> None:
+    assert f"\n\n{table()}\n\n" in (Path(refimpl.__file__).parent / "LEARN.md").read_text(encoding="utf-8")

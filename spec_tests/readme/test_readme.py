@@ -24,6 +24,7 @@ BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<co
 PAGES = [
     "README.md",
     "refimpl/README.md",
+    "refimpl/LEARN.md",
     "refimpl/server/README.md",
     "refimpl/spark/README.md",
     "conformance/README.md",
