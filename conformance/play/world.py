@@ -27,7 +27,7 @@ from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.commits import CommitsAnswer, Conflict, Landed, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment, HostLock
-from refimpl.errors import DeltaError, OutcomeUnknown
+from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner.ledger import FILE_NAME
@@ -158,12 +158,9 @@ class _Requests:
         return ask
 
 
-REQUESTS: Final = frozenset(
-    {
-        "resolve", "stage_table", "register_table", "drop_table", "commit", "attempt_outcome", "get_commits",
-        "backfill_to_version", "take_over", "hand_back",
-    }
-)  # fmt: skip
+CHANGES: Final = frozenset({"stage_table", "register_table", "drop_table", "commit", "take_over", "hand_back"})
+"""Requests that change something: without an answer their outcome is unknown."""
+REQUESTS: Final = CHANGES | {"resolve", "attempt_outcome", "get_commits", "backfill_to_version"}
 
 
 class World:
@@ -333,7 +330,8 @@ class World:
         if client in self._dropped:
             self._dropped.discard(client)
             self.happenings[-1] = Happening(client, client, "lost answer", text, said)
-            raise OutcomeUnknown(f"no answer to {text}", attempt="")
+            lost = OutcomeUnknown if name in CHANGES else OwnerUnavailableError
+            raise lost(f"no answer to {text}")
         if failed is not None:
             raise failed
         return answer

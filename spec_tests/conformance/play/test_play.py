@@ -168,6 +168,11 @@ def test_an_answer_is_lost_and_the_writer_asks() -> None:
     assert "A: a.parquet is in version 1" in [step.text for step in steps]
 
 
+def test_a_reader_without_an_answer_knows_that_nothing_changed() -> None:
+    steps = fork(SCENARIOS["commit"], ("A",), f"{DROP} A")
+    assert [each.happening.target for each in steps if each.happening.kind == "error"] == ["OwnerUnavailableError"]
+
+
 @pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])
 def test_a_fault_loses_nothing_that_was_decided(fault: str) -> None:
     assert fork(SCENARIOS["commit"], at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
