@@ -305,6 +305,14 @@ def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
             storage_access.remove(s, table, commit_file(version))
 
 
+def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: int, told: Exchange) -> None:
+    """The version could not be published: no later one is."""
+    later = [each for each in range(version + 1, table.versions) if commit_file(each) in files]
+    s.require(not later, *ORDER, evidence=(told,), table=table, version=version + 1,
+              expected=f"version {version} could not be published: no later version is",
+              observed=f"versions {later} were published without the one before them")  # fmt: skip
+
+
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
@@ -319,10 +327,8 @@ def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
               version=1,
               expected="version 1 was ratified with other actions than the foreign file: the backfill is not done",
               observed="the backfill was answered `done`, but the file of version 1 is the foreign one")  # fmt: skip
-    later = [version for version in (2, 3) if commit_file(version) in files]
-    s.require(not (stands and later), *ORDER, evidence=(told,), table=table, version=2,
-              expected="version 1 could not be published: no later version is",
-              observed=f"versions {later} were published without the one before them")  # fmt: skip
+    if stands:
+        in_order(s, files, table, 1, told)
     s.backfill(table, 3)
     seen = s.published(table)
     for each in landed:
@@ -335,16 +341,13 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     """Of four commits the second cannot be published, because another file has its name. No later commit is published,
     and all stay listed; after the file is removed, all are published."""
     table = s.create()
-    landed = s.land_all(table, 4)
+    s.land_all(table, 4)
     with blocked(s, table, 2) as foreign:
         told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
         listed = reads.ask(s, table)
     if files.get(commit_file(2)) == foreign:
-        later = [version for version in (3, 4) if commit_file(version) in files]
-        s.require(not later, *ORDER, evidence=(told, landed[1]), table=table, version=3,
-                  expected="version 2 could not be published: no later one is",
-                  observed=f"versions {later} were published without the one before them")  # fmt: skip
+        in_order(s, files, table, 2, told)
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
         s.require(not lost, *TRACKED, evidence=(listed.exchange, told), table=table, version=lost[0] if lost else None,
                   expected="versions 2 to 4 are ratified and not published: they are listed",
@@ -426,21 +429,24 @@ def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
     s.published(table)
 
 
-@check(Family.BACKFILL, *CONTENT, *DONE, needs=STORAGE, commit_modes=STAGED)
+@check(Family.BACKFILL, *CONTENT, *DONE, *ORDER, needs=STORAGE, commit_modes=STAGED)
 def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
-    """The staged file of version 1 is missing. A backfill is not done, and no other file is published in its place;
-    after the file is restored, version 1 is published as ratified."""
+    """The staged file of version 1 is missing. A backfill of versions 1 and 2 is not done, and neither another file nor
+    version 2 is published; after the file is restored, version 1 is published as ratified."""
     table = s.create()
-    landed = s.land(table)
+    landed = s.land_all(table, 2)[0]
     assert isinstance(landed.request, Commit)
     name = f"{STAGING[s.feature]}/{staged_file(1, landed.request.attempt)}"
     files = glance(s, table)
     if name not in files or commit_file(1) in files:
         raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
     storage_access.remove(s, table, name)
-    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=1))
-    published = glance(s, table).get(commit_file(1))
-    if published is not None:
+    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    found = glance(s, table)
+    published = found.get(commit_file(1))
+    if published is None:
+        in_order(s, found, table, 1, told)
+    else:
         same_content(s, table, landed, published, files[name])
     s.require(published is not None or not isinstance(told.answer, Done), *DONE, evidence=(landed, told), table=table,
               version=1, expected="version 1 is not published: the backfill is not done",
@@ -450,14 +456,14 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     same_content(s, table, landed, s.published(table).get(1, ""), files[name])
 
 
-@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", needs=STORAGE, commit_modes=UNPUBLISHED)
+@check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_failed_publication_fails_no_commit(s: Scenario) -> None:
     """The owner publishes on its own and fails, because another file has the name of version 1. Commits answered as
-    ratified have landed; commits answered as rejected have not."""
+    ratified have landed; commits answered as rejected have not. No later version is published."""
     table = s.create(backfill="subject")
     s.land(table)
     refused: Exchange | None = None
-    with blocked(s, table, 1):
+    with blocked(s, table, 1) as foreign:
         for client in ("first", "second", "third", "fourth"):
             told = s.commit(table, client=client)
             s.expect(told, (Ratified, Rejected), "PROFILE-CORE-05",
@@ -467,6 +473,9 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
                 break
             table.versions += 1
         seen = reads.ask(s, table)
+        files = glance(s, table)
+    if files.get(commit_file(1)) == foreign:
+        in_order(s, files, table, 1, told)
     latest = table.versions - 1
     s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
               evidence=[told for told in (refused, seen.exchange) if told is not None], table=table,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import unicodedata
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -452,6 +454,37 @@ class OpaqueReferences(ModelOwner):
 
     def _reference(self, name: str) -> str:
         return json.dumps({"№": len(self.tables), "naïve": name}, ensure_ascii=False)
+
+
+@good("FREE-NAME-03", "CM-CREATE-01")
+class NormalizesNames(ModelOwner):
+    """Compares names without case, in one Unicode form and decoded: `caf%C3%A9` and `Café` are one table."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, name=plain_name(request.name)))
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        name = None if request.name is None else plain_name(request.name)
+        return super().load_table(client, m.LoadTable(name=name, path=request.path))
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        return super().take_over(client, msgspec.structs.replace(request, name=plain_name(request.name)))
+
+
+def plain_name(name: str) -> str:
+    """One for all spellings of a name."""
+    return unicodedata.normalize("NFC", unquote(name)).casefold()
+
+
+@good("FREE-NAME-04")
+class ComparesAttemptsAsUuids(ModelOwner):
+    """Writes the attempts that it gets in lower case."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return super().commit(client, msgspec.structs.replace(request, attempt=request.attempt.lower()))
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        return super().attempt_outcome(client, msgspec.structs.replace(request, attempt=request.attempt.lower()))
 
 
 @good("CM-DROP-01", "CM-CREATE-01")

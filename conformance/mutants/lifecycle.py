@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from urllib.parse import unquote
 
 import msgspec
@@ -12,7 +11,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
-from conformance.mutants.good_owners import DropDeletesFiles
+from conformance.mutants.good_owners import DropDeletesFiles, plain_name
 from conformance.mutants.registry import mutant
 
 
@@ -204,17 +203,13 @@ class NamePrefixesAreFound(ModelOwner):
         return super()._find(name, path) or next(iter(beginnings), None)
 
 
-def _plain(name: str) -> str:
-    return unquote(unicodedata.normalize("NFC", name)).casefold()
-
-
 @mutant("PROFILE-DISCOVERY-01")
 class SpellingsFindTheFirstTable(ModelOwner):
     """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         alike = [each.name for each in self.tables.values() if each.active and request.name is not None
-                 and _plain(each.name) == _plain(request.name)]  # fmt: skip
+                 and plain_name(each.name) == plain_name(request.name)]  # fmt: skip
         return super().load_table(client, m.LoadTable(name=alike[0]) if alike else request)
 
 
@@ -224,7 +219,7 @@ class SpellingsAreCreatedTwice(ModelOwner):
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         for reference, table in self.tables.items():
-            if table.active and table.name != request.name and _plain(table.name) == _plain(request.name):
+            if table.active and table.name != request.name and plain_name(table.name) == plain_name(request.name):
                 return m.Ratified(version=0, table=reference)
         return super().create_table(client, request)
 

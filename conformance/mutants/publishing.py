@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
@@ -29,6 +30,37 @@ class BackfillsNewestFirst(ModelOwner):
         for each in reversed(range(table.backfilled + 1, version + 1)):
             self._publish(table, each)
         super()._backfill(table, version)
+
+
+@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
+class MissingStagedFileIsSkipped(ModelOwner):
+    """Skips a commit whose staged file is missing, publishes the next one, and reports the failure."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        for each in [waiting for waiting in sorted(table.unbackfilled) if waiting <= version]:
+            try:
+                self._content(table, table.unbackfilled[each])
+            except NotPublished:
+                continue
+            self._publish(table, each)
+        super()._backfill(table, version)
+
+
+@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
+class AutomaticBackfillPublishesNewestFirst(ModelOwner):
+    """Publishes the commit that was just ratified, and then those before it."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        if table.backfill != "subject" or table.commit_mode == "direct":
+            return super()._ratify(table, request, staged)
+        table.backfill = "on-request"
+        answer = super()._ratify(table, request, staged)
+        table.backfill = "subject"
+        with suppress(NotPublished):
+            if request.version % 3 == 2:
+                self._publish(table, request.version)
+                self._backfill(table, request.version)
+        return answer
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")

@@ -69,6 +69,7 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
             answers.append(str(s.ask("reader", m.GetCommits(table=table.reference)).answer))
             answers.append(str(s.observe(table)))
         answers.append(str(s.ask("reader", m.LoadTable(name=s.physical("orders"))).answer))
+        answers.append(str(s.ask("creator", s.creation("Orders")).answer))
         for version in (6, 70):
             answers.append(str(s.ask("anybody", m.MaintenancePolicy(table=table.reference)).answer))
             answers.append(str(s.ask("anybody", m.BackfillToVersion(table=table.reference, version=version)).answer))
@@ -83,6 +84,8 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
         late = s.create("late")
         wrong = proposals.append(attempt := s.attempt(), 0)
         answers.append(str(s.commit(late, attempt=attempt, actions=wrong).answer))
+        answers.append(str(s.commit(late, 2, attempt=s.attempt().upper()).answer))
+        answers.append(str(s.ask("reader", m.GetCommits(table=late.reference)).answer))
     except Stopped as stopped:
         answers.append(str(stopped))
     return "\n".join(answers)
