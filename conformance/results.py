@@ -99,6 +99,8 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """Requests until the end of the case, or until the violation showed."""
     history: str | None = None
     """Of a case that failed, shrunk as far as the layer can: JSON Lines."""
+    whole_history: str | None = None
+    """Of concurrent processes, which no replay repeats: the same before it was shrunk."""
     reproduction: str | None = None
     """Of a generated case that failed: what `replay` needs beside the name, as JSON."""
 
@@ -187,6 +189,21 @@ class SubjectFacts(_Value, frozen=True, kw_only=True):
     promises: tuple[str, ...] = ()
 
 
+class Cause(_Value, frozen=True, kw_only=True):
+    """Cases that probably fail for one reason, as the reports group them."""
+
+    headline: str
+    """What is wrong, in words."""
+    hints: tuple[str, ...] = ()
+    """What its cases have in common."""
+    requirements: tuple[str, ...]
+    """Violated by its cases; the first names it best."""
+    cases: tuple[str, ...]
+    """The plainest first."""
+    warning: bool = False
+    """Whether only advice is not followed."""
+
+
 class Environment(_Value, frozen=True, kw_only=True):
     """What differs from run to run."""
 
@@ -221,6 +238,8 @@ class RunResult(_Value, frozen=True, kw_only=True):
     known: tuple[KnownFailure, ...] = ()
     stale: tuple[KnownFailure, ...] = ()
     """Of those, the ones that passed or matched nothing."""
+    causes: tuple[Cause, ...] = ()
+    """What fails, by probable cause; written by the reports."""
     environment: Environment = Environment()
     exit_code: int
     """0 conformant, 1 violation or stale known failure, 2 usage, adapter or nothing selected, 3 incomplete."""

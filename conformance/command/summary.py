@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Final
 
 from conformance.command.output import counted, listed, show
-from conformance.mutants.registry import all_mutants
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
-from conformance.reports.summary import Evidence, Standing, evidence, reason_for, standing, summarise, twins_in_words
+from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
+from conformance.reports.recorded import in_letters
+from conformance.reports.summary import Standing, reason_for, standing, summarise
 from conformance.requirements.catalogue import Profile, load, origin
-from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
+from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation, headline
 from conformance.safe_text import one_line
 
-MOST_REQUIREMENTS: Final = 20
+MOST_CAUSES: Final = 10
 """That are explained. The reports explain all."""
-MOST_MUTANTS: Final = 3
-"""That are named for comparison with one requirement."""
 _LONGEST: Final = 600
 _VERDICTS: Final = (
     RequirementVerdict.HELD,
@@ -28,13 +27,12 @@ _VERDICTS: Final = (
 
 
 def show_result(result: RunResult, folder: Path | None) -> None:
-    """The violated requirements, each with its shortest case, and then the verdict. `folder`: of the reports."""
-    shown = evidence(result)
-    for found in shown[:MOST_REQUIREMENTS]:
-        _show_requirement(result, found, folder)
-    if len(shown) > MOST_REQUIREMENTS:
-        more = sum(1 + len(each.twins) for each in shown[MOST_REQUIREMENTS:])
-        show(f"... and {counted(more, 'more requirement')}: use --report FOLDER to get all\n")
+    """The probable causes, each with its simplest case, and then the verdict. `folder`: of the reports."""
+    shown = causes(result)
+    for number, cause in enumerate(shown[:MOST_CAUSES], 1):
+        _show_cause(result, number, cause, folder)
+    if len(shown) > MOST_CAUSES:
+        show(f"... and {counted(len(shown) - MOST_CAUSES, 'more probable cause')}: use --report FOLDER to get all\n")
     for entry in result.stale:
         show(
             f"stale known failure: {entry.case}: it did not fail as listed, or matches no case; remove it from the list"
@@ -47,6 +45,7 @@ def show_result(result: RunResult, folder: Path | None) -> None:
     else:
         for line in _coverage(result):
             show(line)
+        show(summary.counted)
     show(summary.brief if _is_a_story(result) else summary.sentence)
     seconds = f"{result.environment.seconds:.1f} s; " if result.environment.seconds else ""
     show(f"{seconds}{summary.exit_meaning}")
@@ -54,48 +53,46 @@ def show_result(result: RunResult, folder: Path | None) -> None:
         show(f"report: {folder / 'index.html'}")
 
 
-def _show_requirement(result: RunResult, found: Evidence, folder: Path | None) -> None:
-    requirement = found.requirement
-    place = origin(requirement.level, requirement.source, requirement.section)
-    verdict = "violated" if requirement.verdict is RequirementVerdict.VIOLATED else "recommendation not followed"
-    show(f"{requirement.requirement} ({place}): {verdict}")
-    for text in (requirement.paraphrase, requirement.rule and f"{requirement.section}: {requirement.rule}"):
-        if text:
-            show(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))
-    for link in requirement.links:
-        show(f"  source: {link.url}")
-    if found.twins:
-        show(f"  {twins_in_words(found)}")
-    if found.findings:
-        case, violation = found.findings[0]
-        _show_case(result, case, violation)
-        if len(found.findings) > 1:
-            show(f"    and {counted(len(found.findings) - 1, 'more case')}")
-        again = run_command(result, case)
+def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> None:
+    verdict = "not followed" if cause.warning else "violated"
+    show(f"{number}. {cause.headline} ({verdict})")
+    shown = [f"{counted(len(cause.evidence), 'check')}, {counted(len(cause.cases), 'case')}"] if cause.cases else []
+    show(f"  {'; '.join([*shown, *cause.hints])}")
+    for requirement in cause.requirements[:1]:
+        place = origin(requirement.level, requirement.source, requirement.section)
+        words = f"{requirement.requirement} ({place}): {requirement.paraphrase}"
+        for text in (words, requirement.rule and f"{requirement.section}: {requirement.rule}"):
+            if text:
+                show(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))
+        for link in requirement.links:
+            show(f"  source: {link.url}")
+    if more := [each.requirement for each in cause.requirements[1:]]:
+        show(f"  {verdict} too: {listed(more, 8)}")
+    for found in cause.evidence[:1]:
+        _show_case(result, found.case, found.violation, variants_in_words(found.cases))
+        again = run_command(result, found.case)
         if folder is not None:
-            again = replay_command(finding_of(folder, bundle_name(case)))
+            again = replay_command(finding_of(folder, bundle_name(found.case)))
         show(f"    replay: {again}")
-        if alike := _mutants_like(result, requirement.requirement):
-            show(f"    compare: {', '.join(alike)}")
+    if others := [each.case.check for each in cause.evidence[1:]]:
+        show(f"  shown too by: {listed(others, 4)}")
+    if alike := mutants_like(result, cause):
+        show(f"  compare: {', '.join(alike)}")
     show()
 
 
-def _mutants_like(result: RunResult, requirement: str) -> list[str]:
-    """Subjects that violate the same requirement, those first that are made to show it."""
-    found = [each for each in all_mutants().values() if requirement in each.violates]
-    found = [each for each in found if each.side == result.subject.side]
-    names = [f"mutant:{each.id}" for each in sorted(found, key=lambda each: each.violates.index(requirement))]
-    return [name for name in names if name != result.subject.named][:MOST_MUTANTS]
-
-
-def _show_case(result: RunResult, case: CaseResult, violation: Violation) -> None:
+def _show_case(result: RunResult, case: CaseResult, violation: Violation, variants: str) -> None:
     known = reason_for(result, case, violation)
     show(f"  {case.case}, {counted(case.operations, 'operation')}{f' (known: {one_line(known)})' if known else ''}")
-    show(f"    {_cut(violation.message)}")
-    if violation.expected and violation.expected not in violation.message:
-        show(f"    expected: {_cut(violation.expected)}")
-    if violation.observed and violation.observed not in violation.message:
-        show(f"    observed: {_cut(violation.observed)}")
+    if variants not in case.case:
+        show(f"    the same on {variants}")
+    recorded = recorded_of(case)
+    show(f"    {_cut(in_letters(violation.message, recorded))}")
+    composed = violation.message.endswith(headline(violation.expected, violation.observed))
+    if violation.expected and not composed and violation.expected not in violation.message:
+        show(f"    expected: {_cut(in_letters(violation.expected, recorded))}")
+    if violation.observed and not composed and violation.observed not in violation.message:
+        show(f"    observed: {_cut(in_letters(violation.observed, recorded))}")
 
 
 def _is_a_story(result: RunResult) -> bool:

@@ -285,7 +285,8 @@ class Rounds:
             return result
         shrunk = shrinking.shrunk(result) if self.shrink else result
         again = msgspec.json.encode(Reproduction(seed=seed)).decode()
-        return msgspec.structs.replace(shrunk, reproduction=again)
+        whole = result.history if shrunk.history != result.history else None
+        return msgspec.structs.replace(shrunk, reproduction=again, whole_history=whole)
 
     def result(self) -> CaseResult:
         """The first that did not pass, else the last; with the operations of all."""

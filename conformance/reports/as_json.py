@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance import safe_text
-from conformance.results import RESULT_SCHEMA_VERSION, RunResult
+from conformance.results import RESULT_SCHEMA_VERSION, Cause, RunResult
 
 SCHEMA_FILE: Final = Path(__file__).with_name("result.schema.json")
 
@@ -28,7 +28,19 @@ class FolderInUseError(ReportError):
 
 def to_json(result: RunResult) -> str:
     """As `result.schema.json` describes it, indented, with a final new line. Fields of dictionaries are sorted."""
-    return encoded(result)
+    from conformance.reports.causes import causes  # which reads histories: it costs time to import
+
+    found = tuple(
+        Cause(
+            headline=each.headline,
+            hints=each.hints,
+            requirements=tuple(requirement.requirement for requirement in each.requirements),
+            cases=tuple(case.case for case in each.cases),
+            warning=each.warning,
+        )
+        for each in causes(result)
+    )
+    return encoded(msgspec.structs.replace(result, causes=found))
 
 
 def encoded(value: msgspec.Struct) -> str:
@@ -37,7 +49,8 @@ def encoded(value: msgspec.Struct) -> str:
 
 
 def from_json(text: str | bytes) -> RunResult:
-    """Read a run back. Raises `ReportError` for anything else, and for a later schema."""
+    """Read a run back, without the causes, which follow from the rest. Raises `ReportError` for anything else, and for
+    a later schema."""
     try:
         result = msgspec.json.decode(text, type=RunResult)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -46,7 +59,7 @@ def from_json(text: str | bytes) -> RunResult:
         raise ReportError(
             f"the result has schema {result.schema}; this version of the kit reads {RESULT_SCHEMA_VERSION}"
         )
-    return result
+    return msgspec.structs.replace(result, causes=())
 
 
 def schema() -> dict[str, Any]:

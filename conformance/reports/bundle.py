@@ -1,6 +1,7 @@
 """One finding on its own, to attach to an issue: its history, its reproduction, and an explanation.
 
 history.jsonl   the history, for `delta-commit-conformance check`
+whole-history.jsonl   of concurrent processes: the same before it was shrunk
 finding.json    for `delta-commit-conformance replay`
 README.md       the explanation
 """
@@ -24,8 +25,9 @@ from conformance.safe_text import block, code, escaped
 FINDING_SCHEMA_VERSION: Final = 1
 FINDING: Final = "finding.json"
 HISTORY: Final = "history.jsonl"
+WHOLE: Final = "whole-history.jsonl"
 README: Final = "README.md"
-FILES: Final = (HISTORY, README, FINDING)
+FILES: Final = (HISTORY, WHOLE, README, FINDING)
 """All that a bundle can hold, in the order in which it is written."""
 
 _LONGEST_NAME: Final = 80
@@ -115,6 +117,8 @@ def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:
     files = {FINDING: encoded(finding_of_case(result, case)), README: _readme(result, case)}
     if case.history is not None:
         files[HISTORY] = case.history
+    if case.whole_history is not None:
+        files[WHOLE] = case.whole_history
     return files
 
 
@@ -148,6 +152,8 @@ def _readme(result: RunResult, case: CaseResult) -> str:
     if case.history is not None:
         parts.append(f"`{HISTORY}` is what happened, operation by operation. To judge it again, without the subject:")
         parts.append(block(f"{COMMAND} check {HISTORY}"))
+    if case.whole_history is not None:
+        parts.append(f"`{HISTORY}` is shortened to what shows the violation; `{WHOLE}` has all operations.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -54,6 +54,8 @@ FLAG: Final = 22
 """px: the height of a fault's label."""
 FILES_LANE: Final = "files, as an external observer sees them"
 LOG_LANE: Final = "final log"
+COLOURS: Final = 6
+"""Of attempts; further ones begin again."""
 MOST_CHIPS: Final = 12
 """Versions of the final log that are drawn."""
 
@@ -73,6 +75,8 @@ class Box:
     mark: int = 0
     """1 and 2: one side of the contradiction."""
     related: bool = False
+    colour: int | None = None
+    """Of the attempt that it is about."""
     row: int = 0
     x: float = 0
     y: float = 0
@@ -115,6 +119,8 @@ class Drawing:
     """From where to where to look first."""
     drawn: int
     of: int
+    coloured: bool
+    """Whether letters stand for attempts."""
     title: str
     description: str
 
@@ -124,7 +130,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
     steps = to_draw(recorded, violation)
     lanes = _lanes(recorded, steps, violation)
     flags = Lane(name="", kind="flags", boxes=_flags(recorded, steps))
-    log = Lane(name=LOG_LANE, kind="log", boxes=_chips(recorded.log, violation))
+    log = Lane(name=LOG_LANE, kind="log", boxes=_chips(recorded, violation))
     for lane in (*lanes, flags):
         _place_rows(lane)
     right = _place_columns([*lanes, flags])
@@ -147,6 +153,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
         focus=(min((box.x for box in marked), default=0), max((box.x + box.width for box in marked), default=0)),
         drawn=len(steps),
         of=len(recorded.steps),
+        coloured=any(len(attempt) > LONGEST_ATTEMPT for attempt in recorded.letters),
         title=_title(lanes),
         description=_description(marked, steps, recorded),
     )
@@ -160,7 +167,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
     files = Lane(name=FILES_LANE, kind="files")
     for step in steps:
         start, end = began(step), ended(step)
-        request, outcome = request_label(step), answer_label(step)
+        request, outcome = request_label(step, recorded.letters), answer_label(step, recorded.letters)
         if several and not _is_about_no_table(step):
             request += f" ({cut(step.table, LONGEST_ATTEMPT)})"
         box = Box(
@@ -173,6 +180,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             number=step.id,
             mark=numbers.index(step.id) + 1 if step.id in numbers else 0,
             related=step.id in violation.operations and step.id not in numbers,
+            colour=colour_of(recorded, None if isinstance(step, FileLook) else getattr(step.request, "attempt", None)),
         )
         if isinstance(step, FileLook):
             files.boxes.append(box)
@@ -180,6 +188,11 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             name = cut(step.client, LONGEST_NAME) or "unnamed client"
             clients.setdefault(step.client, Lane(name=name, kind="client")).boxes.append(box)
     return [*clients.values(), *([files] if files.boxes else [])]
+
+
+def colour_of(recorded: Recorded, attempt: str | None) -> int | None:
+    """Of an attempt, in the picture and in the text."""
+    return list(recorded.letters).index(attempt) % COLOURS if attempt in recorded.letters else None
 
 
 def _when(times: Times, start: int, end: int | None) -> str:
@@ -231,8 +244,12 @@ def _left_out(number: int, before: int, times: Times) -> Box:
     return Box(start=before, end=before, lines=(text,), title=f"{text} before {times.shown(before)}", kind="break")
 
 
-def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
+def _chips(recorded: Recorded, violation: Violation) -> list[Box]:
     """The final log of the table, or its part around the violation's version; a version that it lacks is shown too."""
+    log = recorded.log
+    if not recorded.complete:
+        text = ("not visible", "when the case ended")
+        return [Box(start=0, end=0, lines=text, title="the final log could not be read", kind="missing")]
     tables = list(dict.fromkeys(witness.table for witness in log))
     table = violation.table if violation.table is not None else tables[0] if len(tables) == 1 else None
     versions: dict[int, Witness | None] = {witness.version: witness for witness in log if witness.table == table}
@@ -245,10 +262,10 @@ def _chips(log: Sequence[Witness], violation: Violation) -> list[Box]:
         centre = ordered.index(about) if about in versions else len(ordered)
         start = max(0, min(centre - MOST_CHIPS // 2, len(ordered) - MOST_CHIPS))
         ordered = ordered[start : start + MOST_CHIPS]
-    return [_chip(version, versions[version], violation, joined=joined) for version in ordered]
+    return [_chip(recorded, version, versions[version], violation, joined=joined) for version in ordered]
 
 
-def _chip(version: int, witness: Witness | None, violation: Violation, *, joined: bool) -> Box:
+def _chip(recorded: Recorded, version: int, witness: Witness | None, violation: Violation, *, joined: bool) -> Box:
     about = version == violation.version
     text = (
         "not there"
@@ -257,7 +274,8 @@ def _chip(version: int, witness: Witness | None, violation: Violation, *, joined
         if witness.before
         else witness.commit_mode or "ratified"
     )
-    attempt = "" if witness is None or witness.attempt is None else short_attempt(witness.attempt)
+    name = None if witness is None else witness.attempt
+    attempt = "" if name is None else short_attempt(name, recorded.letters)
     return Box(
         start=0,
         end=0,
@@ -266,6 +284,7 @@ def _chip(version: int, witness: Witness | None, violation: Violation, *, joined
         kind="missing" if witness is None else "version",
         mark=len(contradiction(violation)) + 1 if about and joined else 0,
         related=about,
+        colour=colour_of(recorded, name),
     )
 
 

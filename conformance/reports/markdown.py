@@ -10,26 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
-from conformance.reports.summary import (
-    Evidence,
-    Standing,
-    Tone,
-    direct_first,
-    evidence,
-    failing_cases,
-    levels_of,
-    plural,
-    reason_for,
-    standing,
-    summarise,
-    twins_in_words,
-)
-from conformance.requirements.catalogue import Level, origin
-from conformance.results import CaseResult, RequirementVerdict, RunResult, Violation
+from conformance.reports.causes import Cause, causes, mutants_like, recorded_of, variants_in_words
+from conformance.reports.recorded import in_letters
+from conformance.reports.summary import Standing, Tone, plural, reason_for, standing, summarise
+from conformance.requirements.catalogue import origin
+from conformance.results import CaseResult, RunResult, Violation
 from conformance.safe_text import block, code, escaped
 
 MOST_CASES: Final = 3
-"""Of one requirement. All of them are in the other reports."""
+"""Checks of one cause. All of them are in the other reports."""
 MOST_OPEN: Final = 20
 """Cases without a verdict that are named."""
 LONGEST: Final = 1_500
@@ -52,11 +41,11 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield f"- It declares: {profiles}"
     selection = f", only {code(result.selection)}" if result.selection else ""
     yield f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}"
-    yield f"- Cases: {', '.join(f'{number:,} {where}' for where, number in summary.cases.items() if number) or 'none'}"
+    yield f"- Run: {escaped(summary.counted)}"
     yield ""
-    yield from _requirements(result, folder, RequirementVerdict.VIOLATED, "Violated")
-    yield from _requirements(result, folder, RequirementVerdict.WARNED, "Advice that is not followed")
-    yield from _without_requirement(result, folder)
+    found = causes(result)
+    yield from _causes(result, folder, [each for each in found if not each.warning], "Violated")
+    yield from _causes(result, folder, [each for each in found if each.warning], "Advice that is not followed")
     yield from _stale(result)
     yield from _open(result)
     yield "The same run again:"
@@ -70,42 +59,55 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield escaped(kit)
 
 
-def _requirements(result: RunResult, folder: Path | None, verdict: RequirementVerdict, heading: str) -> Iterator[str]:
-    found = [each for each in evidence(result) if each.requirement.verdict is verdict]
+def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading: str) -> Iterator[str]:
     if found:
-        yield f"## {heading} ({sum(1 + len(each.twins) for each in found)})"
+        names = {each.requirement for cause in found for each in cause.requirements}
+        yield f"## {heading}: {plural(len(names), 'requirement')}, {plural(len(found), 'probable cause')}"
         yield ""
-    for each in found:
-        yield from _requirement(result, each, folder)
+    for number, each in enumerate(found, 1):
+        yield from _cause(result, number, each, folder)
 
 
-def _requirement(result: RunResult, found: Evidence, folder: Path | None) -> Iterator[str]:
-    requirement = found.requirement
-    place = origin(requirement.level, requirement.source, requirement.section)
-    yield f"### {escaped(requirement.requirement)} ({escaped(place)})"
+def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) -> Iterator[str]:
+    yield f"### {number}. {escaped(cause.headline)}"
     yield ""
-    yield f"> {escaped(requirement.paraphrase)}"
-    if requirement.rule:
-        yield ">"
-        yield f"> {escaped(requirement.section)}: {escaped(requirement.rule)}"
-    if requirement.links:
-        yield ""
-        yield f"Source: {', '.join(f'[{escaped(each.title)}]({each.url})' for each in requirement.links)}"
+    shown = [f"{plural(len(cause.evidence), 'check')}, {plural(len(cause.cases), 'case')}"] if cause.cases else []
+    yield escaped("; ".join([*shown, *cause.hints])) + "."
     yield ""
-    if found.twins:
-        yield f"{escaped(twins_in_words(found))}."
+    for requirement in cause.requirements[:1]:
+        place = origin(requirement.level, requirement.source, requirement.section)
+        yield f"> {escaped(requirement.paraphrase)}"
+        yield f"> {escaped(requirement.requirement)} ({escaped(place)})"
+        if requirement.rule:
+            yield ">"
+            yield f"> {escaped(requirement.section)}: {escaped(requirement.rule)}"
+        if requirement.links:
+            yield ""
+            yield f"Source: {', '.join(f'[{escaped(each.title)}]({each.url})' for each in requirement.links)}"
         yield ""
-    for case, violation in found.findings[:MOST_CASES]:
-        yield from _finding(result, case, violation, folder)
-    if len(found.findings) > MOST_CASES:
-        yield f"And in {plural(len(found.findings) - MOST_CASES, 'more case')}."
+    if len(cause.requirements) > 1:
+        yield f"Violated too: {escaped(', '.join(each.requirement for each in cause.requirements[1:]))}."
+        yield ""
+    for found in cause.evidence[:MOST_CASES]:
+        yield from _finding(result, found.case, found.violation, folder, variants_in_words(found.cases))
+    if len(cause.evidence) > MOST_CASES:
+        yield f"And in {plural(len(cause.evidence) - MOST_CASES, 'more check')}."
+        yield ""
+    if like := mutants_like(result, cause):
+        yield f"Compare: {', '.join(map(code, like))}."
         yield ""
 
 
-def _finding(result: RunResult, case: CaseResult, violation: Violation, folder: Path | None) -> Iterator[str]:
+def _finding(
+    result: RunResult, case: CaseResult, violation: Violation, folder: Path | None, variants: str
+) -> Iterator[str]:
     known = reason_for(result, case, violation)
     note = f" (known: {escaped(known)})" if known else ""
-    yield f"{code(case.case)} after {plural(case.operations, 'operation')}{note}: {escaped(_cut(violation.message))}"
+    message = escaped(_cut(in_letters(violation.message, recorded_of(case))))
+    yield f"{code(case.case)} after {plural(case.operations, 'operation')}{note}: {message}"
+    if variants not in case.case:
+        yield ""
+        yield f"The same on {escaped(variants)}."
     yield ""
     again = run_command(result, case) if folder is None else replay_command(finding_of(folder, bundle_name(case)))
     yield block(again)
@@ -116,22 +118,6 @@ def _cut(text: str) -> str:
     return (
         text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters; all in the other reports)"
     )
-
-
-def _without_requirement(result: RunResult, folder: Path | None) -> Iterator[str]:
-    """What failed, and names no requirement that the list of this run has."""
-    levels: dict[str, Level] = levels_of(result)
-    cases = [
-        case
-        for case in failing_cases(result)
-        if not any(each in levels for violation in case.violations for each in violation.requirements)
-    ]
-    if cases:
-        yield f"## Failed otherwise ({len(cases)})"
-        yield ""
-    for case in cases[:MOST_OPEN]:
-        violation = next(iter(direct_first(case.violations)), Violation(requirements=(), message=case.title))
-        yield from _finding(result, case, violation, folder)
 
 
 def _stale(result: RunResult) -> Iterator[str]:

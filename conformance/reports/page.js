@@ -29,7 +29,7 @@
   }
 
   // Filter lists. What has nothing left to show goes with it.
-  const filter = (form) => {
+  const filter = (form, asked) => {
     const section = form.parentElement;
     const text = (form.elements.text.value || "").trim().toLowerCase().split(/\s+/).filter(Boolean);
     const side = form.elements.side ? form.elements.side.value : "";
@@ -41,22 +41,21 @@
       item.words ??= (item.textContent + " " + (item.closest(".part")?.querySelector("h4")?.textContent ?? "")).toLowerCase();
       const fits = text.every((word) => item.words.includes(word))
         && (!side || item.dataset.side === side)
-        && (!boxes.length || verdicts.has(item.dataset.verdict));
+        && (!boxes.length || item.dataset.verdict.trim().split(" ").some((each) => verdicts.has(each)));
       item.hidden = !fits;
       shown += fits;
     }
-    const narrowed = text.length > 0 || Boolean(side);
     for (const part of all(".part, .document", section)) {
       const any = all(form.dataset.items, part).some((item) => !item.hidden);
       part.hidden = !any;
-      if (any && narrowed && part.tagName === "DETAILS") part.open = true;
+      if (any && asked && part.tagName === "DETAILS") part.open = true;
     }
-    form.querySelector(".shown").textContent = `${shown} of ${items.length} shown`;
+    form.querySelector(".shown").textContent = `${shown} of ${items.length} ${form.dataset.noun} shown`;
     section.querySelector(".none").hidden = shown > 0 || items.length === 0;
   };
   for (const form of all("form.filter")) {
     form.hidden = false;
-    form.addEventListener("input", () => filter(form));
+    form.addEventListener("input", () => filter(form, true));
     form.addEventListener("submit", (event) => event.preventDefault());
     filter(form);
   }
@@ -65,7 +64,8 @@
       event.preventDefault();
       const form = document.querySelector("#cases form.filter");
       form.elements.text.value = link.dataset.find;
-      filter(form);
+      for (const box of all("input[name=verdict]", form)) box.checked = true;
+      filter(form, true);
       document.getElementById("cases-heading").focus();
     });
   }
@@ -93,6 +93,17 @@
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
     if (target) target.scrollIntoView();
   };
+  // j and k: the next probable cause, and the previous one.
+  const causes = all(".accused > h3");
+  document.addEventListener("keydown", (event) => {
+    const step = { j: 1, k: -1 }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+    const tops = causes.map((each) => each.getBoundingClientRect().top);
+    const next = step > 0 ? tops.findIndex((top) => top > 32) : tops.findLastIndex((top) => top < -8);
+    if (next < 0) return;
+    causes[next].focus({ preventScroll: true });
+    causes[next].scrollIntoView();
+  });
   window.addEventListener("hashchange", reveal);
   if (location.hash) reveal();
   let closed = [];

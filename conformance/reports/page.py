@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,10 @@ from markupsafe import Markup, escape
 from conformance.checkers.check import describe
 from conformance.history.events import InvalidHistoryError
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
-from conformance.reports.lanes import Drawing, draw
+from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
+from conformance.reports.lanes import Drawing, colour_of, draw
 from conformance.reports.recorded import (
+    LONGEST_ATTEMPT,
     Recorded,
     Table,
     contradicts_itself,
@@ -31,10 +34,6 @@ from conformance.reports.recorded import (
 )
 from conformance.reports.summary import (
     Standing,
-    direct_first,
-    failing_cases,
-    in_order,
-    levels_of,
     plural,
     reason_for,
     side_of,
@@ -42,16 +41,7 @@ from conformance.reports.summary import (
     summarise,
 )
 from conformance.requirements.catalogue import Level, Side, load, origin
-from conformance.results import (
-    CaseResult,
-    Link,
-    RequirementResult,
-    RequirementVerdict,
-    RunResult,
-    Violation,
-    fails,
-    headline,
-)
+from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
 from conformance.safe_text import visible
 
 HERE: Final = Path(__file__).parent
@@ -96,8 +86,6 @@ class DocumentPart:
     sections: tuple[tuple[str, tuple[tuple[RequirementResult, str], ...]], ...]
     """Per section: each requirement with its side."""
     counts: str
-    open: bool
-    """Whether the run says something of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +111,16 @@ class ReasonPart:
 def to_html(result: RunResult, folder: Path | None = None) -> str:
     """The page. `folder`: where the reports are, if there are bundles to link to and to replay from."""
     script, style = ((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
-    accused = accuse(result, folder)
+    parts = explain(result, folder)
     return (
         _environment()
         .get_template("page.html.jinja")
         .render(
             result=result,
             summary=summarise(result),
-            violated=[each for each in accused if not each.warning],
-            warned=[each for each in accused if each.warning],
-            places=_places(accused),
+            violated=[each for each in parts if not each.cause.warning],
+            warned=[each for each in parts if each.cause.warning],
+            places=_places(parts),
             documents=documents(result.requirements),
             families=families(result),
             reasons=reasons(result),
@@ -164,6 +152,7 @@ def _environment() -> Environment:
     )
     environment.globals["origin"] = origin
     environment.filters["prose"] = _prose
+    environment.filters["variants"] = lambda found: variants_in_words([case for case, *_ in found])
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
     return environment
 
@@ -187,15 +176,17 @@ def _prose(text: str) -> Markup:
     return Markup("").join(tagged)
 
 
-def _places(accused: Sequence[Accused]) -> dict[str, str]:
+def _places(parts: Sequence[CausePart]) -> dict[str, str]:
     """Where on the page a requirement, or a case, is explained first."""
     found: dict[str, str] = {}
-    for each in accused:
-        found.setdefault(each.name, each.id)
-        for explained in each.explained:
-            found.setdefault(explained.case.case, explained.id)
-        for case, _ in each.named:
-            found.setdefault(case.case, each.id)
+    for part in parts:
+        for requirement in part.cause.requirements:
+            found.setdefault(requirement.requirement, part.id)
+        for explained in part.explained:
+            for case, _, _ in explained.variants:
+                found.setdefault(case.case, explained.id)
+        for case, _ in part.named:
+            found.setdefault(case.case, part.id)
     return found
 
 
@@ -210,14 +201,12 @@ def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
     for each in requirements:
         section = "" if "#" in each.section else each.section  # the rules of a page are listed together
         found.setdefault(each.source, {}).setdefault(section, []).append((each, side_of(each)))
-    silent = (RequirementVerdict.NOT_APPLICABLE, RequirementVerdict.NOT_CHECKED)
     return [
         DocumentPart(
             name=_document(source),
             id=f"document-{number}",
             sections=tuple((section, tuple(each)) for section, each in sections.items()),
             counts=_counts([each for part in sections.values() for each, _ in part]),
-            open=any(each.verdict not in silent for part in sections.values() for each, _ in part),
         )
         for number, (source, sections) in enumerate(found.items(), 1)
     ]
@@ -267,35 +256,36 @@ def reasons(result: RunResult) -> list[ReasonPart]:
     ]
 
 
-# The findings, each under the requirement that it names first, with its drawing
+# The findings, each under its probable cause, with its drawing
 
-MOST_EXPLAINED: Final = 6
-"""Cases of one requirement. The others are named, with their commands; all of them have a bundle."""
-MOST_DRAWINGS: Final = 60
+MOST_EXPLAINED: Final = 4
+"""Checks of one cause. The others are named, with their commands; all of them have a bundle."""
+MOST_DRAWINGS: Final = 40
 """Of one page, which should stay quick to open on a phone."""
 MOST_ALIKE: Final = 5
-"""Further violations of the same requirement by the same case."""
+"""Further violations by the same case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One case that violates one requirement."""
+    """One check that shows a cause."""
 
     id: str
     case: CaseResult
-    standing: Standing
+    variants: tuple[tuple[CaseResult, Standing, str], ...]
+    """All cases of the check, each with the command that replays it."""
     known: str
-    message: str
-    expected: str
-    observed: str
-    sides: tuple[str, ...]
+    message: Markup
+    expected: Markup
+    observed: Markup
+    sides: tuple[Markup, ...]
     """The operations that contradict each other, in words."""
     against: str
     """What a single one of them contradicts."""
-    also: tuple[str, ...]
-    """Other requirements that the same thing violates."""
-    alike: tuple[str, ...]
-    """What else this case shows of the requirement."""
+    missing: str
+    """Operations that the violation names and the history does not have."""
+    alike: tuple[Markup, ...]
+    """What else this case shows."""
     more: int
     """How much more of it."""
     shortened: bool
@@ -310,119 +300,77 @@ class Explained:
     """Relative path of its bundle's folder; empty if there is none."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Accused:
-    """A requirement with all that violates it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CausePart:
+    """A probable cause with all that shows it."""
 
     id: str
-    name: str
-    level: Level = Level.MUST
-    source: str = ""
-    section: str = ""
-    side: str = ""
-    paraphrase: str = ""
-    rule: str = ""
-    links: tuple[Link, ...] = ()
-    warning: bool = False
-    explained: list[Explained] = field(default_factory=list)
-    named: list[tuple[CaseResult, str]] = field(default_factory=list)
-    """Further cases, each with the command that replays it."""
-    elsewhere: list[tuple[CaseResult, str]] = field(default_factory=list)
-    """Cases that are explained under another requirement, and the id of that place."""
+    number: int
+    cause: Cause
+    explained: tuple[Explained, ...]
+    named: tuple[tuple[CaseResult, str], ...]
+    """Cases of further checks, each with the command that replays it."""
+    sides: dict[str, str]
+    """By requirement: who has to meet it."""
+    compare: tuple[str, ...]
+    """Subjects of the kit with such a defect."""
 
 
-def accuse(result: RunResult, folder: Path | None) -> list[Accused]:
-    """Every requirement that a case of the run violates, in the order of all reports (`ordering`).
-
-    A violation is explained under the requirement that it names first; direct evidence, then the cases with the fewest
-    operations, come first.
-    """
-    return _Accusations(result, folder).all()
+def explain(result: RunResult, folder: Path | None) -> list[CausePart]:
+    """The probable causes, in the order of all reports."""
+    return _Explanations(result, folder).all()
 
 
-class _Accusations:
+class _Explanations:
     def __init__(self, result: RunResult, folder: Path | None) -> None:
         self.result = result
         self.folder = folder
-        self.levels = levels_of(result)
-        self.requirements = {each.requirement: each for each in result.requirements}
-        self.found: dict[str, Accused] = {}
         self.explained = 0
 
-    def all(self) -> list[Accused]:
-        for case, name, violations in self._accusations():
-            self._accuse(case, name, violations)
-        for requirement in self.result.requirements:
-            if requirement.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED):
-                self._of(requirement.requirement)
-        order = {name: place for place, name in enumerate(in_order(self.result))}
-        return sorted(self.found.values(), key=lambda each: (each.warning, order.get(each.name, len(order)), each.name))
+    def all(self) -> list[CausePart]:
+        return [self._part(number, cause) for number, cause in enumerate(causes(self.result), 1)]
 
-    def _accusations(self) -> list[tuple[CaseResult, str, list[Violation]]]:
-        """What each case shows of each requirement that one of its violations names first; direct evidence first."""
-        found = []
-        for case in failing_cases(self.result):
-            by_name: dict[str, list[Violation]] = {}
-            for violation in direct_first(case.violations) or (_UNEXPLAINED,):
-                by_name.setdefault(violation.requirements[0] if violation.requirements else "", []).append(violation)
-            found += [(case, name, violations) for name, violations in by_name.items()]
-        return sorted(found, key=lambda each: each[2][0].rule is not None)
-
-    def _accuse(self, case: CaseResult, name: str, violations: list[Violation]) -> None:
-        accused = self._of(name)
-        place = accused.id
-        if len(accused.explained) < MOST_EXPLAINED:
-            explained = self._explain(case, violations)
-            accused.explained.append(explained)
-            place = explained.id
-        else:
-            accused.named.append((case, self._replay(case)))
-        for other in dict.fromkeys(each for violation in violations for each in violation.requirements[1:]):
-            if other != name:
-                self._of(other).elsewhere.append((case, place))
-
-    def _of(self, name: str) -> Accused:
-        if name not in self.found:
-            accused = Accused(id=f"accused-{len(self.found) + 1}", name=name)
-            requirement = self.requirements.get(name)
-            if requirement is not None:
-                accused.level, accused.source = requirement.level, requirement.source
-                accused.section, accused.paraphrase = requirement.section, requirement.paraphrase
-                accused.rule, accused.links = requirement.rule, requirement.links
-                accused.side = side_of(requirement)
-            named = Violation(requirements=(name,) if name else (), message="")
-            accused.warning = not fails(named, self.levels, strict=self.result.strict)
-            self.found[name] = accused
-        return self.found[name]
+    def _part(self, number: int, cause: Cause) -> CausePart:
+        further = cause.evidence[MOST_EXPLAINED:]
+        return CausePart(
+            id=f"cause-{number}",
+            number=number,
+            cause=cause,
+            explained=tuple(self._explain(each) for each in cause.evidence[:MOST_EXPLAINED]),
+            named=tuple((case, self._replay(case)) for each in further for case in each.cases),
+            sides={each.requirement: side_of(each) for each in cause.requirements},
+            compare=tuple(mutants_like(self.result, cause)),
+        )
 
     def _replay(self, case: CaseResult) -> str:
         if self.folder is None:
             return run_command(self.result, case)
         return replay_command(finding_of(self.folder, bundle_name(case)))
 
-    def _explain(self, case: CaseResult, violations: Sequence[Violation]) -> Explained:
-        violation = violations[0]
+    def _explain(self, found: Evidence) -> Explained:
+        case, violation = found.case, found.violation
         self.explained += 1
         recorded, problem = self._recorded(case)
         drawing = None if recorded is None else draw(recorded, violation)
-        table = None if recorded is None else tabulate(recorded, violation)
         composed = headline(violation.expected, violation.observed)
+        steps = set() if recorded is None else {step.id for step in recorded.steps}
+        missing = [str(each) for each in violation.operations if recorded is not None and each not in steps]
         return Explained(
             id=f"finding-{self.explained}",
             case=case,
-            standing=standing(self.result, case),
+            variants=tuple((each, standing(self.result, each), self._replay(each)) for each in found.cases),
             known=reason_for(self.result, case, violation),
-            message="" if violation.message == composed else violation.message,
-            expected=violation.expected,
-            observed=violation.observed,
+            message=_marked("" if violation.message == composed else violation.message, recorded),
+            expected=_marked(violation.expected, recorded),
+            observed=_marked(violation.observed, recorded),
             sides=() if recorded is None else _sides(recorded, violation),
             against=_against(violation),
-            also=violation.requirements[1:],
-            alike=tuple(each.message for each in violations[1 : MOST_ALIKE + 1]),
-            more=max(0, len(violations) - 1 - MOST_ALIKE),
+            missing=", ".join(missing[:MOST_ALIKE]),
+            alike=tuple(_marked(each.message, recorded) for each in found.others[:MOST_ALIKE]),
+            more=max(0, len(found.others) - MOST_ALIKE),
             shortened=case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
             drawing=drawing,
-            table=table,
+            table=None if recorded is None else tabulate(recorded, violation),
             problem=problem,
             replay=self._replay(case),
             run=run_command(self.result, case),
@@ -440,12 +388,26 @@ class _Accusations:
             return None, f"the history cannot be read: {error}"
 
 
-_UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
+def _marked(text: str, recorded: Recorded | None) -> Markup:
+    """The text, with words in backticks as code, and each attempt as its letter, in the colour of the drawing."""
+    marked = _prose(text)
+    long = [each for each in ({} if recorded is None else recorded.letters) if len(each) > LONGEST_ATTEMPT]
+    if recorded is None or not long:
+        return marked
+    letters = {
+        str(escape(visible(each))): Markup('<b class="attempt attempt-{}" title="{}">{}</b>').format(
+            colour_of(recorded, each), visible(each), recorded.letters[each]
+        )
+        for each in long
+    }
+    names = "|".join(map(re.escape, sorted(letters, key=len, reverse=True)))
+    return Markup(re.sub(names, lambda found: letters[found[0]], str(marked)))
 
 
-def _sides(recorded: Recorded, violation: Violation) -> tuple[str, ...]:
+def _sides(recorded: Recorded, violation: Violation) -> tuple[Markup, ...]:
     steps = {step.id: step for step in recorded.steps}
-    return tuple(recorded.times.in_words(describe(steps[number])) for number in sides(recorded, violation))
+    words = [recorded.times.in_words(describe(steps[number])) for number in sides(recorded, violation)]
+    return tuple(_marked(each, recorded) for each in words)
 
 
 def _against(violation: Violation) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from conformance.checkers.check import describe_answer, describe_request
 from conformance.checkers.rules import Rule
@@ -24,7 +27,7 @@ MOST_DRAWN: Final = 24
 """Steps of one drawing. More of them are a wall, and the table below has all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Recorded:
     """A history that makes sense."""
 
@@ -34,6 +37,16 @@ class Recorded:
     faults: tuple[Fault, ...]
     log: tuple[Witness, ...]
     times: Times
+    complete: bool = True
+    """Whether the final log could be read."""
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """By attempt: A for the first, B for the second; a short name is kept."""
+        asked = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
+        found = dict.fromkeys([each for each in (*asked, *(witness.attempt for witness in self.log)) if each])
+        long = [each for each in found if len(one_line(each)) > LONGEST_ATTEMPT]
+        return {each: _letter(long.index(each)) if each in long else one_line(each) for each in found}
 
 
 def read_history(text: str) -> Recorded:
@@ -42,16 +55,30 @@ def read_history(text: str) -> Recorded:
     steps: list[Step] = []
     faults: list[Fault] = []
     log: list[Witness] = []
-    for item in operations(read_events(io.BytesIO(text.encode("utf-8", "surrogatepass")))):
-        match item:
-            case Header():
-                header = item
-            case Fault():
-                faults.append(item)
-            case Witness():
-                log.append(item)
-            case Operation() | FileLook():
-                steps.append(item)
+    read = list(read_events(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
+    complete = bool(read) and isinstance(read[-1], events.Footer)
+    try:
+        for item in operations(read):
+            match item:
+                case Header():
+                    header = item
+                case Fault():
+                    faults.append(item)
+                case Witness():
+                    log.append(item)
+                case events.Unseen():
+                    complete = False
+                case _:
+                    steps.append(item)
+    except InvalidHistoryError:
+        if not steps or isinstance(read[-1], events.Footer):
+            raise
+        ended = {step.id for step in steps}
+        steps += [
+            Operation(id=each.id, client=each.client, table=each.table, request=each.request, invoked=each.at)
+            for each in read
+            if isinstance(each, events.Invoke) and each.id not in ended
+        ]
     if header is None:
         raise InvalidHistoryError("it has no header")
     return Recorded(
@@ -60,6 +87,35 @@ def read_history(text: str) -> Recorded:
         faults=tuple(faults),
         log=tuple(log),
         times=times_of(text),
+        complete=complete,
+    )
+
+
+def _letter(number: int) -> str:
+    """A to Z, then A1 to Z1."""
+    return f"{chr(ord('A') + number % 26)}{number // 26 or ''}"
+
+
+def in_letters(text: str, recorded: Recorded | None) -> str:
+    """The text with a letter in the place of the id of each attempt."""
+    if recorded is not None:
+        for attempt, letter in recorded.letters.items():
+            if len(attempt) > LONGEST_ATTEMPT:
+                text = text.replace(attempt, letter)
+    return text
+
+
+def with_evidence(violation: Violation, pair: tuple[Operation, Operation]) -> Violation:
+    """The violation, shown by two attempts that were answered as ratified for one version."""
+    numbers = tuple(each.id for each in pair)
+    if set(violation.operations[:2]) == set(numbers):
+        return violation
+    version = getattr(pair[0].answer, "version", None)
+    attempts = " and ".join(str(getattr(each.request, "attempt", "")) for each in pair)
+    related = tuple(each for each in violation.operations if each not in numbers)
+    message = f"Attempts {attempts} were both answered `ratified` for version {version}. {violation.message}"
+    return msgspec.structs.replace(
+        violation, message=message, operations=numbers + related, contradicting=2, table=pair[0].table, version=version
     )
 
 
@@ -162,7 +218,7 @@ LONGEST_NAME: Final = 40
 """Of a client, a fault."""
 
 
-def request_label(step: Step) -> str:
+def request_label(step: Step, letters: Mapping[str, str] = {}) -> str:
     """The request: `commit v3 as a1`."""
     if isinstance(step, FileLook):
         return "list files"
@@ -175,20 +231,20 @@ def request_label(step: Step) -> str:
     if isinstance(request, events.Snapshot):
         parts += ["at a time"] * (request.timestamp is not None) + ["by path"] * request.by_path
     if (attempt := getattr(request, "attempt", None)) is not None:
-        parts.append(f"as {short_attempt(attempt)}")
+        parts.append(f"as {short_attempt(attempt, letters)}")
     return cut(" ".join(parts), LONGEST_LABEL)
 
 
-def answer_label(step: Step) -> str:
+def answer_label(step: Step, letters: Mapping[str, str] = {}) -> str:
     """The answer: `conflict, latest 4`."""
     if isinstance(step, FileLook):
         there = [f"sees {_in_words([file.version for file in step.published])}"] if step.published else []
         missing = [f"no {_in_words(list(step.absent))}"] if step.absent else []
         return cut(", ".join([*there, *missing]) or "sees none", LONGEST_LABEL)
-    return cut(_answer(step), LONGEST_LABEL)
+    return cut(_answer(step, letters), LONGEST_LABEL)
 
 
-def _answer(step: Operation) -> str:
+def _answer(step: Operation, letters: Mapping[str, str]) -> str:
     answer = step.answer
     if answer is None:
         return "no answer"
@@ -206,7 +262,8 @@ def _answer(step: Operation) -> str:
         parts.append(f"lists {_in_words([entry.version for entry in listed])}")
     if isinstance(answer, events.Conflict) and answer.winners:
         parts.append(
-            "won by " + " ".join(short_attempt(entry.attempt or "an unknown attempt") for entry in answer.winners[:3])
+            "won by "
+            + " ".join(short_attempt(entry.attempt or "an unknown attempt", letters) for entry in answer.winners[:3])
         )
     if isinstance(answer, events.SnapshotRead) and answer.stale:
         parts.append("may be stale")
@@ -230,9 +287,9 @@ def kind_of(step: Step) -> str:
             return "done"
 
 
-def short_attempt(attempt: str) -> str:
-    """An attempt's id, without its middle if it is long: attempts of one client often begin alike."""
-    text = one_line(attempt)
+def short_attempt(attempt: str, letters: Mapping[str, str] = {}) -> str:
+    """An attempt's letter; without one its id, without the middle if it is long: attempts often begin alike."""
+    text = letters.get(attempt) or one_line(attempt)
     return text if len(text) <= LONGEST_ATTEMPT else f"{text[:5]}…{text[-5:]}"
 
 

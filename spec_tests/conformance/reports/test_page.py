@@ -106,30 +106,16 @@ def test_without_a_folder_the_command_is_a_run_of_that_case() -> None:
     assert not [each for each in finding.iter(f"{HTML}a") if "findings/" in each.attrib["href"]]
 
 
-def test_many_cases_are_named_and_few_explained() -> None:
+def test_many_checks_are_named_and_few_explained() -> None:
     case = runs.failed(runs.histories("bad")[0])
-    cases = [msgspec.structs.replace(case, case=f"limits/c{number}[x/y]", operations=9 - number) for number in range(9)]
+    cases = [
+        msgspec.structs.replace(case, case=f"limits/c{number}[x/y]", check=f"c{number}", operations=9 - number)
+        for number in range(9)
+    ]
     article = next(of_class(parsed(reports.to_html(runs.run(*cases), FOLDER)), "accused"))
     assert len([each for each in of_class(article, "finding") if each.attrib.get("id")]) == MOST_EXPLAINED
     assert all(each.case in text_of(article) for each in cases)
     assert text_of(article).index("limits/c8[") < text_of(article).index("limits/c0[")
-
-
-def test_what_most_cases_violate_comes_first_and_advice_last() -> None:
-    few, many, advised = (runs.failed(path) for path in runs.histories("bad")[:3])
-    should = next(each.requirement for each in runs.requirements(()) if each.level == "SHOULD")
-    soft = msgspec.structs.replace(advised.violations[0], requirements=(should,))
-    cases = [msgspec.structs.replace(many, case=f"{many.case}{number}") for number in range(3)]
-    cases += [few, *(msgspec.structs.replace(advised, case=f"a{n}", violations=(soft,)) for n in range(5))]
-    result = runs.run(*cases)
-    shown = [
-        text_of(next(each.iter(f"{HTML}h3"))).split()[-1]
-        for each in of_class(parsed(reports.to_html(result)), "accused")
-    ]
-    named = [many.violations[0].requirements[0], few.violations[0].requirements[0], should]
-    assert [each for each in shown if each in named] == named
-    text = reports.to_markdown(result)
-    assert sorted(named, key=lambda each: text.index(f"### {each} ")) == named
 
 
 @pytest.mark.parametrize("history", [None, "", "garbage", '{"event":"header"}\n'])

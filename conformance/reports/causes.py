@@ -1,0 +1,358 @@
+"""Findings by probable cause, the same in all reports: one defect of a subject fails many cases.
+
+A case counts for the cause that its history shows, whatever the check asked for: two attempts that are both answered as
+ratified, a commit that is lost, content that changes. What never shows without a restart, the restart
+causes. The cases of one check, on both
+table features and in all commit modes, are one finding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from conformance.checkers.rules import Rule
+from conformance.history import events
+from conformance.history.events import InvalidHistoryError
+from conformance.history.operations import Operation
+from conformance.mutants.registry import all_mutants
+from conformance.reports.recorded import Recorded, began, in_letters, read_history, with_evidence
+from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
+from conformance.requirements.catalogue import BINDING
+from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, RunResult, Violation, fails
+from conformance.safe_text import one_line
+from conformance.scenario.running import REQUIREMENTS
+
+MOST_MUTANTS: Final = 3
+"""Subjects of the kit that are named for comparison with one cause."""
+
+TWO_RATIFIED: Final = "two-ratified"
+_SIGNS: Final[dict[str, str]] = {
+    TWO_RATIFIED: "two attempts are ratified as one version",
+    Rule.LANDED_TWICE.value: "one attempt becomes two versions",
+    Rule.RATIFIED_ELSEWHERE.value: "a proposal is ratified as another version than the proposed one",
+    Rule.REFUSED_BUT_LANDED.value: "a proposal that was refused is in the log",
+    Rule.NOT_PROPOSED.value: "the log has a commit that no client proposed",
+    Rule.RATIFIED_BUT_LOST.value: "a commit that was answered as ratified is not in the log",
+    Rule.RATIFIED_OUT_OF_ORDER.value: "a version is ratified before the version below it",
+    Rule.LOG_HAS_GAP.value: "a version is ratified although the version below it is missing",
+    Rule.BACKFILL_NOT_DONE.value: "a backfill is answered as done and its commits are not published",
+    Rule.HANDED_BACK_UNPUBLISHED.value: "a table is handed back before its commits are published",
+    Rule.PUBLISHED_TOO_EARLY.value: "a commit is published before it is ratified",
+    Rule.PUBLISHED_OUT_OF_ORDER.value: "a commit is published before the commit below it",
+    Rule.PUBLISHED_THEN_GONE.value: "a published commit disappears",
+    Rule.DIRECT_BUT_INVISIBLE.value: "a direct commit is answered before its file is visible",
+    Rule.CONTENT_CHANGED.value: "a ratified commit has other content than its writer proposed",
+    Rule.REPLAY_REFUSED.value: "the replay of an attempt that landed is refused",
+    Rule.OUTCOME_WRONG.value: "an attempt is reported with an outcome that is not final",
+    Rule.TOMBSTONE_IGNORED.value: "an attempt that was resolved as not landed is not rejected as such",
+    Rule.COMMIT_FORGOTTEN.value: "the owner does not list an unpublished commit",
+    Rule.STALE_READ.value: "an answer for the latest version is out of date",
+    Rule.STALE_REFUSAL.value: "a refusal names a latest version that is out of date",
+    Rule.FALSE_CONFLICT.value: "a conflict is answered although the version is free",
+    Rule.FALSE_GAP.value: "a gap is answered although no version is missing",
+    Rule.VERSION_CHANGED.value: "answers name different attempts for one version",
+    Rule.NEVER_RATIFIED.value: "an answer or a file shows a version that is not in the log",
+    Rule.REPORTED_TOO_EARLY.value: "an answer names a version before it is ratified",
+    Rule.REFUSAL_CONTRADICTS_ITSELF.value: "a refusal contradicts itself",
+    Rule.LISTED_BEYOND_LATEST.value: "an answer lists commits beyond its own latest version",
+    Rule.CHECKPOINT_UNPUBLISHED.value: "a checkpoint or a compaction has versions that are not published",
+    Rule.READ_UNPUBLISHED.value: "a reader by path reads a version that is not published",
+}
+"""What a history shows, in words; what explains others comes first."""
+_BY_REQUIREMENT: Final = {
+    **{
+        name: rules[0].value
+        for name in {each for names in REQUIREMENTS.values() for each in names}
+        if len(rules := [rule for rule, names in REQUIREMENTS.items() if name in names]) == 1
+    },
+    **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_BUT_LOST], TWO_RATIFIED),
+    **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
+}
+"""By requirement, what an answer shows that violates it, where that is one thing."""
+_RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
+_RESTART: Final = ("crash", "restart")
+_NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
+"""What the same finding of two table features cannot have in common; an id at the end of a cut text may be cut."""
+_COMPARED: Final = 500
+"""Characters of an explanation."""
+_UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that shows the cause."""
+
+    cases: tuple[CaseResult, ...]
+    """By variant, the simplest first."""
+    violation: Violation
+    """Of the first, what shows the cause most plainly."""
+    others: tuple[Violation, ...] = ()
+    """Of the first, what it shows besides."""
+
+    @property
+    def case(self) -> CaseResult:
+        return self.cases[0]
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What probably is one defect."""
+
+    headline: str
+    hints: tuple[str, ...]
+    """What all its cases have in common, and others do not."""
+    requirements: tuple[RequirementResult, ...]
+    """Violated by its cases; the first names it best."""
+    evidence: tuple[Evidence, ...]
+    """The plainest first."""
+    warning: bool = False
+    """Whether only advice is not followed."""
+
+    @cached_property
+    def cases(self) -> tuple[CaseResult, ...]:
+        return tuple(case for each in self.evidence for case in each.cases)
+
+
+class _Member(msgspec.Struct, kw_only=True):
+    """A case, as evidence for one cause."""
+
+    case: CaseResult
+    violation: Violation
+    others: tuple[Violation, ...]
+    sign: str
+    """Of `_SIGNS`, or the requirement that is named first."""
+    restarted: bool
+    """Whether the subject restarted before."""
+    recorded: Recorded | None
+    warning: bool
+
+
+def causes(result: RunResult) -> list[Cause]:
+    """All that a run has against its subject; what most checks show comes first, advice last."""
+    levels = levels_of(result)
+    members = []
+    for case in failing_cases(result):
+        recorded = recorded_of(case)
+        found = direct_first(case.violations) or [_UNEXPLAINED]
+        for warning in (False, True):
+            of_kind = [each for each in found if fails(each, levels, strict=result.strict) is not warning]
+            if of_kind:
+                members.append(_member(case, of_kind, recorded, warning=warning))
+    grouped = [_cause(result, each) for each in _groups(members)]
+    grouped += _without_case(result, {each.requirement for cause in grouped for each in cause.requirements})
+    return sorted(grouped, key=_place)
+
+
+def _place(cause: Cause) -> tuple[object, ...]:
+    plain = min((each.violation.rule is not None for each in cause.evidence), default=True)
+    operations = min((each.case.operations for each in cause.evidence), default=0)
+    return cause.warning, not cause.evidence, -len(cause.evidence), plain, operations, cause.headline
+
+
+def recorded_of(case: CaseResult) -> Recorded | None:
+    """The case's history, whole if that was kept, if it can be read."""
+    history = case.whole_history or case.history
+    if history is None:
+        return None
+    try:
+        return read_history(history)
+    except InvalidHistoryError:
+        return None
+
+
+def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None, *, warning: bool) -> _Member:
+    first = found[0].requirements[0] if found[0].requirements else ""
+    shown = {each.rule or _BY_REQUIREMENT.get("".join(each.requirements[:1])) for each in found}
+    sign = next((sign for sign in _SIGNS if sign in shown), first)
+    plainest = min(found, key=lambda each: not _says(each, sign))
+    others = [each for each in found if each is not plainest]
+    pair = None if recorded is None else two_ratified(recorded)
+    if pair is not None:
+        sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
+    elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, found):
+        sign = TWO_RATIFIED
+    return _Member(
+        case=case,
+        violation=plainest,
+        others=tuple(others),
+        sign=sign,
+        restarted=_is_killed(case) or (recorded is not None and _follows_a_restart(recorded, [plainest, *others])),
+        recorded=recorded,
+        warning=warning,
+    )
+
+
+def _says(violation: Violation, sign: str) -> bool:
+    """Whether the violation is itself what the sign stands for."""
+    if violation.rule is not None or sign == Rule.RATIFIED_BUT_LOST.value:
+        return violation.rule == sign
+    return sign not in _RULES or not set(REQUIREMENTS[_RULES[sign]]).isdisjoint(violation.requirements)
+
+
+def two_ratified(recorded: Recorded) -> tuple[Operation, Operation] | None:
+    """Two requests that were answered as ratified for the same version of one table and are of different attempts."""
+    first: dict[tuple[str, int], Operation] = {}
+    for step in recorded.steps:
+        if isinstance(step, Operation) and isinstance(step.answer, events.Ratified):
+            other = first.setdefault((step.table, step.answer.version), step)
+            if getattr(other.request, "attempt", None) != getattr(step.request, "attempt", None):
+                return other, step
+    return None
+
+
+def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
+    """Whether the log has another attempt in the place of one that was lost."""
+    lost = {(each.table, each.version) for each in found if each.rule == Rule.RATIFIED_BUT_LOST.value}
+    return any((witness.table, witness.version) in lost for witness in recorded.log)
+
+
+def _is_killed(case: CaseResult) -> bool:
+    """Whether its processes are killed at any time, without a line for each in the history."""
+    return case.layer is Layer.PROCESSES and case.family == "restarts"
+
+
+def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
+    """Whether the subject restarted before an answer that is wrong, or before the final log was read."""
+    restart = min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
+    begun = {step.id: began(step) for step in recorded.steps}
+    return restart is not None and any(
+        violation.contradicting < 2 or any(begun.get(each, 0) > restart for each in violation.operations[:2])
+        for violation in found
+    )
+
+
+def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
+    """Members that share a sign, or one explanation but for the table feature."""
+    never_without = {each.sign for each in members} - {each.sign for each in members if not each.restarted}
+    parents: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def root(token: tuple[str, ...]) -> tuple[str, ...]:
+        while (parent := parents.setdefault(token, token)) != token:
+            token = parent
+        return token
+
+    tokens = []
+    for each in members:
+        kind = "advice" if each.warning else ""
+        text = _NAMES.sub("*", f"{each.violation.message[:_COMPARED]} {each.violation.expected[:_COMPARED]}")
+        mine = (kind, _RESTART[1]) if each.sign in never_without else (kind, "sign", each.sign)
+        tokens.append(mine)
+        parents[root((kind, each.case.check, text))] = root(mine)
+    found: dict[tuple[str, ...], list[_Member]] = {}
+    for each, token in zip(members, tokens, strict=True):
+        found.setdefault(root(token), []).append(each)
+    return list(found.values())
+
+
+def _cause(result: RunResult, members: list[_Member]) -> Cause:
+    checks: dict[str, list[_Member]] = {}
+    for each in members:
+        checks.setdefault(each.case.check, []).append(each)
+    restarted = all(each.restarted for each in members)
+    signs = Counter(each.sign for each in members if each.sign in _SIGNS)
+    best = max(signs, key=lambda sign: (signs[sign], -list(_SIGNS).index(sign)), default="")
+    ordered = sorted(checks.values(), key=lambda found: _plainness(found[0], best))
+    named = Counter(name for each in members for found in (each.violation, *each.others) for name in found.requirements)
+    first = ordered[0][0]
+    requirements = [each for each in result.requirements if named[each.requirement]]
+    own = first.violation.requirements[:1]
+    requirements.sort(key=lambda each: (each.requirement not in own, each.level not in BINDING))
+    violation = first.violation
+    observed = violation.observed or violation.message.partition(". Expected: ")[0]
+    text = _SIGNS.get(best) or one_line(in_letters(observed[:_COMPARED], first.recorded))
+    return Cause(
+        headline=("After a restart, " if restarted else "") + (text if restarted else text[:1].upper() + text[1:]),
+        hints=tuple(_hints(result, members)),
+        requirements=tuple(requirements),
+        evidence=tuple(
+            Evidence(cases=tuple(each.case for each in found), violation=found[0].violation, others=found[0].others)
+            for found in ordered
+        ),
+        warning=members[0].warning,
+    )
+
+
+def _plainness(member: _Member, best: str) -> tuple[object, ...]:
+    """Direct evidence of what the headline says first, then the simplest case."""
+    return member.sign != best, member.violation.rule is not None, *simplest(member.case)
+
+
+_MOST: Final = 0.8
+"""The share of the cases from which on something is worth a hint."""
+_BEFORE: Final = {
+    "hand_back": "a hand-back", "take_over": "a take-over", "backfill_to_version": "a backfill", "drop_table": "a drop",
+}  # fmt: skip
+
+
+def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
+    """What distinguishes the failing cases from those that passed, or precedes all failures."""
+    checks = {each.case.check for each in members}
+    failed = {(each.case.feature, each.case.commit_mode) for each in members}
+    passed = {
+        (case.feature, case.commit_mode) for case in result.cases if case.check in checks and case.verdict == "passed"
+    }
+    for place, of in ((0, "tables with {}"), (1, "{} commits")):
+        only = {each[place] for each in failed}
+        if len(only) == 1 and passed and only.isdisjoint({each[place] for each in passed}):
+            yield f"only {of.format(*only)}: the same checks pass on the others"
+    if len(checks) > 1:
+        before = Counter(name for each in members for name in _earlier(each))
+        for name, words in _BEFORE.items():
+            if before[name] >= _MOST * len(members):
+                yield f"{before[name]} of the {len(members)} cases have {words} before the wrong answer"
+
+
+def _earlier(member: _Member) -> set[str]:
+    """The kinds of requests that succeeded before the one that is wrong."""
+    if member.recorded is None:
+        return set()
+    last = max(member.violation.operations[:2], default=0)
+    return {
+        request.name if isinstance(request := step.request, events.Other) else _tag(request)
+        for step in member.recorded.steps
+        if isinstance(step, Operation) and step.id < last and isinstance(step.answer, events.Done | events.Ratified)
+    }
+
+
+def _tag(value: object) -> str:
+    return str(type(value).__struct_config__.tag)  # type: ignore[attr-defined]
+
+
+def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
+    """Requirements that the result says are violated without a case that shows it."""
+    shown = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
+    left = [each for each in result.requirements if each.verdict in shown and each.requirement not in explained]
+    return [
+        Cause(
+            headline=each.paraphrase,
+            hints=("the result holds no case that shows it",),
+            requirements=(each,),
+            evidence=(),
+            warning=each.verdict is RequirementVerdict.WARNED,
+        )
+        for each in left
+    ]
+
+
+def variants_in_words(cases: Sequence[CaseResult]) -> str:
+    """`managedCommit/staged`, or how many variants of one or both table features."""
+    modes: dict[str, list[str]] = {}
+    for case in cases:
+        modes.setdefault(case.feature, []).append(case.commit_mode)
+    if len(modes) == 1:
+        return "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
+    return "both table features: " + "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
+
+
+def mutants_like(result: RunResult, cause: Cause) -> list[str]:
+    """Subjects of the kit with such a defect: those first that violate most of the same requirements first of all."""
+    names = [each.requirement for each in cause.requirements]
+    found = [each for each in all_mutants().values() if each.side == result.subject.side and each.violates]
+    near = [each for each in found if not set(names).isdisjoint(each.violates)]
+    near.sort(key=lambda each: (each.violates[0] != names[0], -len({*names} & {*each.violates}) / len(each.violates)))
+    subjects = [f"mutant:{each.id}" for each in near]
+    return [name for name in subjects if name != result.subject.named][:MOST_MUTANTS]

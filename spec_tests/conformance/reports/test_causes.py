@@ -1,0 +1,218 @@
+"""Findings by probable cause: what is grouped, in which order, and what all reports say of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance import reports
+from conformance.command.summary import show_result
+from conformance.reports.causes import causes, recorded_of, two_ratified
+from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
+from conformance.running.execution import Options, execute
+from conformance.running.plan import Selection
+from spec_tests.conformance.reports import runs
+
+ASKED, CONCLUDED = "the list is [1, 3]", "a conclusion from the whole history"
+LATE, LOST = "an answer that is out of date", "ratified-but-lost"
+
+
+def violation(name: str, message: str = ASKED, **more: Any) -> Violation:
+    return Violation(requirements=(name,), message=message, **more)
+
+
+def case(check: str, *violations: Violation, feature: str = "managedCommit", **more: Any) -> CaseResult:
+    fields: dict[str, Any] = {"layer": Layer.EXAMPLE, "operations": 5, **more}
+    return CaseResult(
+        case=f"limits/{check}[{feature}/staged]", check=check, title=f"{check}.", family="limits", feature=feature,
+        commit_mode="staged", requirements=(), verdict=Verdict.FAILED, violations=violations, **fields,
+    )  # fmt: skip
+
+
+def history(*lines: str, footer: bool = True) -> str:
+    """Of one table with version 0 and version 1, of attempt `first`."""
+    header = (
+        '{"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"s"},"feature":"managedCommit",'
+        '"profiles":["core"]}'
+    )
+    kinds = [json.loads(line)["event"] for line in lines]
+    counts = {kind: kinds.count(kind) for kind in ("invoke", "ok", "fail", "info", "fault", "fs", "witness")}
+    end = json.dumps({"event": "footer", "counts": counts, "tables": {"t": kinds.count("witness")}, "complete": True})
+    return "\n".join([header, *lines, *([end] if footer else [])]) + "\n"
+
+
+def commit(number: int, attempt: str, version: int = 1) -> tuple[str, str]:
+    asked = {"op": "commit", "attempt": attempt, "version": version}
+    return (
+        json.dumps({"event": "invoke", "at": 2 * number, "id": number, "client": "c", "table": "t", "request": asked}),
+        json.dumps(
+            {"event": "ok", "at": 2 * number + 1, "id": number, "answer": {"outcome": "ratified", "version": version}}
+        ),
+    )
+
+
+RESTART = '{"event":"fault","at":3,"kind":"restart"}'
+FIRST, SECOND = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+
+
+def of(result: RunResult) -> list[list[str]]:
+    """The checks of each cause."""
+    return [[each.case.check for each in cause.evidence] for cause in causes(result)]
+
+
+def test_cases_that_show_the_same_have_one_cause() -> None:
+    lost = [violation(name, rule=LOST) for name in ("MC-COMMIT-02", "PROFILE-DURABLE-01")]
+    result = runs.run(case("a", lost[0]), case("b", lost[1], operations=4), case("c", violation("MC-LOG-05", LATE)))
+    assert of(result) == [["b", "a"], ["c"]]
+    first, second = causes(result)
+    assert first.headline == "A commit that was answered as ratified is not in the log"
+    assert {each.requirement for each in first.requirements} == {"MC-COMMIT-02", "PROFILE-DURABLE-01"}
+    assert second.headline == f"{LATE[0].upper()}{LATE[1:]}"
+
+
+def test_what_most_checks_show_comes_first_and_advice_last() -> None:
+    should = next(each.requirement for each in runs.requirements(()) if each.level == "SHOULD")
+    advised = [case(f"s{number}", violation(should)) for number in range(3)]
+    many = [case(f"m{number}", violation("LOG-05")) for number in range(2)]
+    result = runs.run(*advised, case("one", violation("LOG-07", LATE)), *many)
+    assert of(result) == [["m0", "m1"], ["one"], ["s0", "s1", "s2"]]
+    assert [cause.warning for cause in causes(result)] == [False, False, True]
+
+
+def test_direct_evidence_comes_before_conclusions() -> None:
+    concluded, asked = violation("MC-READ-06", CONCLUDED, rule="stale-read"), violation("MC-READ-06")
+    result = runs.run(case("short", concluded, operations=1), case("long", concluded, asked, operations=9))
+    assert of(result) == [["long", "short"]]
+    for text in (reports.to_markdown(result), reports.to_html(result)):
+        assert text.index(ASKED) < text.index(CONCLUDED)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_restart_is_the_cause_only_of_what_never_shows_without_one(restarted: bool) -> None:
+    asked, answered = commit(1, FIRST)
+    found = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
+    cases = [case("a", found, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
+    if not restarted:
+        cases.append(case("b", found, history=history(asked, answered)))
+    (cause,) = causes(runs.run(*cases))
+    assert cause.headline.startswith("After a restart, a commit that") is restarted
+
+
+def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
+    text = history(*commit(1, FIRST), *commit(2, SECOND))
+    found = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
+    result = runs.run(case("a", found, history=text))
+    (cause,) = causes(result)
+    assert cause.headline == "Two attempts are ratified as one version"
+    assert cause.evidence[0].violation.operations[:2] == (1, 2)
+    assert "Attempts A and B were both answered `ratified` for version 1." in runs_console(result)
+    assert "Operation 7, 8 is left out" in reports.to_html(result)
+    recorded = recorded_of(result.cases[0])
+    assert recorded is not None and two_ratified(recorded) is not None
+    assert FIRST not in reports.to_markdown(result)
+
+
+def runs_console(result: RunResult) -> str:
+    import contextlib
+    import io
+
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        show_result(result, None)
+    return stream.getvalue()
+
+
+def test_a_history_without_a_final_log_is_drawn() -> None:
+    text = history(*commit(1, FIRST), commit(2, SECOND, 2)[0], footer=False)
+    page = reports.to_html(runs.run(case("a", violation("LOG-05", operations=(2, 1)), history=text)))
+    assert "<svg" in page and "the final log could not be read" in page and "No drawing" not in page
+
+
+def test_a_finding_of_both_features_is_shown_once() -> None:
+    one = case("a", violation("MC-LOG-05", f"{ASKED} of managedCommit 0a1b2c3d-0000-4000-8000-000000000001"))
+    other = violation("CM-LOG-02", f"{ASKED} of catalogManaged 0a1b2c3d-1111-4111-8111-11")
+    result = runs.run(one, case("a", other, feature="catalogManaged"))
+    (cause,) = causes(result)
+    (found,) = cause.evidence
+    assert len(found.cases) == 2
+    told = runs_console(result)
+    assert told.count(ASKED) == 1 and "both table features: " in told
+
+
+@pytest.mark.parametrize(("check", "message"), [("a", "the list is [1, 2]"), ("b", ASKED)])
+def test_different_findings_are_shown_separately(check: str, message: str) -> None:
+    other = case(check, violation("CM-LOG-02", message), feature="catalogManaged")
+    assert len(causes(runs.run(case("a", violation("MC-LOG-05")), other))) == 2
+
+
+def test_what_only_one_commit_mode_shows_is_a_hint() -> None:
+    passed = msgspec.structs.replace(
+        case("a"), case="limits/a[managedCommit/direct]", commit_mode="direct", verdict=Verdict.PASSED
+    )
+    (cause,) = causes(runs.run(case("a", violation("LOG-05")), passed))
+    assert cause.hints == ("only staged commits: the same checks pass on the others",)
+
+
+def test_all_reports_have_the_same_causes_in_one_order() -> None:
+    result = runs.everything()
+    names = [cause.headline for cause in causes(result)]
+    assert len(names) > 5
+    console = re.findall(r"^\d+\. (.*) \((?:violated|not followed)\)$", runs_console(result), re.M)
+    summary = re.findall(r"^### \d+\. (.*)$", reports.to_markdown(result), re.M)
+    page = re.findall(r"</span> (?:violated|not followed)</b> (.*)</h3>", reports.to_html(result))
+    assert console == names[: len(console)]
+    assert [re.sub(r"\W", "", each) for each in summary] == [re.sub(r"\W", "", each) for each in names]
+    assert [re.sub(r"<.*?>|\W", "", each) for each in page] == [re.sub(r"\W", "", each) for each in names]
+    stored = json.loads(reports.to_json(result))["causes"]
+    assert [each["headline"] for each in stored] == names
+    assert {name for each in stored for name in each["cases"]} == {
+        each.case for each in result.cases if each.violations
+    }
+
+
+def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
+    result = runs.run(case("one", violation("LOG-05")))
+    (line,) = [line for line in runs_console(result).splitlines() if "compare: " in line]
+    assert 0 < line.count("mutant:") <= 3
+    itself = re.search(r"mutant:\S+?(?=,|$)", line)
+    assert itself is not None and itself[0] in reports.to_html(result) and itself[0] in reports.to_markdown(result)
+    subject = msgspec.structs.replace(result.subject, named=itself[0])
+    assert f"compare: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
+
+
+REFUSED = "The replay of an attempt that landed is refused"
+UNPUBLISHED = "A backfill is answered as done and its commits are not published"
+GONE = "After a restart, a commit that was answered as ratified is not in the log"
+
+
+class _Silent:
+    def begins(self, *_: Any) -> None: ...
+    def case(self, *_: Any, **__: Any) -> None: ...
+    def note(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("mutant", "family", "headline"),
+    [
+        ("loser-is-answered-as-ratified", "concurrent-writers", "Two attempts are ratified as one version"),
+        (
+            "backfill-is-answered-early",
+            "backfill-ordering",
+            "A backfill is answered as done and its commits are not published",
+        ),
+        ("replaces-timestamps", "in-commit-timestamps", "A ratified commit has other content than its writer proposed"),
+        ("replay-is-a-conflict", "unknown-outcomes-and-replays", REFUSED),
+        (
+            "saves-on-shutdown-only",
+            "restarts",
+            "After a restart, a commit that was answered as ratified is not in the log",
+        ),
+    ],
+)
+def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: str, headline: str) -> None:
+    selection = Selection(family=(family,), layer=(Layer.EXAMPLE,))
+    found = causes(execute(Options(subject=f"mutant:{mutant}", selection=selection), _Silent()))
+    assert found[0].headline == headline
