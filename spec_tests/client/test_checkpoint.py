@@ -196,6 +196,10 @@ def test_a_pointer_to_a_checkpoint_that_is_gone_is_replaced(setting: Setting) ->
     table.log.delete(log_path.classic_checkpoint(3))
     write_checkpoint(table, 1)
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 1
+    table.log.overwrite(log_path.checkpoint_part(3, 1, 2), b"")  # the other part is gone
+    table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 3, "size": 1, "parts": 2}).encode())
+    write_checkpoint(table, 2)
+    assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 2
 
 
 def test_of_two_checkpoints_at_once_the_newer_is_pointed_to(setting: Setting, storage: FailingFiles) -> None:

@@ -36,10 +36,11 @@ def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compactio
     """Six commits, forty days ago, with a checkpoint, checksums and compactions."""
     busy(setting, table, 6)
     backfill(setting, table)
-    for version in (2, 3, 5):
+    for version in (2, 3, 4, 5):
         write_checksum(table, version)
     if compaction:
         compact(table, 1, 2)
+        compact(table, 4, 6)
         compact(table, 5, 6)
     if checkpoint is not None:
         write_checkpoint(table, 1)
@@ -59,6 +60,11 @@ def test_deletions_are_durable_when_they_are_reported(
     table = stamped(None)
     old(setting, table)
     storage.done.clear()
+    storage.fail_when = lambda operation, path: operation == "fsync_directory"
+    with pytest.raises(OSError, match="injected"):
+        cleaned(setting, table)
+    storage.fail_when = lambda operation, path: False
+    table.log.put_if_absent(log_path.commit(0), b"{}")
     assert cleaned(setting, table).deleted
     assert storage.done[-1] == ("fsync_directory", table.log.folder)
 
@@ -89,9 +95,8 @@ def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
         later = table.log.stage(feature.staging_folder, 5, setting.environment.new_id(), b"{}")
     done = cleaned(setting, table)
     assert done.cut_off == 4
-    checksums = {log_path.checksum(2), log_path.checksum(3), log_path.checksum(5)}
-    if feature is None or feature.cleanup_deletes_checksums:
-        checksums = {log_path.checksum(5)}
+    kept_checksums = (4, 5) if feature is None or feature.cleanup_deletes_checksums else (2, 3, 4, 5)
+    checksums = {log_path.checksum(version) for version in kept_checksums}
     assert set(names(table)) == checksums | {
         log_path.classic_checkpoint(4),
         log_path.commit(4),
@@ -175,6 +180,26 @@ def test_the_pointer_never_names_what_was_deleted(
     table.log.overwrite(LAST_CHECKPOINT, stale)
     cleaned(setting, table)
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_nothing_is_deleted_while_the_pointer_may_name_it(
+    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], v2: bool
+) -> None:
+    table = stamped(None)
+    old(setting, table, checkpoint=3 if v2 else 4)
+    if v2:
+        v2_checkpoint(table, 4, "json", age=2 * DAY)
+    table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 1, "size": 5}).encode())
+    before = names(table)
+    operation_that_fails = "unlink" if v2 else "replace"
+    storage.fail_when = lambda operation, path: operation == operation_that_fails and path.name == LAST_CHECKPOINT
+    with pytest.raises(OSError, match="injected"):
+        cleaned(setting, table)
+    assert names(table) == before
+    storage.fail_when = lambda operation, path: False
+    assert cleaned(setting, table).cut_off == 4
+    assert (table.log.modified(LAST_CHECKPOINT) is None) is v2
 
 
 def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(

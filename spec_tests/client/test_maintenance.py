@@ -19,6 +19,7 @@ from refimpl.errors import (
     InvalidTableError,
     MaintenanceRefusedError,
 )
+from refimpl.log_path import LAST_CHECKPOINT
 from refimpl.table_feature import MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting
 from spec_tests.support.busy_table import (
@@ -34,6 +35,7 @@ from spec_tests.support.busy_table import (
     state,
 )
 from spec_tests.support.faults import HOST_START as START
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.other_readers import by_delta_rs
 
 
@@ -86,7 +88,7 @@ def test_a_compaction_keeps_what_this_client_does_not_know(setting: Setting) -> 
     unknown = [{"futureAction": {"number": number}} for number in (1, 2)]
     commits = ([{"commitInfo": {}}, old, unknown[0]], [new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}])
     for version, lines in enumerate(commits, start=1):
-        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        content = b"\n".join(json.dumps(line).encode() for line in lines)  # nothing ends the last line
         assert table.log.put_if_absent(log_path.commit(version), content)
     kept = [json.loads(line) for line in table.log.read(compact(table, 1, 2)).splitlines()]
     assert kept == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
@@ -178,6 +180,27 @@ def test_a_checksum_that_is_there_stays(setting: Setting) -> None:
     table.log.put_if_absent(log_path.checksum(1), b"{}")
     assert write_checksum(table, 1) == log_path.checksum(1)
     assert table.log.read(log_path.checksum(1)) == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        (write_checkpoint, LAST_CHECKPOINT),
+        (write_checksum, log_path.checksum(2)),
+        (lambda table: compact(table, 1, 2), log_path.compaction(1, 2)),
+    ],
+    ids=["checkpoint", "checksum", "compaction"],
+)
+def test_a_file_that_cannot_be_written_is_an_error(
+    setting: Setting, storage: FailingFiles, job: Callable[[Table], object], name: str
+) -> None:
+    table = setting.table(None)
+    busy(setting, table, 2)
+    storage.fail_when = lambda operation, path: operation in ("link", "replace") and path.name == name
+    with pytest.raises(OSError, match="injected"):
+        job(table)
+    storage.fail_when = lambda operation, path: False
+    assert setting.again(table).snapshot().version == 2
 
 
 def job_of(name: str) -> Callable[[Table], object]:

@@ -63,3 +63,14 @@ def test_edits_of_one_transaction_add_up(setting: Setting) -> None:
     assert edited.items() <= snapshot.metadata.configuration.items()
     assert snapshot.in_commit_timestamp is not None
     assert all(snapshot.protocol.writes(name) for name in ("appendOnly", "domainMetadata", "inCommitTimestamp"))
+
+
+def test_a_replacement_of_the_metadata_keeps_an_enablement_before_it(setting: Setting) -> None:
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.enable_in_commit_timestamps()
+    transaction.set_metadata(transaction.snapshot.metadata)
+    transaction.commit()
+    snapshot = setting.again(table).snapshot()
+    assert snapshot.metadata.configuration["delta.enableInCommitTimestamps"] == "true"
+    assert snapshot.in_commit_timestamp is not None
