@@ -83,6 +83,15 @@ def test_a_commit_that_cannot_be_read_back_keeps_its_data(setting: Setting, stor
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
+def test_a_staged_commit_that_cannot_be_read_is_an_error(setting: Setting, storage: FailingFiles) -> None:
+    """Only one that is gone is looked for among the published ones."""
+    table = setting.table()
+    setting.append(table, "a")
+    storage.fail_when = lambda name, path: name == "read" and path.parent.name == CATALOG_MANAGED.staging_folder
+    with pytest.raises(OSError, match="injected"):
+        setting.again(table).snapshot()
+
+
 def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
     """FB24: the link succeeded, its answer did not arrive; the file that is there is this commit's."""
     table = setting.table(None)

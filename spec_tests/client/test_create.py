@@ -261,6 +261,13 @@ def test_a_visible_table_with_a_failed_fsync_is_unknown(setting: Setting, storag
     assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
+def test_a_folder_that_cannot_be_made_durable_makes_no_table(setting: Setting, storage: FailingFiles) -> None:
+    storage.fail_when = lambda operation, path: (operation, path) == ("fsync_directory", setting.folder / "orders")
+    with pytest.raises(LocationError):
+        setting.table(None)
+    assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
+
+
 def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> None:
     """FB24: the data landed; no error is returned."""
     setting.owner.faults.lose_answers = 1

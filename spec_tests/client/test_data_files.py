@@ -237,6 +237,7 @@ def test_batches_arrive_whole_and_in_order_in_their_partitions(
     )
     for batch in table.to_batches(max_chunksize=cut):
         writer.write(batch)
+        assert len(writer._open) <= open_files
     bounds: dict[int, tuple[Any, Any]] = {}
     for add in writer.finish():
         assert isinstance(add, Add)
@@ -342,6 +343,20 @@ def test_a_failing_fsync_reports_and_leaves_no_file(tmp_path: Path, monkeypatch:
             _write(tmp_path, ROWS, ("month",))
     assert _on_disk(tmp_path) == set()
     assert len(_write(tmp_path, ROWS, ("month",))) == 3
+
+
+def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors, split = [OSError(28, "No space left on device")], d.DataFileWriter._split_by_partition
+
+    def full_once(writer: d.DataFileWriter) -> None:
+        if errors:
+            raise errors.pop()
+        split(writer)
+
+    monkeypatch.setattr(d, "BATCH_ROWS", 1)
+    monkeypatch.setattr(d.DataFileWriter, "_split_by_partition", full_once)
+    with pytest.raises(OSError, match="No space left"):
+        _write(tmp_path, ROWS)
 
 
 def test_abort_deletes_what_this_writer_made_and_nothing_else(tmp_path: Path) -> None:

@@ -347,6 +347,19 @@ def test_a_handle_follows_its_table_from_owner_to_owner(setting: Setting, featur
     assert transaction.commit().version == 5
 
 
+def test_a_new_owner_that_does_not_answer_is_an_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published commits alone may be an old state."""
+    table = setting.table(MANAGED_COMMIT)
+    handle = setting.again(table)
+    handle.snapshot()
+    take_over(hand_back(table), setting.owner, "again", MANAGED_COMMIT, policy=ON_REQUEST)
+    monkeypatch.setattr(setting.owner, "resolve", lambda _place: unavailable())
+    with pytest.raises(OwnerUnavailableError):
+        handle.snapshot()
+    monkeypatch.undo()
+    assert handle.snapshot().version == 2
+
+
 def test_a_handle_follows_a_table_into_another_feature(setting: Setting) -> None:
     table = setting.table(MANAGED_COMMIT)
     handle = setting.again(table)

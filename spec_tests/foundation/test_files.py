@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from refimpl.files import PosixFiles, reserve_private
+from refimpl.files import HAS_DESCRIPTION_LOCKS, PosixFiles, lock_description, reserve_private
 
 
 @pytest.fixture
@@ -122,3 +124,29 @@ def test_directories_come_and_go(tmp_path: Path) -> None:
         files.make_directory(tmp_path / "made")
     files.remove_directory(tmp_path / "made")
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.skipif(not HAS_DESCRIPTION_LOCKS, reason="this host has no locks of open file descriptions")
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
+    files, path = PosixFiles(), tmp_path / "database"
+    path.write_bytes(b"bytes")
+    with files.opening():
+        held = files.hold_shared(str(path), 0, 1)
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        theirs.send(b"!")
+        theirs.recv(1)
+        os._exit(0)
+    theirs.close()
+    ours.recv(1)
+    with files.opening():
+        del held
+    other = os.open(path, os.O_RDWR)
+    try:
+        lock_description(other, fcntl.F_WRLCK, 0, 1)
+    finally:
+        os.close(other)
+        ours.close()
+        os.waitpid(child, 0)
