@@ -69,6 +69,31 @@ def report(
     raise typer.Exit(result.exit_code)
 
 
+def compare(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="result.json of the earlier run, or its report folder")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="the same of the later run")],
+    json: JsonOption = False,
+) -> None:
+    """Compare two runs: which failures are new, fixed, or still there.
+
+    Exit code 0: no failure is new; 1: at least one is; 2: a file is not a result.
+    """
+    from conformance.reports.causes import changes
+
+    before, after = (read_result(each / "result.json" if each.is_dir() else each) for each in (old, new))
+    found = changes(before, after)
+    if json:
+        show_json(found)
+    else:
+        if (before.profile, before.seed, before.selection) != (after.profile, after.seed, after.selection):
+            say("note: the runs differ in profile, seed or selection; cases of only one of them are not judged in both")
+        for word, cases in found.items():
+            show(f"{word}: {counted(len(cases), 'case')}")
+            for case, why in cases.items():
+                show(f"  {case}: {why}")
+    raise typer.Exit(ExitCode.VIOLATION if found["new"] else ExitCode.CONFORMANT)
+
+
 def read_result(file: Path) -> RunResult:
     """Raises `UnusableError` for a file that cannot be read, `ReportError` for one that is not a result."""
     from conformance import reports

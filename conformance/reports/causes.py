@@ -24,7 +24,16 @@ from conformance.mutants.registry import all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
-from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, RunResult, Violation, fails
+from conformance.results import (
+    CaseResult,
+    Layer,
+    RequirementResult,
+    RequirementVerdict,
+    RunResult,
+    Verdict,
+    Violation,
+    fails,
+)
 from conformance.safe_text import one_line
 from conformance.scenario.running import REQUIREMENTS
 
@@ -346,6 +355,22 @@ def variants_in_words(cases: Sequence[CaseResult]) -> str:
     if len(modes) == 1:
         return "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
     return "both table features: " + "; ".join(f"{feature}/{', '.join(found)}" for feature, found in modes.items())
+
+
+def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
+    """What two runs say differently: cases whose failure is `new`, `fixed`, `still` there, or `not judged` any more,
+    each with its probable cause."""
+    causes_before, causes_after = (
+        {case.case: cause.headline for cause in causes(result) for case in cause.cases} for result in (before, after)
+    )
+    passed = {case.case for case in after.cases if case.verdict is Verdict.PASSED}
+    gone = {case: why for case, why in causes_before.items() if case not in causes_after}
+    return {
+        "new": {case: why for case, why in causes_after.items() if case not in causes_before},
+        "still": {case: why for case, why in causes_after.items() if case in causes_before},
+        "fixed": {case: why for case, why in gone.items() if case in passed},
+        "not judged": {case: why for case, why in gone.items() if case not in passed},
+    }
 
 
 def mutants_like(result: RunResult, cause: Cause) -> list[str]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from conformance import reports
+from conformance.command.application import application
 from conformance.command.summary import show_result
-from conformance.reports.causes import causes, recorded_of, two_ratified
+from conformance.reports.causes import causes, changes, recorded_of, two_ratified
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Selection
@@ -181,6 +184,22 @@ def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
     assert itself is not None and itself[0] in reports.to_html(result) and itself[0] in reports.to_markdown(result)
     subject = msgspec.structs.replace(result.subject, named=itself[0])
     assert f"compare: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
+
+
+def test_two_runs_are_compared(tmp_path: Path) -> None:
+    a, b, c = (case(name, violation("LOG-05")) for name in "abc")
+    fixed = msgspec.structs.replace(b, verdict=Verdict.PASSED, violations=())
+    found = changes(runs.run(a, b), runs.run(a, fixed, c))
+    assert {word: [name[7] for name in names] for word, names in found.items()} == {
+        "new": ["c"], "still": ["a"], "fixed": ["b"], "not judged": [],
+    }  # fmt: skip
+    for name, result in (("old", runs.run(a, b)), ("new", runs.run(a, fixed))):
+        reports.write(result, tmp_path / name)
+    for old, new, code in (("old", "new", 0), ("new", "old", 1)):
+        shown = CliRunner().invoke(application, ["compare", str(tmp_path / old), str(tmp_path / new / "result.json")])
+        word = "new" if code else "fixed"
+        assert shown.exit_code == code
+        assert f"{word}: 1 case\n  limits/b[managedCommit/staged]: The list is [1, 3]\n" in shown.stdout
 
 
 REFUSED = "The replay of an attempt that landed is refused"
