@@ -6,6 +6,7 @@ import base64
 import json
 import unicodedata
 from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,7 +14,8 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
-from conformance.models.owner import OWNER_PROPERTY, ModelOwner, OwnedTable, content_of, time_of
+from conformance.models.log_files import checkpoint_parquet
+from conformance.models.owner import OWNER_PROPERTY, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit, Storage
 from conformance.mutants.content import schema_of
 from conformance.mutants.registry import good
@@ -588,3 +590,262 @@ class RestrictsCheckpoints(ModelOwner):
             return m.NotFound()
         compaction = () if table.unbackfilled else ("log-compaction",)
         return m.Policy(allowed=(*compaction, *(["metadata-cleanup"] if table.latest else [])))
+
+
+# Habits of owners in production
+
+
+@good("FREE-BACKFILL-01", "FREE-BACKFILL-03", "CM-STORE-06")
+class PublishesInBatches(ModelOwner):
+    """Publishes nothing on its own until four commits wait, then all of them at once."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        if len(table.unbackfilled) >= 4:
+            with suppress(NotPublished):
+                self._backfill(table, table.latest)
+        return answer
+
+
+@good("FREE-BACKFILL-01", "FREE-GET-01")
+class PublishesAtTheNextRequest(ModelOwner):
+    """Publishes what earlier requests left when the next commit or read of the table arrives."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self._catch_up(request.table)
+        return super().commit(client, request)
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        self._catch_up(request.table)
+        return super().get_commits(client, request)
+
+    def _catch_up(self, reference: str) -> None:
+        table = self.tables.get(reference)
+        if table is not None and table.active:
+            with suppress(NotPublished):
+                self._backfill(table, table.latest)
+
+
+class _BusyAtFirst(ModelOwner):
+    """Rejects the first sending of some requests as retryable."""
+
+    every = 3
+
+    def _busy(self, request: m.Request) -> bool:
+        refused: dict[m.Request, bool] = self.__dict__.setdefault("_refused", {})
+        first = request not in refused
+        refused[request] = True
+        return first and len(refused) % self.every == 0
+
+
+@good("FREE-POLICY-01")
+class RejectsCommitsForNow(_BusyAtFirst):
+    """Rejects the first sending of every third valid proposal as retryable, and ratifies the same attempt later."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        busy = answer is None and self._busy(request)
+        return m.Rejected(reason="the row is locked; retry", retryable=True) if busy else answer
+
+
+@good("FREE-POLICY-01")
+class ThrottlesRequests(_BusyAtFirst):
+    """Rejects the first sending of some requests of every kind as retryable: conditional writes that lost, or a
+    throttled database."""
+
+    every = 4
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return self._throttled() if self._busy(request) else super().create_table(client, request)
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return self._throttled() if self._busy(request) else super().commit(client, request)
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        return self._throttled() if self._busy(request) else super().get_commits(client, request)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._throttled() if self._busy(request) else super().backfill_to_version(client, request)
+
+    def _throttled(self) -> m.Answer:
+        return m.Rejected(reason="throttled; retry", retryable=True)
+
+
+@good("MC-FILES-13", "FREE-LATEST-02")
+class PublishesDirectlyOnly(Promising):
+    """Offers direct commits only, and no profile besides."""
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        direct = dict.fromkeys(("managedCommit", "catalogManaged"), ("direct",))
+        identity = super().hello(client, request)
+        return msgspec.structs.replace(
+            identity, profiles=("core", "direct-publish"), promises=(), commit_modes=direct, crash_points=()
+        )
+
+
+@good("FREE-ANSWER-03")
+class ForgetsAttemptsAfterBackfill(Promising):
+    """Recognizes a replay until its commit is backfilled, and answers it with a conflict from then on."""
+
+    without = ("idempotent-retry", "attempt-outcome")
+
+    def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        answer = super()._replay(table, request)
+        forgotten = isinstance(answer, m.Ratified) and answer.version <= table.backfilled
+        return m.Conflict(latest=table.latest) if forgotten else answer
+
+
+@good()
+class ClockIsADaySlow(ModelOwner):
+    """Has a clock that is a day slow: the files of its log are older than their in-commit timestamps."""
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        answer = super().observe(client, request)
+        if not isinstance(answer, m.Observation):
+            return answer
+        day = 86_400_000
+        files = [msgspec.structs.replace(file, modified=max(0, (file.modified or 0) - day)) for file in answer.files]
+        return m.Observation(files=tuple(files))
+
+
+@good("CM-CREATE-01")
+class NamesIgnoreCase(ModelOwner):
+    """Keeps names as they were given, and finds tables by them without regard to case."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, name=self._known(request.name)))
+
+    def _find(self, name: str | None, path: str | None) -> str | None:
+        return super()._find(self._known(name) if name else name, path)
+
+    def _known(self, name: str) -> str:
+        names = (table.name for table in self.tables.values() if table.active)
+        return next((known for known in names if known.lower() == name.lower()), name)
+
+
+@good("CM-CREATE-01", "FREE-POLICY-01")
+class AcceptsPlainNamesOnly(ModelOwner):
+    """Rejects tables whose names are not ASCII letters, digits and `-_.:` only."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        plain = request.name.isascii() and all(each.isalnum() or each in "-_.:" for each in request.name)
+        return super().create_table(client, request) if plain else m.Rejected(reason="unsupported name")
+
+
+@good("FREE-POLICY-01")
+class LimitsCommitSize(ModelOwner):
+    """Rejects commits of more than 100,000 characters."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        large = answer is None and len(content_of(request.actions or ())) > 100_000
+        return m.Rejected(reason="the commit is too large") if large else answer
+
+
+@good("FREE-STAGING-01", "FREE-STAGING-04")
+class DeletesLosersFiles(ModelOwner):
+    """Deletes the staged file of a proposal that lost its version or was too early."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        if isinstance(answer, m.Conflict | m.Gap) and staged is not None:
+            self.storage.remove(self._staged_path(table, staged))
+        return answer
+
+
+@good("FREE-ANSWER-01")
+class ConflictsNameWinnersOnly(ModelOwner):
+    """Returns conflicts with the winners, and without the latest version."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        return m.Conflict(winners=answer.winners) if isinstance(answer, m.Conflict) else answer
+
+
+@good("CM-CREATE-01", "FREE-POLICY-01")
+class OneTablePerPath(ModelOwner):
+    """Rejects a table at a path that ever was another table's, below one or above one, dropped tables included."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        paths = [] if request.path is None else [table.location for table in self.tables.values()]
+        own = f"{request.path}/"
+        if any(f"{path}/".startswith(own) or own.startswith(f"{path}/") for path in paths):
+            repeated = any(request.attempt in table.landed for table in self.tables.values())
+            if not repeated:
+                return m.Rejected(reason="that path belongs to another table")
+        return super().create_table(client, request)
+
+
+@good("CM-READ-06", "CM-POLICY-02")
+class WritesCheckpoints(ModelOwner):
+    """Writes a checkpoint of every second version that it publishes, and the hint to it."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        super()._backfill(table, version)
+        newest = table.backfilled
+        if newest > 0 and newest % 2 == 0 and table.commit_mode != "direct":
+            log = f"{table.location}/{LOG}"
+            actions: dict[str, dict[str, Any]] = {}
+            for number in range(newest + 1):
+                file = self.storage.read(self._path(table, number))
+                for line in file.content.splitlines() if file else ():
+                    try:
+                        kind, body = next(iter(json.loads(line).items()))
+                        key = f"{kind} {body.get('path') or body.get('appId') or body.get('domain')}"
+                    except (ValueError, AttributeError, StopIteration):
+                        return
+                    actions[key] = {kind: body}
+            kept = [each for key, each in actions.items() if key.split()[0] in ("protocol", "metaData", "add")]
+            content = checkpoint_parquet(kept).decode("utf-8", "surrogateescape")
+            self.storage.put_if_absent(f"{log}/{newest:020}.checkpoint.parquet", content, 0)
+            self.storage.put(f"{log}/_last_checkpoint", json.dumps({"version": newest, "size": len(kept)}), 0)
+
+
+@good("CM-DROP-01", "CM-CREATE-01")
+class DropsPublishedTablesOnly(ModelOwner):
+    """Rejects the drop of a table with unbackfilled commits as retryable, and publishes them."""
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        table = self.tables.get(request.table)
+        if table is not None and table.active and table.unbackfilled:
+            with suppress(NotPublished):
+                self._backfill(table, table.latest)
+            return m.Rejected(reason="commits are being published; retry", retryable=True)
+        return super().drop_table(client, request)
+
+
+@good()
+class UnknownTablesAreRejected(ModelOwner):
+    """Answers requests for unknown and dropped tables with a rejection, as a catalog that hides what exists."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return self._hidden(super().commit(client, request))
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        return self._hidden(super().get_commits(client, request))
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._hidden(super().backfill_to_version(client, request))
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        return self._hidden(super().attempt_outcome(client, request))
+
+    def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
+        return self._hidden(super().maintenance_policy(client, request))
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        return self._hidden(super().drop_table(client, request))
+
+    def _hidden(self, answer: m.Answer) -> m.Answer:
+        return m.Rejected(reason="no permission") if isinstance(answer, m.NotFound) else answer
+
+
+@good("CM-FEATURE-02", "CM-CREATE-01")
+class ReferencesAreNumbers(ModelOwner):
+    """Numbers its tables: references are neither names nor UUIDs."""
+
+    def _reference(self, name: str) -> str:
+        return str(41 + len(self.tables))

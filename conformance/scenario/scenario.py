@@ -32,6 +32,10 @@ from conformance.scenario.recording import NOWHERE, Recording, witnesses
 TRIES: Final = 5
 """Proposals before a subject that refuses by a policy of its own cannot be judged."""
 
+READS: Final = (m.GetCommits, m.LoadTable, m.MaintenancePolicy, m.Observe)
+REPEATABLE: Final = (*READS, m.CreateTable, m.DropTable)
+"""Requests that their client sends again, unchanged, when they are refused for now."""
+
 A = TypeVar("A", bound=m.Message)
 
 
@@ -88,6 +92,10 @@ class Delayed:
     client: str
     request: m.Request
     given_up: bool = False
+
+
+def _refused_for_now(answer: m.Answer) -> bool:
+    return isinstance(answer, m.Rejected) and answer.retryable
 
 
 def persist(ask: Callable[[], Exchange]) -> Exchange:
@@ -152,11 +160,16 @@ class Scenario:
     # Asking
 
     def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-        """Ask, and record it."""
+        """Ask, and record it. A request that can be repeated safely is sent again while it is refused for now."""
         name = self._name(request) if table is None else table.name
-        number = self.recording.invoke(client, name, request)
-        answer = self.subject.ask(client, request)
-        return self._ended(number, request, answer)
+        for _ in range(TRIES):
+            number = self.recording.invoke(client, name, request)
+            exchange = self._ended(number, request, self.subject.ask(client, request))
+            if not (isinstance(request, REPEATABLE) and _refused_for_now(exchange.answer)):
+                return exchange
+        if isinstance(request, READS):
+            raise Inconclusive(f"operation {number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
+        return exchange
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been. A
@@ -316,7 +329,7 @@ class Scenario:
         inconclusive."""
         for _ in range(TRIES):
             exchange = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
-            if not isinstance(exchange.answer, m.Rejected) or not exchange.answer.retryable:
+            if not _refused_for_now(exchange.answer):
                 return exchange
         raise Inconclusive(f"operation {exchange.number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
 
@@ -492,12 +505,14 @@ class Scenario:
         )
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
-        """Asked once more after an unknown outcome. Raises `Inconclusive`."""
+        """Asked once more after an unknown outcome, and again while it is refused for now. Raises `Inconclusive`."""
         if self.broken:
             raise Inconclusive(f"the final log of {name} cannot be seen: the subject does not speak the interface")
         answer = self.subject.ask("kit", request)
-        if isinstance(answer, m.Unknown):
+        tries = 1
+        while (_refused_for_now(answer) and tries < TRIES) or (isinstance(answer, m.Unknown) and tries < 2):
             answer = self.subject.ask("kit", request)
-        if isinstance(answer, m.Unknown):
+            tries += 1
+        if isinstance(answer, m.Unknown) or _refused_for_now(answer):
             raise Inconclusive(f"the final log of {name} cannot be seen: {in_words(answer)}")
         return answer

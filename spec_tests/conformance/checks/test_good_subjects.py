@@ -79,9 +79,15 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
         answers.append(str(s.ask("migrator", ownership.taking_over(s, imported), imported).answer))
         answers.append(str(s.ask("migrator", ownership.giving_back(s, table)).answer))
         answers.append(str(s.observe(table)))
-        answers.append(str(s.ask("operator", m.DropTable(table=s.create("items").reference)).answer))
-        answers.append(str(s.observe(s.tables[-1])))
+        items = s.create("items")
+        s.land(items)
+        answers.append(str(s.subject.ask("operator", m.DropTable(table=items.reference))))
+        answers.append(str(s.observe(items)))
         late = s.create("late")
+        for name, path in (("LATE", None), ("white space", None), ("a", "shared"), ("b", "shared")):
+            where = {} if path is None else {"path": f"{s.identity.storage}/{path}"}
+            answers.append(str(s.ask("creator", s.creation(name, **where)).answer))
+        answers.append(str(s.commit(late, actions=(*proposals.append(s.attempt(), 0, ["x" * 100_000]),)).answer))
         wrong = proposals.append(attempt := s.attempt(), 0)
         answers.append(str(s.commit(late, attempt=attempt, actions=wrong).answer))
         answers.append(str(s.commit(late, 2, attempt=s.attempt().upper()).answer))
