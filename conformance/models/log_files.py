@@ -84,7 +84,7 @@ def actions_in(path: Path) -> list[dict[str, Any]]:
     """Of a commit, a compaction or a V2 manifest: one JSON object on each line. Raises `Unreadable`, also for an empty
     file; `FileNotFoundError` if it is gone."""
     try:
-        actions = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+        actions = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
     except ValueError as error:
         raise Unreadable(f"{path.name} cannot be read: {error}") from error
     if not actions or not all(isinstance(action, dict) for action in actions):

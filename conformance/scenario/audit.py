@@ -244,7 +244,7 @@ def after(before: Before, content: str) -> Before:
     """The table as the next version leaves it."""
     protocol, metadata = before.protocol, before.metadata
     info: Mapping[str, Any] = {}
-    for action in _parsed([each for each in content.splitlines() if each.strip()]) or ():
+    for action in _parsed([each for each in content.split("\n") if each.strip()]) or ():
         protocol = action.get("protocol", protocol)
         metadata = action.get("metaData", metadata)
         info = action.get("commitInfo", info)

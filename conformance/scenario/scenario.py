@@ -140,6 +140,8 @@ class Scenario:
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """By table and version: the operation that was first answered with it."""
+        self.unresolved: dict[tuple[str, int], int] = {}
+        """By table and version: the last proposal that the subject answered by `unknown`."""
         self.looked: int | None = None
         """The last operation, if it was a look at the files."""
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
@@ -204,6 +206,8 @@ class Scenario:
         self.looked = None
         if isinstance(answer, m.Ratified) and isinstance(request, m.Commit | m.CreateTable):
             self.made.setdefault((self._name(request), answer.version), number)
+        if isinstance(answer, m.Unknown) and isinstance(request, m.Commit):
+            self.unresolved[self._name(request), request.version] = number
         belongs = self.recording.ended(number, request, answer)
         exchange = Exchange(number=number, request=request, answer=answer)
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
@@ -292,6 +296,9 @@ class Scenario:
         """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
         with new attempts, `TRIES` times; then the scenario is inconclusive."""
         exchange = persist(lambda: self.commit(table, client=client, **options))
+        earlier = self.unresolved.get((table.name, table.versions))
+        if isinstance(exchange.answer, m.Conflict) and earlier is not None and not self.mortal:
+            raise Inconclusive(f"operation {earlier}, whose outcome stayed unknown, may be version {table.versions}")
         ratified = self.expect(exchange, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                                expected=f"version {table.versions} is the next, and no other client proposed it: "
                                f"it is ratified")  # fmt: skip
