@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,69 @@ def test_a_replaced_file_is_old_or_new_and_never_half(log: LogStore, faults: Fau
             broken(log, fail_from=effect, fail_count=1).overwrite("_last_checkpoint", b"newer")
         assert log.read("_last_checkpoint") == b"new"
         assert log.temporaries() == []
+
+
+ATTEMPT = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
+STAGED = log_path.staged_commit(7, ATTEMPT)
+COMMIT = log_path.commit(7)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "act"),
+    [
+        ((), lambda log: log.create_folders(FOLDER)),
+        ((), lambda log: log.create_location()),
+        ((), lambda log: log.stage(FOLDER, 7, ATTEMPT, b"x")),
+        (("stage",), lambda log: log.stage_again(FOLDER, STAGED, b"x")),
+        (("stage",), lambda log: log.make_staged_durable(FOLDER, STAGED)),
+        (("folders",), lambda log: log.put_if_absent(COMMIT, b"x")),
+        (("folders", "put"), lambda log: log.put_if_absent(COMMIT, b"y")),
+        (("folders", "put"), lambda log: log.put_once(COMMIT, b"x")),
+        (("folders", "put"), lambda log: log.publish(7, b"x")),
+        (("folders", "put"), lambda log: log.overwrite(COMMIT, b"y")),
+        (("folders", "put"), lambda log: log.make_durable(COMMIT)),
+        (("folders", "put"), lambda log: log.delete(COMMIT)),
+        (("folders",), lambda log: log.sync()),
+    ],
+    ids=[
+        "folders", "location", "stage", "stage-again", "make-staged-durable", "put", "put-taken", "put-once", "publish",
+        "overwrite", "make-durable", "delete", "sync",
+    ],
+)  # fmt: skip
+def test_each_effect_that_fails_is_an_error(
+    tmp_path: Path, prepare: tuple[str, ...], act: Callable[[LogStore], object]
+) -> None:
+    """Except the removal of a file that this call did not complete."""
+
+    def prepared(number: int, faults: Faults) -> LogStore:
+        log = LogStore(tmp_path / str(number) / "table", Environment())
+        for step in prepare:
+            if step == "folders":
+                log.create_folders()
+            elif step == "put":
+                log.put_if_absent(COMMIT, b"x")
+            else:
+                log.stage(FOLDER, 7, ATTEMPT, b"x")
+        return LogStore(log.location, faults.environment())
+
+    good = Faults()
+    act(prepared(0, good))
+    assert good.seen
+    for number, effect in enumerate(good.seen, start=1):
+        log = prepared(number, Faults(fail_from=number, fail_count=1))
+        if effect in ("unlink temporary", "unlink staged"):
+            act(log)
+        else:
+            with pytest.raises(OSError, match="No space left"):
+                act(log)
+
+
+def test_a_disk_that_cannot_be_read_does_not_look_like_an_empty_log(log: LogStore) -> None:
+    log.put_if_absent(COMMIT, b"x")
+    unreadable = broken(log, fail_from=1, fail_reads=True)
+    for look in (unreadable.listing, unreadable.sidecars, lambda: unreadable.bytes_or_none(COMMIT)):
+        with pytest.raises(OSError, match="No space left"):
+            look()
 
 
 def test_a_listing_shows_log_files_and_nothing_staged(log: LogStore) -> None:

@@ -33,7 +33,8 @@ START_SECONDS: Final = 90.0
 """For the first check to begin."""
 HANG_SECONDS: Final = 60.0
 HANG_FACTOR: Final = 20.0
-"""A check hangs when it takes longer than the first, and than so many times what it takes unchanged."""
+"""A check hangs when it takes longer than the first, and than so many times what it takes unchanged. Both grow with the
+processes that wait for each processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,8 @@ def _take(running: _Running, event: dict[str, Any]) -> None:
         running.current = event["start"]
         running.forked_hits.clear()
         usual = job.usual.get(running.current, HANG_SECONDS)
-        running.deadline = time.monotonic() + max(HANG_SECONDS, HANG_FACTOR * usual)
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        running.deadline = time.monotonic() + busy * max(HANG_SECONDS, HANG_FACTOR * usual)
     elif "hit" in event:
         running.forked_hits.add(event["hit"])
     elif "passed" in event:

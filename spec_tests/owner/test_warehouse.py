@@ -23,6 +23,17 @@ def test_warehouse_is_created_and_found_again(tmp_path: Path) -> None:
     assert refimpl.open(tmp_path / "deep" / "lake").directory == made.directory
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this host does not list a process's descriptors")
+def test_a_closed_warehouse_has_no_file_open(tmp_path: Path) -> None:
+    def held() -> list[str]:
+        links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return [link for link in links if link.startswith(str(tmp_path))]
+
+    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
+        assert held()
+    assert (held(), warehouse.directory) == ([], tmp_path / "lake")
+
+
 def test_without_leave_to_create_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         refimpl.open(tmp_path / "lake")
