@@ -126,7 +126,7 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None
     folder = tmp_path / "report"
     told = command("run", f"{OURS}:Wrong", *SMALL, "--report", folder)
     assert told.exit_code == ExitCode.VIOLATION
-    assert "PROFILE-CORE-05 (MUST" in told.stdout
+    assert "PROFILE-CORE-05 (promised by every subject" in told.stdout
     assert "Not conformant" in told.stdout
     assert f"report: {folder / 'index.html'}" in told.stdout
     assert "5 of 5 cases, 5 failed" in told.stderr
