@@ -143,8 +143,9 @@ class DrivenSubject:
         return self.activity.watch(opened)
 
     def smoke(self) -> Smoked:
-        """The first requests, before any case."""
-        return Smoked(report=smoke(self._subject, self._host))
+        """The first requests, before any case. A subject that the kit starts gets another folder for the cases."""
+        again = None if is_remote(self._task.subject) else self._reopen
+        return Smoked(report=smoke(self._subject, self._host, again))
 
     def run(self, task: RunCase) -> CaseResult:
         """Raises `AdapterError` if the subject does not speak the interface."""
@@ -176,10 +177,11 @@ class DrivenSubject:
             host=self._host,
         )
 
-    def _reopen(self) -> None:
+    def _reopen(self) -> Subject:
         self._subject.close()
         self._subject = self._open()
         demand_same(self.identity, self._subject.identity)
+        return self._subject
 
     def close(self) -> None:
         self._subject.close()

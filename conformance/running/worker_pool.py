@@ -201,12 +201,14 @@ class Session:
         return report.report
 
     def run(self, case: PlannedCase) -> CaseResult:
-        """Raises `AdapterError` if the subject does not speak the interface. A subject that takes the process with it,
-        or never ends, leaves the case inconclusive."""
+        """Raises `AdapterError` if the subject does not speak the interface, unless a violation is on record. A subject
+        that takes the process with it, or never ends, leaves the case inconclusive."""
         report = self._ask(run_case_of(case))
         if isinstance(report, Ran):
             return report.result
         if isinstance(report, Unusable):
+            if report.result is not None:
+                return report.result
             raise AdapterError(report.problem)
         traceback = f"\n{report.where}" if isinstance(report, Defect) else ""
         return case.without_verdict(Verdict.INCONCLUSIVE, f"{why(report)}{traceback}")

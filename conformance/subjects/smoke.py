@@ -130,10 +130,10 @@ def first_hello(came: str, says: str) -> Step:
 # The requests
 
 
-def smoke(subject: Subject, host: ClientHost | None = None) -> SmokeReport:
-    """Send the first requests. `host`: where a client under test finds the kit's own owner. Invalid answers are failed
-    steps; nothing is raised."""
-    return _Smoke(subject, host).run()
+def smoke(subject: Subject, host: ClientHost | None = None, reopen: Callable[[], Subject] | None = None) -> SmokeReport:
+    """Send the first requests. `host`: where a client under test finds the kit's own owner. `reopen`: closes the
+    subject and starts it again with another, empty folder. Invalid answers are failed steps; nothing is raised."""
+    return _Smoke(subject, host, reopen).run()
 
 
 class _StepFailedError(Exception):
@@ -160,9 +160,10 @@ class _Table:
 
 
 class _Smoke:
-    def __init__(self, subject: Subject, host: ClientHost | None) -> None:
+    def __init__(self, subject: Subject, host: ClientHost | None, reopen: Callable[[], Subject] | None) -> None:
         self.subject = subject
         self.host = host
+        self.reopen = reopen
         self.identity = subject.identity
         self.steps: list[Step] = []
         self.salt = uuid.uuid4().hex[:8]
@@ -282,6 +283,9 @@ class _Smoke:
                 if self._one_table(table):
                     tables.append(table)
         self._profiles(tables)
+        if self.reopen is not None and tables:
+            kept = replace(tables[0], name=f"{tables[0].name}-kept", proposed={})
+            self._step("empty folder", lambda: self._forgotten(kept))
 
     def _no_table(self) -> None:
         says = "`not_found` for a table that was never created"
@@ -359,6 +363,46 @@ class _Smoke:
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
         with self._blame():
             Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
+
+    def _forgotten(self, table: _Table) -> None:
+        """With another, empty folder the subject does not know a table that only its process before created. If it
+        does, runs and workers would see each other's tables, and be taken for wrong answers."""
+        assert self.reopen is not None
+        self._create(table)
+        self.request = self.answer = None
+        self.subject = self.reopen()
+        if not isinstance(self._created_anew(replace(table, name=f"{table.name}-other")), m.Ratified):
+            return  # a rejection of the other name would then show nothing
+        answer = self._created_anew(table)
+        if isinstance(answer, m.Conflict):
+            self._outside(f"it answers that the table {table.name!r} exists")
+        if isinstance(answer, m.Ratified) and answer.table is not None:
+            self._has_no_old_attempts(table, answer.table)
+
+    def _created_anew(self, table: _Table) -> m.Answer:
+        """Asked again after a rejection by a policy."""
+        for _ in range(TRIES - 1):
+            if not isinstance(answer := self._ask(self._creation(table)), m.Rejected):
+                return answer
+        return self._ask(self._creation(table))
+
+    def _has_no_old_attempts(self, table: _Table, reference: m.TableRef) -> None:
+        old = {attempt for attempt, _ in table.proposed.values()}
+        listed = self._ask(m.GetCommits(table=reference))
+        commits = listed.commits if isinstance(listed, m.Commits) else ()
+        seen = self._ask(m.Observe(table=reference))
+        files = seen.files if isinstance(seen, m.Observation) else ()
+        contents = ["\n".join(each.actions or ()) for each in commits] + [file.content or "" for file in files]
+        found = {attempt_of(each.file_name or "") for each in commits} | set(map(proposals.attempt_of, contents))
+        if found & old:
+            self._outside(f"the new table {table.name!r} has commits that were never sent to this process")
+
+    def _outside(self, what: str) -> NoReturn:
+        self._broken(
+            f"it has state outside $CONFORMANCE_DIRECTORY: started again with an empty folder, {what}. Keep all state "
+            f"below that folder, or separate the runs by its name: in a database, one schema or key prefix for each",
+            "2-connect-it-to-the-kit-3-minutes",
+        )
 
     @contextmanager
     def _blame(self) -> Iterator[None]:

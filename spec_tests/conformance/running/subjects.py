@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner
+from conformance.models.storage import FolderStorage
+from conformance.mutants.good_owners import SavedFiles
 
 FOREVER = 3_600.0
 
@@ -120,3 +123,20 @@ class Wrong(_Armed):
 
     def commit(self, client: str, request: m.Commit) -> Any:
         return m.Gap(latest=None) if self.armed else super().commit(client, request)
+
+
+class Elsewhere(ModelOwner):
+    """Keeps its state in a folder that does not depend on the run. In the next run, every table exists already."""
+
+    def __init__(self) -> None:
+        super().__init__(FolderStorage(Path(os.environ["ELSEWHERE"])))
+        self.saved = SavedFiles(self.storage)
+        self.restart("kit", m.Restart())
+
+
+class ElsewhereAndLenient(Elsewhere):
+    """The same, and creating what exists is no error: the existing table is returned."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        answer = super().create_table(client, request)
+        return m.Ratified(version=0, table=answer.winner_table) if isinstance(answer, m.Conflict) else answer

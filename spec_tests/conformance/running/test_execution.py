@@ -13,6 +13,7 @@ from conformance import reports
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.checks.registry import all_checks
+from conformance.command.application import application
 from conformance.interface.messages import Hello, Identity
 from conformance.models.owner import ModelOwner
 from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerdict, RunResult, Verdict
@@ -274,6 +275,25 @@ def test_a_changed_identity_is_found_on_reopening() -> None:
     assert result.exit_code == ExitCode.USAGE
     assert "`version`" in result.stopped
     assert "changed between" in result.stopped
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("Elsewhere", "it answers that the table"), ("ElsewhereAndLenient", "commits that were never sent")],
+)
+def test_state_outside_the_folder_is_an_adapter_problem(
+    kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run would find the tables of the first."""
+    monkeypatch.setenv("ELSEWHERE", str(tmp_path))
+    for _ in range(2):
+        result = run(f"{OURS}:{kind}", selection=SMALL)
+        assert (result.exit_code, verdicts_of(result)) == (ExitCode.USAGE, {Verdict.NOT_RUN})
+        assert "state outside $CONFORMANCE_DIRECTORY" in result.stopped
+        assert words in result.stopped
+    with pytest.raises(SystemExit) as ended:
+        application(["smoke", f"{OURS}:{kind}"])
+    assert ended.value.code == ExitCode.USAGE
 
 
 def test_half_a_character_is_shown_escaped() -> None:
