@@ -7,6 +7,12 @@ managed-commit table to filesystem table".
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final
+
 from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
@@ -19,15 +25,19 @@ from conformance.scenario.ownership import (
     given_back,
     giving_back,
     hand_back,
+    in_a_folder,
     owned,
+    put_beside,
     restart,
     take_over,
     taking_over,
     write_file,
 )
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
+from conformance.scenario.storage_access import plant, publish, remove
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
+STRAY_CHECKPOINT: Final = f"{9:020}.checkpoint.parquet"
 MANAGED = ("managedCommit",)
 """The documents tell of ownership changes in this table feature only."""
 
@@ -64,17 +74,22 @@ def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requi
     )
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", needs=TRANSFER, features=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
+       features=MANAGED)  # fmt: skip
 def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
     """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, not
-    all."""
+    all. Its latest version is that of the ownership change; the file of a later checkpoint is no version."""
     table = filesystem_table(s, versions=3)
     change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         change, m.Ratified, "PROFILE-TRANSFER-01", expected="version 3 is the table's next: the owner takes it over"
     )
     owned(s, table, change, ratified)
+    s.get_commits(table)
+    plant(s, table, STRAY_CHECKPOINT, "")
+    s.get_commits(table)
     ratifies(s, table, change)
+    remove(s, table, STRAY_CHECKPOINT)
     ratifies(s, table, change, "other")
     s.contend(table, 4, client="other")
 
@@ -407,7 +422,19 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
         expected="the owner refused to give the table back, so nothing changed: it ratifies version 2",
     )  # fmt: skip
     table.versions = 3
+    if s.commit_mode == "direct" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
+        _loses_to_a_direct_commit(s, table)
     hand_back(s, table)
+
+
+def _loses_to_a_direct_commit(s: Scenario, table: TableHandle) -> None:
+    """Another client has published the version of a hand-back, and the owner was not told."""
+    version = table.versions
+    publish(s, table, s.proposal(table), "external writer")
+    lost = s.ask("migrator", giving_back(s, table))
+    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
+             expected=f"version {version} is a direct commit of another client: no hand-back has it")  # fmt: skip
+    table.versions += 1
 
 
 @check(Family.OWNERSHIP, "PROFILE-RETRY-01", "PROFILE-CORE-06", needs=(*GIVEN, Profile.IDEMPOTENT_RETRY),
@@ -426,7 +453,7 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
              expected="the table was given back with version 2 by this attempt: ratified")  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
 def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     """A table is handed back, filesystem writers commit two versions, and the owner takes it over again: at the version
     after theirs, whatever it remembers."""
@@ -441,8 +468,9 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
              expected="version 4 is a filesystem writer's: the take-over is refused")  # fmt: skip
     change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
-        change, m.Ratified, "MC-CONVERT-02", may_refuse=True, expected="version 6 is the table's next: taken over"
-    )
+        change, m.Ratified, "PROFILE-TRANSFER-02", "MC-CONVERT-02",
+        expected="the table was given back, and version 6 is its next: it is taken over again",
+    )  # fmt: skip
     owned(s, table, change, ratified)
     ratifies(s, table, change)
     s.contend(table, 5, client="other")
@@ -473,11 +501,16 @@ def attempt_at(s: Scenario, table: TableHandle, version: int) -> str | None:
     return None if content is None else proposals.attempt_of(content)
 
 
-def dies_at(s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-    """Send a request to a subject that crashes at the point, and restart it if it did."""
+def dies_at(
+    s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Exchange:  # fmt: skip
+    """Send a request to a subject that crashes at the point, and restart it if it did. `meanwhile`: what happens while
+    it is dead."""
     crash(s, point)
     told = s.ask(client, request, table)
     if isinstance(told.answer, m.Unknown):
+        meanwhile()
         restart(s)
     return told
 
@@ -501,6 +534,98 @@ def an_interrupted_take_over_is_complete_or_absent(s: Scenario) -> None:
             _is_no_owner(s, table, told, point)
 
 
+@check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05", "MC-COMMIT-02", "MC-FEATURE-03",
+       "MC-CONVERT-06", needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
+def a_request_that_lost_while_the_owner_was_dead(s: Scenario) -> None:
+    """The owner crashes during a take-over, or, where commits are direct, during a hand-back or a commit. Before it
+    restarts, another writer creates the file of that version. Recovery looks whose file it is: the interrupted request
+    is not ratified, and the owner owns the table as before."""
+    kinds = (taking_over, giving_back, Scenario.proposal) if s.commit_mode == "direct" else (taking_over,)
+    points = s.identity.crash_points
+    for kind in kinds:
+        many = 1 if kind is Scenario.proposal else len(points)  # one table takes many commits
+        tables = [filesystem_table(s, f"{kind.__name__}-{number}") for number in range(many)]
+        for table in () if kind is taking_over else tables:
+            take_over(s, table)
+        for number, point in enumerate(points):
+            table = tables[number % many]
+            _loses_while_dead(s, table, kind(s, table), point)
+        restart(s)  # a point that it did not reach is forgotten
+
+
+def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.HandBack | m.Commit, point: str) -> None:
+    version = table.versions
+    wins: list[bool] = []
+
+    def meanwhile() -> None:
+        wins.append(write_file(s, table, version, put=partial(put_beside, s))[1])
+
+    told = dies_at(s, point, "migrator", request, table, meanwhile)
+    if wins != [True]:  # it did not die, or after its own file was visible
+        table.versions = max(table.versions, version + isinstance(request, m.Commit))
+        return
+    again = s.ask("migrator", request, table)
+    broken = ("MC-CONVERT-09", "MC-CONVERT-05") if isinstance(request, m.TakeOver) else ("MC-COMMIT-02",)
+    s.require(
+        not isinstance(again.answer, m.Ratified), *broken, evidence=(again, told), table=table, version=version,
+        expected=f"the owner died at {point}, and version {version} is another writer's: the request is not ratified",
+        observed=f"the interrupted request was ratified, although version {version} is another writer's",
+    )  # fmt: skip
+    if isinstance(request, m.TakeOver):
+        _is_no_owner(s, table, told, point)
+        return
+    after = persist(lambda: s.commit(table, client="other"))
+    s.expect(
+        after, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(told,),
+        expected=f"the owner died at {point}, and version {version} is an ordinary direct commit of another writer: "
+        f"it owns the table, and ratifies version {table.versions}",
+    )  # fmt: skip
+    table.versions += 1
+
+
+DELAYS: Final = (0.0, 0.002, 0.005, 0.005, 0.008)
+"""Seconds between a take-over and the filesystem commit that races with it."""
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-05", "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
+def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
+    """A filesystem writer creates the file of the version during a take-over, a few milliseconds after the request.
+    One of the two wins, and the file is the winner's."""
+    for number, delay in enumerate(DELAYS):
+        table = filesystem_table(s, f"imports-{number}")
+        request = taking_over(s, table)
+        answers: list[Exchange] = []
+        _, won = write_file(s, table, 1, put=partial(_while_taken_over, s, table, request, delay, answers))
+        owner_won = isinstance(answers[0].answer, m.Ratified)
+        s.require(
+            not (won and owner_won), "MC-CONVERT-05", "MC-CONVERT-09", evidence=answers, table=table, version=1,
+            expected="the filesystem writer created the file of version 1: the take-over is refused",
+            observed="the take-over was ratified with a version that a filesystem writer had created",
+        )  # fmt: skip
+        if owner_won:
+            assert isinstance(answers[0].answer, m.Ratified)
+            owned(s, table, answers[0], answers[0].answer)
+
+
+def _while_taken_over(
+    s: Scenario, table: TableHandle, request: m.TakeOver, delay: float, answers: list[Exchange], plant: m.Plant
+) -> m.Answer:
+    """Make the file so many seconds after the request is sent; before it, where the kit cannot write by itself."""
+    if not in_a_folder(s):
+        answer = put_beside(s, plant)
+        answers.append(s.ask("migrator", request, table))
+        return answer
+
+    def later() -> m.Answer:
+        time.sleep(delay)
+        return put_beside(s, plant)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(later)
+        answers.append(s.ask("migrator", request, table))
+        return writing.result()
+
+
 def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
     again = s.ask("migrator", interrupted.request, table)
     ratified = s.expect(
@@ -513,18 +638,25 @@ def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str
 
 
 def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str) -> None:
-    again = persist(lambda: s.ask("migrator", taking_over(s, table, 2), table))
+    again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-03", "MC-CONVERT-09", because=(interrupted,),
         expected=f"the owner died at {point}, before its ownership change was visible, and version 1 is a filesystem "
-        f"writer's: the owner does not own the table, and takes it over with version 2",
+        f"writer's: the owner does not own the table, and takes it over with version {table.versions}",
     )  # fmt: skip
     owned(s, table, again, ratified)
     ratifies(s, table, again)
 
 
 @check(
-    Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "PROFILE-HARNESS-01", needs=(*GIVEN, *DEADLY), features=MANAGED
+    Family.OWNERSHIP,
+    "MC-RELEASE-04",
+    "MC-RELEASE-03",
+    "MC-RELEASE-05",
+    "MC-RELEASE-07",
+    "PROFILE-HARNESS-01",
+    needs=(*GIVEN, *DEADLY),
+    features=MANAGED,
 )
 def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
     """The owner crashes during a hand-back. If the last commit is visible after the restart, the owner ratifies nothing
@@ -535,10 +667,15 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
     for table, point in zip(tables, s.identity.crash_points, strict=True):
         request = giving_back(s, table)
         told = dies_at(s, point, "migrator", request)
+        if isinstance(told.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
+            restart(s)  # it may die at that point when it publishes the commit, and need not publish it at once
+            given_back(s, table, told)
         if not isinstance(told.answer, m.Unknown):
             continue
         if attempt_at(s, table, 2) != request.attempt:
             told = s.ask("migrator", request)
+            if isinstance(told.answer, m.Rejected):
+                told = _not_without_owner(s, table, told, point)
             s.expect(told, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
                      expected=f"the owner died at {point} and version 2 is not there: it is ratified now")  # fmt: skip
         given_back(s, table, told)
@@ -546,3 +683,17 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
                   expected="the table is given back with version 2: versions 0 to 2 are published",
                   observed=f"published after the hand-back are {sorted(s.published(table))}")  # fmt: skip
         refused(s, table, s.commit(table, 3, client="other"), told)
+
+
+def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, point: str) -> Exchange:
+    """A hand-back is not there, and its replay is rejected: another one, or else a commit, is ratified."""
+    told = persist(lambda: s.ask("migrator", giving_back(s, table)))
+    if isinstance(told.answer, m.Ratified):
+        return told
+    after = persist(lambda: s.commit(table, client="other"))
+    s.expect(
+        after, m.Ratified, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
+        expected=f"the owner died at {point} in a hand-back that is not visible, and rejects it now: it is still the "
+        f"owner, and ratifies commits; otherwise the table can never be written again",
+    )  # fmt: skip
+    raise Inconclusive(f"operation {told.number}: the owner keeps the table")

@@ -139,6 +139,7 @@ def a_restart_after_every_step_changes_nothing(s: Scenario) -> None:
     restart(s)
     s.contend(table, 1, client="second")
     goes_on(s, table, "second")
+    s.contend(table, 2, client="first")
     restart(s)
     s.backfill(table, 1)
     restart(s)

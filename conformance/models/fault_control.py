@@ -58,7 +58,9 @@ class FaultControl:
         return m.Done()
 
     def _location(self, table: str) -> str:
-        return self.tables[table].location if table in self.tables else table
+        """The folder of a table without an owner can be written while the owner is dead."""
+        tables = self.tables if self._tables is not None or not table.startswith(self.storage.root) else {}
+        return tables[table].location if table in tables else table
 
     def _path(self, table: OwnedTable, version: int) -> str:
         return f"{table.location}/{LOG}/{commit_file(version)}"

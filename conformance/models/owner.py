@@ -329,6 +329,7 @@ class ModelOwner(FaultControl):
             return m.Rejected(reason=str(error), retryable=True)
         table.leaving = request.attempt
         self._save(table)
+        self._reach("after-promise")
         answer = self._publish_directly(table, proposal)
         if isinstance(answer, m.Ratified):
             table.active = False

@@ -441,6 +441,21 @@ class RestartForgetsAttempts(ModelOwner):
         return answer
 
 
+@mutant("PROFILE-DURABLE-01", "CM-COMMIT-08", "MC-COMMIT-02")
+class RestartSwapsTheLastStagedFile(ModelOwner):
+    """Finds the last unpublished commit again in the staging folder: it may be the file of a proposal that lost."""
+
+    def restart(self, client: str, request: m.Restart) -> m.Answer:
+        answer = super().restart(client, request)
+        for table in self.tables.values():
+            commit = table.unbackfilled.get(table.latest)
+            folder = self._staged_path(table, "").rstrip("/")
+            for name in self.storage.list(folder):
+                if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
+                    commit.staged_file = name
+        return answer
+
+
 @mutant("PROFILE-RETRY-01")
 class RestartForgetsCreators(ModelOwner):
     """Keeps the creator of a table in memory only: after a restart a repeated create request gets a conflict."""

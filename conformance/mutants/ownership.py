@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, 
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Resolved, State
+from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
 
@@ -169,7 +171,127 @@ class CrashForgetsUnconfirmedTakeOvers(ModelOwner):
         return super().restart(client, request)
 
 
+@mutant("MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05")
+class TakeOverRecoveryTrustsAnyFile(ModelOwner):
+    """After a crash in a take-over, considers any file of that version its ownership change."""
+
+    def _recover(self, table: OwnedTable) -> None:
+        if table.promised is not None:
+            version, attempt, content = table.promised
+            found = self.storage.read(self._path(table, version))
+            table.promised = (version, attempt, content if found is None else found.content)
+        super()._recover(table)
+
+
+@mutant("MC-CONVERT-05", "MC-CONVERT-09")
+class TakeOverLooksThenWrites(ModelOwner):
+    """Looks whether the version of a take-over is free, and writes it 10 ms later, whatever is there then."""
+
+    def __init__(self, storage: Storage | None = None, directory: Path | None = None) -> None:
+        super().__init__(storage if directory is None else FolderStorage(directory))
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        if version > 0 and self.storage.read(self._path(table, version)) is None:
+            time.sleep(0.01)
+            self.storage.remove(self._path(table, version))
+        return super()._begin(table, version, attempt, actions)
+
+
+@mutant("MC-GET-02", "MC-FILES-08")
+class LatestIsTooHighAfterATakeOver(ModelOwner):
+    """Returns the version after the ownership change as the latest one, until the first commit."""
+
+    def _latest(self, table: OwnedTable) -> int | None:
+        taken_over = not table.location.endswith(table.reference) and len(table.landed) == 1
+        return table.latest + 1 if taken_over else super()._latest(table)
+
+
+@mutant("MC-FILES-08", "MC-GET-02")
+class LatestIsTheGreatestNumberInTheLog(ModelOwner):
+    """Returns the greatest version of a file in the log folder as the latest one, checkpoints included."""
+
+    def _latest(self, table: OwnedTable) -> int | None:
+        names = self.storage.list(f"{table.location}/{LOG}")
+        return max([table.latest, *(int(name[:20]) for name in names if name[:20].isdecimal())])
+
+
 # Owners that are wrong about how, or whether, they gave a table back.
+
+
+@mutant("MC-FEATURE-03", "MC-CONVERT-06")
+class HandBackRecoveryTrustsAnyFile(ModelOwner):
+    """After a crash in a hand-back, considers any file of that version the end of its ownership."""
+
+    def _recover(self, table: OwnedTable) -> None:
+        super()._recover(table)
+        found = self.storage.read(self._path(table, table.latest + 1))
+        if table.leaving is not None and table.active and found is not None:
+            table.leaving = json.loads(found.content.partition("\n")[0])["commitInfo"]["txnId"]
+
+
+@mutant("MC-COMMIT-02")
+class DirectCommitRecoveryTrustsAnyFile(ModelOwner):
+    """After a crash in a direct commit, considers any file of that version the attempt's."""
+
+    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
+        table.promised = (request.version, request.attempt, "")
+        self._save(table)
+        self._reach("after-promise")
+        table.promised = None
+        return super()._publish_directly(table, request)
+
+    def _recover(self, table: OwnedTable) -> None:
+        if table.promised is None or table.promised[2]:
+            super()._recover(table)
+            return
+        version, attempt, _ = table.promised
+        table.promised = None
+        if self.storage.read(self._path(table, version)) is not None:
+            table.backfilled = version
+            self._record(table, version, attempt)
+
+
+@mutant("MC-COMMIT-02")
+class HandBackOverwrites(ModelOwner):
+    """Writes the commit of a hand-back over a direct commit that it does not know yet."""
+
+    leaves = False
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        self.leaves = True
+        try:
+            return super().hand_back(client, request)
+        finally:
+            self.leaves = False
+
+    def _notice(self, table: OwnedTable) -> None:
+        if not self.leaves:
+            super()._notice(table)
+
+    def _publish_directly(self, table: OwnedTable, request: m.Commit) -> m.Answer:
+        if self.leaves:
+            self.storage.remove(self._path(table, request.version))
+        return super()._publish_directly(table, request)
+
+
+@mutant("MC-RELEASE-07", "MC-RELEASE-05")
+class BegunHandBackEndsOwnership(ModelOwner):
+    """Ends its ownership when it begins a hand-back: after a crash the table has neither owner nor last commit."""
+
+    def _save(self, table: OwnedTable) -> None:
+        super()._save(table)
+        if table.leaving is not None:
+            ended = msgspec.structs.replace(table, active=False)
+            self.saved[table.reference] = msgspec.json.encode(ended)
+
+
+@mutant("PROFILE-TRANSFER-02")
+class GivenBackTablesAreNotTakenOverAgain(ModelOwner):
+    """Rejects the take-over of a table that it gave back: it knows that location already."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        known = any(table.location == request.path and not table.active for table in self.tables.values())
+        return m.Rejected(reason="that location is registered") if known else super().take_over(client, request)
 
 
 @mutant("PROFILE-TRANSFER-01")

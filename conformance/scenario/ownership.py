@@ -12,10 +12,13 @@ that it declares.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
+from conformance.interface.log_names import LOG, commit_file
 from conformance.models import proposals
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -42,9 +45,11 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
 
 
 def write_file(
-    s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer"
-) -> tuple[Exchange, bool]:
-    """A filesystem commit: put-if-absent of `<version>.json`. Whether it won; that is no fault of anybody."""
+    s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer",
+    put: Callable[[m.Plant], m.Answer] | None = None,
+) -> tuple[Exchange, bool]:  # fmt: skip
+    """A filesystem commit: put-if-absent of `<version>.json`. Whether it won; that is no fault of anybody. `put`: makes
+    the file, instead of the subject."""
     number = table.versions if version is None else version
     attempt = s.attempt()
     content = _content(s, number, attempt)
@@ -52,9 +57,8 @@ def write_file(
         table=table.path or table.reference, version=number, attempt=attempt, actions=tuple(content.splitlines())
     )
     operation = s.recording.invoke(client, table.name, commit)
-    answer = s.subject.ask(
-        client, m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
-    )
+    plant = m.Plant(table=commit.table, file=commit_file(number), content=content, if_absent=True)
+    answer = s.subject.ask(client, plant) if put is None else put(plant)
     meaning: m.Answer = answer
     if isinstance(answer, m.Done):
         meaning = m.Ratified(version=number)
@@ -69,6 +73,28 @@ def write_file(
         table.ownership.append(attempt)
         table.versions = max(table.versions, number + 1)
     return exchange, won
+
+
+def in_a_folder(s: Scenario) -> bool:
+    """Whether filesystem tables are in a folder of this machine, where the kit can write beside the subject."""
+    return s.identity.storage is not None and Path(s.identity.storage).is_dir()
+
+
+def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
+    """Put-if-absent of a file while the subject is dead, or busy. A subject without such a folder is asked all the
+    same."""
+    if not in_a_folder(s):
+        return s.subject.ask("filesystem writer", plant)
+    path = Path(plant.table) / LOG / plant.file
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(plant.content, "utf-8")
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return m.Conflict()
+    finally:
+        temporary.unlink()
+    return m.Done()
 
 
 def taking_over(s: Scenario, table: TableHandle, version: int | None = None, **options: Any) -> m.TakeOver:
