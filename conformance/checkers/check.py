@@ -16,7 +16,7 @@ from conformance.checkers.rules import Rule
 from conformance.checkers.unseen import infer_log
 from conformance.checkers.watermark import WatermarkChecker
 from conformance.history import events
-from conformance.history.events import Entry, Event, FileLook, Header
+from conformance.history.events import Event, FileLook, Header
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
 from conformance.interface.messages import name_of
@@ -146,8 +146,10 @@ def _explain(
 def describe(operation: Operation | FileLook) -> str:
     """An operation in one line: what was asked by whom, when, and what was answered."""
     if isinstance(operation, FileLook):
-        seen = [f"version {file.version} published" for file in operation.published]
-        seen += [f"no version {version}" for version in operation.absent]
+        published = [file.version for file in operation.published]
+        seen = [f"version{'s' * (len(published) > 1)} {_ranges(published)} published"] if published else []
+        if operation.absent:
+            seen.append(f"no version {_ranges(operation.absent)}")
         return f"a look at the files (operation {operation.id}, {operation.since}..{operation.at}: {', '.join(seen)})"
     end = "" if operation.answered is None else operation.answered
     answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
@@ -186,7 +188,7 @@ def describe_answer(answer: events.Answer) -> str:
         details.append(f"latest {_or(getattr(answer, 'latest', None), 'null')}")
     listed = answer.winners if isinstance(answer, events.Conflict) else getattr(answer, "commits", None)
     if listed:
-        details.append("listing " + _ranges(listed))
+        details.append("listing " + _ranges(entry.version for entry in listed))
     if reason := getattr(answer, "reason", ""):
         details.append(reason)
     return ", ".join([name, *details])
@@ -196,8 +198,8 @@ def _or(value: int | None, otherwise: str) -> str:
     return otherwise if value is None else str(value)
 
 
-def _ranges(listed: Sequence[Entry]) -> str:
-    versions = sorted({entry.version for entry in listed})
+def _ranges(found: Iterable[int]) -> str:
+    versions = sorted(set(found))
     if len(versions) > 1 and versions[-1] - versions[0] == len(versions) - 1:
         return f"{versions[0]}..{versions[-1]}"
     return " ".join(map(str, versions[:10])) + (" ..." if len(versions) > 10 else "")

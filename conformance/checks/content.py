@@ -144,7 +144,7 @@ TEXT: Final = (
 )
 """Characters of one to four bytes in UTF-8, with and without a normal form, and what separates lines elsewhere than in
 JSON; white space at both ends."""
-LARGE: Final = (2 * 2**20, 96 * 2**10)
+LARGE: Final = (2 * 2**20, 80 * 2**10)
 """Bytes of a commit; the second where the owner rejects the first for its size."""
 
 
@@ -187,8 +187,8 @@ def unusual_content_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, *COMMITTED, *CONTENT)
 def a_large_commit_is_kept(s: Scenario) -> None:
-    """A commit of 2 MiB has one action of more than 1 MiB, and many others with text in many scripts. The owner rejects
-    it for its size, or publishes it as proposed; so it does with one of 96 KiB."""
+    """A commit of 2 MiB has one action of more than 1 MiB, and many others with text in many scripts. The owner
+    publishes it as proposed, or rejects it for its size; then it is asked for one of 80 KiB."""
     table = s.create()
 
     def actions(size: int) -> list[str]:

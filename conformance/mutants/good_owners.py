@@ -208,6 +208,20 @@ class RejectsByPolicy(ModelOwner):
         return m.Rejected(reason="not on a Sunday") if refuses else answer
 
 
+@good("FREE-POLICY-01")
+class LimitsSizes(Promising):
+    """Rejects commits of more than 100,000 bytes, and every commit while 20 are unbackfilled; it promises no limit."""
+
+    without = ("backlog-limit",)
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, backlog_limit=20))
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        too_large = len(content_of(request.actions or ()).encode()) > 100_000
+        return super()._refusal(table, request, staged) or (m.Rejected(reason="too large") if too_large else None)
+
+
 @good("FREE-VALIDATE-01", "FREE-POLICY-01")
 class ValidatesEverything(ModelOwner):
     """Checks times, provenance and schema of proposals, and rejects invalid ones."""
