@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from conformance.mutants.good_owners import StagesVersion0
 from conformance.mutants.registry import mutant
 
 # What, and in which order
@@ -596,3 +599,30 @@ class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return super()._entries(table, min(start, table.latest), end)
+
+
+# Owners that break no rule, and do not follow the documents' advice: a warning
+
+
+@mutant("MC-BACKFILL-04", "CM-PUBLISH-05")
+class PublishesNothingUnasked(ModelOwner):
+    """Publishes only what a request names, even where publishing is left to it."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
+
+
+@mutant("MC-CREATE-01")
+class Version0WaitsInTheStagingFolder(StagesVersion0):
+    """Stages version 0, and publishes it on request only."""
+
+    without = ("version-0-by-filesystem",)
+
+
+@mutant("CM-COMMIT-09")
+class ConflictsTellNothing(ModelOwner):
+    """Returns conflicts without the ratified commits that the client lacks."""
+
+    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._refusal(table, request, staged)
+        return m.Conflict() if isinstance(answer, m.Conflict) else answer

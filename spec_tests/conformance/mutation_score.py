@@ -29,6 +29,7 @@ from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import case_seed
 from conformance.running.profiles import PROFILES
+from conformance.running.verdicts import failing
 from spec_tests.conformance import kills
 from spec_tests.conformance.kills import Fate, Kill
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
@@ -69,7 +70,7 @@ def clean(scenarios: int, *, seed: int = 0, examples: bool = False) -> CleanRuns
                 continue
             result = kills.run(case, name)
             shown += 1
-            if result.verdict is Verdict.FAILED:
+            if failing([result]):
                 alarms.append(f"{name}: {case}: {result.violations[0].message}")
     for number, (name, case) in enumerate(generated):
         share = scenarios * (number + 1) // len(generated) - scenarios * number // len(generated)

@@ -25,7 +25,8 @@ from conformance.models.owner import ModelOwner
 from conformance.mutants import good_clients as good
 from conformance.mutants.good_owners import NoServer, PlainModel, StateInFiles
 from conformance.mutants.registry import Mutant
-from conformance.results import Layer, Verdict
+from conformance.results import Layer
+from conformance.running.verdicts import JUDGED, failing
 from conformance.scenario import ownership
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
@@ -48,8 +49,8 @@ def test_no_check_accuses_it(mutant: Mutant) -> None:
     for number, check in enumerate(checks):
         variants = [case for case in mine if case.check == check]
         outcomes.append(kills.run(variants[number % len(variants)], name))
-    assert {each.case: each.violations for each in outcomes if each.verdict is Verdict.FAILED} == {}
-    judged = sum(each.verdict is Verdict.PASSED for each in outcomes)
+    assert {each.case: each.violations for each in failing(outcomes)} == {}
+    judged = sum(each.verdict in JUDGED for each in outcomes)
     assert judged > len(outcomes) * (0.8 if mutant.side == "owner" else 0.2)
 
 
