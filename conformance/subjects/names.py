@@ -167,11 +167,11 @@ def _ours(name: str) -> Any:
 def _mutant(kind: str, identifier: str) -> Any:
     from conformance.mutants.registry import all_mutants
 
+    mutant = all_mutants().get(identifier)
+    if mutant is not None and bool(mutant.violates) == (kind == "mutant"):
+        return mutant.make
     known = {each.id: each for each in all_mutants().values() if bool(each.violates) == (kind == "mutant")}
-    if identifier in known:
-        return known[identifier].make
-    other = all_mutants().get(identifier)
-    if other is not None:
+    if mutant is not None:
         right = "good" if kind == "mutant" else "mutant"
         raise UsageError(f"unknown subject '{kind}:{identifier}'; did you mean '{right}:{identifier}'?")
     raise UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -110,6 +111,12 @@ ADDED_PROPERTY = Metadata(
 )
 NO_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",))
 
+
+def appended(says: str, winner: Sequence[Action], twin: Sequence[Action], **more: Any) -> Row:
+    """A row of step 5: an overwrite of one partition meets a winner that adds files."""
+    return Row(says, ConcurrentAppendError, winner, twin, **{"reads": SOME, "actions": OVERWRITE, **more})
+
+
 ROWS = [
     Row("1: an unsupported winner", UnsupportedFeatureError, [FOREIGN], [EXTENDED]),
     Row("1: both change the protocol", ProtocolChangedError, [EXTENDED], [OTHER_COMMENT], actions=(EXTENDED,)),
@@ -149,13 +156,10 @@ ROWS = [
         [Txn(app_id="other", version=7)],
         reads=WHOLE,
     ),
-    Row(
+    appended(
         "5: an added file in a partition that was read",
-        ConcurrentAppendError,
         [adding("b", "01")],
         [adding("b", "02")],
-        reads=SOME,
-        actions=OVERWRITE,
     ),
     Row(
         "5: an added file in the second of the partitions that were read",
@@ -165,21 +169,15 @@ ROWS = [
         reads=Reads(predicates=(FEBRUARY, JANUARY)),
         actions=OVERWRITE,
     ),
-    Row(
+    appended(
         "5: an added file that changes no data",
-        ConcurrentAppendError,
         [adding("b", "01", data_change=False)],
         [adding("b", "02", data_change=False)],
-        reads=SOME,
-        actions=OVERWRITE,
     ),
-    Row(
+    appended(
         "5: any added file where nothing is partitioned",
-        ConcurrentAppendError,
         [adding("b", "02")],
         [removing("b")],
-        reads=SOME,
-        actions=OVERWRITE,
         metadata=UNPARTITIONED,
     ),
     Row(
@@ -205,30 +203,21 @@ ROWS = [
         [removing("b", data_change=False)],
         actions=(removing("a", data_change=False), adding("new", data_change=False)),
     ),
-    Row(
+    appended(
         "isolation: Serializable sees a blind append",
-        ConcurrentAppendError,
         [info(blind=True), adding("b")],
         [info(blind=True), adding("b", "02")],
-        reads=SOME,
-        actions=OVERWRITE,
     ),
-    Row(
+    appended(
         "isolation: WriteSerializable sees what is no blind append",
-        ConcurrentAppendError,
         [info(blind=False), adding("b")],
         [info(blind=True), adding("b")],
-        reads=SOME,
-        actions=OVERWRITE,
         isolation=WRITE_SERIALIZABLE,
     ),
-    Row(
+    appended(
         "isolation: WriteSerializable sees what does not say whether it is a blind append",
-        ConcurrentAppendError,
         [CommitInfo({"operation": "WRITE"}), adding("b")],
         [info(blind=True), adding("b")],
-        reads=SOME,
-        actions=OVERWRITE,
         isolation=WRITE_SERIALIZABLE,
     ),
     Row(

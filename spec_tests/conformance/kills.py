@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 
 from conformance.adapters.in_process import InProcess
 from conformance.checks.registry import all_checks
@@ -17,7 +17,7 @@ from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.plan import case_seed
 from conformance.running.profiles import PROFILES
 from conformance.scenario.adversary import ClientHost
-from conformance.scenario.check import Check, Variant, applies
+from conformance.scenario.check import Check, Variant
 from conformance.scenario.scenario import Scenario, Stopped
 from conformance.subjects.names import open_subject
 
@@ -62,8 +62,9 @@ def opened(name: str) -> tuple[Subject, ClientHost]:
     return open_subject(name, owner=host.ask), host
 
 
+@lru_cache(maxsize=4096)
 def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False) -> CaseResult:
-    """The case on a new subject of that name. Raises `AdapterError`."""
+    """The case on a new subject of that name, once: equal runs have equal results. Raises `AdapterError`."""
     subject, host = opened(name)
     with subject:
         return run_case(
@@ -77,28 +78,35 @@ def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case
     cheap ones, and of these the ones that are about little else."""
     wanted = set(requirements)
 
-    def order(case: Case) -> tuple[bool, int, bool, int]:
-        named = case.check.requirements
-        about = not wanted.isdisjoint(_held(case.check, identity, case.variant))
-        return (not about, DETERMINISTIC.index(case.check.layer), named[0] not in wanted, len(named))
+    def order(case: tuple[Case, frozenset[str]]) -> tuple[bool, int, bool, int]:
+        check, held = case[0].check, case[1]
+        return (wanted.isdisjoint(held), DETERMINISTIC.index(check.layer), check.requirements[0] not in wanted,
+                len(check.requirements))  # fmt: skip
 
-    found = [
-        Case(check=check, variant=variant)
-        for check in all_checks()
-        if check.side == identity.side and check.layer in DETERMINISTIC
-        for variant in check.variants(identity)
-    ]
-    yield from sorted(found, key=order)
-
-
-def _held(check: Check, identity: Identity, variant: Variant) -> set[str]:
-    return {each for each in check.requirements if applies(each, identity, variant)}
+    yield from (case for case, _ in sorted(_cases(identity), key=order))
 
 
 def about(requirement: str, identity: Identity) -> list[Case]:
     """The cases that are evidence for a requirement."""
-    found = cases(identity, [requirement])
-    return [case for case in found if requirement in _held(case.check, identity, case.variant)]
+    evidence = {case for case, held in _cases(identity) if requirement in held}
+    return [case for case in cases(identity, [requirement]) if case in evidence]
+
+
+_KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}
+
+
+def _cases(identity: Identity) -> list[tuple[Case, frozenset[str]]]:
+    """The cases for a subject, with the requirements that it is held to. Most mutants share them with the model."""
+    checks = all_checks()
+    key = (repr(identity), checks, DETERMINISTIC)
+    if key not in _KNOWN:
+        _KNOWN[key] = [
+            (Case(check=check, variant=variant), frozenset(check.held(identity, variant)))
+            for check in checks
+            if check.side == identity.side and check.layer in DETERMINISTIC
+            for variant in check.variants(identity)
+        ]
+    return _KNOWN[key]
 
 
 def identity_of(mutant: Mutant) -> Identity:

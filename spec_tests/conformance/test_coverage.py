@@ -17,6 +17,9 @@ from conformance.results import Layer
 from conformance.scenario.check import Check
 from spec_tests.conformance import kills
 
+pytestmark = pytest.mark.xdist_group("kills")
+"""They ask for many of the same runs."""
+
 FIELD_BUGS_PAGE = Path(str(resources.files("conformance.requirements") / "FIELD_BUGS.md")).read_text("utf-8")
 FIELD_BUGS = tuple(sorted(anchor.upper() for anchor in re.findall(r'<a id="(fb\d\d)"></a>', FIELD_BUGS_PAGE)))
 

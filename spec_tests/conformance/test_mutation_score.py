@@ -16,6 +16,9 @@ from conformance.scenario.check import Family
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate
 
+pytestmark = pytest.mark.xdist_group("kills")
+"""They ask for many of the same runs."""
+
 SLICE = 2
 """Of generated scenarios for each good subject, check and variant; the whole proof is the command above."""
 

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("sources")
+"""One process parses all modules."""
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("refimpl", "conformance")
 MODULES = {
@@ -30,11 +33,13 @@ def tree_of(module: str) -> ast.Module:
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under `if TYPE_CHECKING:`."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-            continue
-        yield child
-        yield from walk(child)
+    pending = [node]
+    while pending:
+        for child in ast.iter_child_nodes(pending.pop()):
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+                continue
+            yield child
+            pending.append(child)
 
 
 @cache

@@ -13,6 +13,9 @@ import pytest
 
 from conformance.requirements import load
 
+pytestmark = pytest.mark.xdist_group("wheel")
+"""It is built once."""
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -93,12 +94,18 @@ def sabotaged(text: str, sabotage: Sabotage) -> str:
         raise ValueError(f"{sabotage.id}: the text before is {places} times in {sabotage.file}, expected once")
     changed = text.replace(sabotage.before, sabotage.after)
     try:
-        same = ast.dump(ast.parse(changed)) == ast.dump(ast.parse(text))
+        same = ast.dump(ast.parse(changed)) == _dumped(text)
     except SyntaxError as error:
         raise ValueError(f"{sabotage.id}: the text after is not Python: {error}") from error
     if same:
         raise ValueError(f"{sabotage.id}: the edit changes nothing")
     return changed
+
+
+@lru_cache(maxsize=4)
+def _dumped(text: str) -> str:
+    """The tree of a file that many edits start from."""
+    return ast.dump(ast.parse(text))
 
 
 def function_edit(text: str, changed: str, sabotage: Sabotage) -> ast.Module | None:

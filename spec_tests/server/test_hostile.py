@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -303,16 +304,17 @@ def answers_of(connection: socket.socket) -> bytes:
     return found
 
 
+def sent_to(address: tuple[str, int], stack: ExitStack, sent: bytes) -> socket.socket:
+    connection = stack.enter_context(socket.create_connection(address, 30))
+    connection.sendall(sent)
+    return connection
+
+
 @pytest.mark.processes
 def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> None:
     with process("-c", PROGRAM, str(tmp_path / "warehouse"), "0.3", "20") as (started, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
-
-        def opened(sent: bytes) -> socket.socket:
-            connection = stack.enter_context(socket.create_connection(address, 30))
-            connection.sendall(sent)
-            return connection
-
+        opened = partial(sent_to, address, stack)
         chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
         told = answers_of(chunked)
         assert told.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
@@ -348,11 +350,7 @@ def test_other_clients_are_served_beside_hostile_connections(tmp_path: Path) -> 
     """More connections than the server keeps, and more slow bodies than it takes requests; no time limit ends them."""
     with process("-c", PROGRAM, str(tmp_path / "warehouse"), "60", "60") as (started, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
-
-        def opened(sent: bytes) -> socket.socket:
-            connection = stack.enter_context(socket.create_connection(address, 30))
-            connection.sendall(sent)
-            return connection
+        opened = partial(sent_to, address, stack)
 
         def answered(sent: bytes) -> bytes:
             """What comes for a request after which the client shuts down its side."""

@@ -19,6 +19,9 @@ from conformance.reports.page import HERE, MOST_EXPLAINED
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES, hostile
 
+pytestmark = pytest.mark.xdist_group("page")
+"""It is rendered once."""
+
 HTML = "{http://www.w3.org/1999/xhtml}"
 SVG = "{http://www.w3.org/2000/svg}"
 FOLDER = Path("a folder/report")
