@@ -260,16 +260,18 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
     s.land(table, client="other")
 
 
-@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")
+@check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05", "MC-FEATURE-02", "CM-FEATURE-01")
 def versions_are_counted_per_table(s: Scenario) -> None:
-    """Two tables have the same owner: commits to one leave the versions of the other free."""
-    orders, returns = s.create("orders"), s.create("returns")
-    s.land_all(orders, 3)
-    s.land(returns)
-    s.contend(returns, 1)
-    s.land(orders)
-    s.land(returns)
-    s.get_commits(returns)
+    """Commits to one table leave the versions and commits of another free, also where name and version together read
+    the same: version 11 of `orders`, version 1 of `orders1`."""
+    first, second = s.create("orders"), s.create("orders1")
+    s.land_all(first, 11)
+    s.land(second)
+    s.contend(second, 1)
+    s.land(first)
+    s.land(second)
+    for table in (first, second):
+        s.get_commits(table)
 
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05")

@@ -241,15 +241,12 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     told = load(s, table)
     answer = found(s, table, told)
     features = _inner(answer.protocol, "protocol").get("writerFeatures") or ()
-    s.require(
-        "catalogManaged" in features or s.feature != "catalogManaged",
-        "CM-CATALOG-05",
-        evidence=(told,),
-        table=table,
-        version=0,
-        expected="the protocol of version 0, with the feature `catalogManaged`",
-        observed=f"the resolution returned the protocol {answer.protocol}",
-    )
+    if s.feature == "catalogManaged":
+        s.require(
+            "catalogManaged" in features, "CM-CATALOG-05", evidence=(told,), table=table, version=0,
+            expected="the protocol of version 0, with the feature `catalogManaged`",
+            observed=f"the resolution returned the protocol {answer.protocol}",
+        )  # fmt: skip
     attempt, time = s.attempt(), s.timestamp(1)
     before = _inner(answer.metadata, "metaData")
     had = before.get("configuration") or {}  # what is not changed stays: some of it may be the owner's
@@ -288,12 +285,13 @@ def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, change
     )  # fmt: skip
 
 
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "MC-FILES-08", "CM-FILES-07", needs=FOUND)
 def a_dropped_table_is_gone(s: Scenario) -> None:
     """A dropped table is found neither by name nor by path, and accepts no commit, neither a new one nor a delayed
-    one. Another table is unchanged."""
-    table, other = s.create("orders"), s.create("items")
+    one. Another table, whose name begins like its name, keeps its files."""
+    table, other = s.create("orders"), s.create("orders2")
     s.land(table)
+    files = s.published(other)
     location = found(s, table, load(s, table)).location
     late = s.delay("slow", s.proposal(table, 2))
     dropped = drop(s, table)
@@ -304,7 +302,19 @@ def a_dropped_table_is_gone(s: Scenario) -> None:
     refused(s, table, s.commit(table, 2, client="other"), dropped)
     refused(s, table, s.deliver(late), dropped)
     found(s, other, load(s, other))
+    keeps(s, other, files, dropped)
     s.land(other)
+
+
+def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exchange) -> None:
+    """Another table was dropped: this one still has its published commits."""
+    now = s.published(table)
+    lost = [version for version, content in files.items() if now.get(version) != content]
+    s.require(
+        not lost, "MC-FILES-08", "CM-FILES-07", evidence=because, table=table, version=0,
+        expected=f"the drop concerns the files of the other table: those of {table.name} stay",
+        observed=f"published versions {lost} of {table.name} changed or disappeared",
+    )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
@@ -373,13 +383,6 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
     before = s.published(table)
     first, second = (each.request for each in old)
     assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
-    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        asked = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
-        s.require(
-            not isinstance(asked.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(asked, old[1], dropped),
-            table=table, expected="the attempt is version 2 of the dropped table: it has not landed in the new one",
-            observed="an attempt of the dropped table was reported as landed in the new one",
-        )  # fmt: skip
     told = s.ask("writer", msgspec.structs.replace(first, table=table.reference))
     if isinstance(told.answer, m.Ratified):
         landed = {witness.version: witness.attempt for witness in s.log_of(table)}
@@ -389,14 +392,15 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
             observed="an attempt of the dropped table was answered as ratified in the new one",
         )  # fmt: skip
         table.versions += 1
+    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
+        asked = s.ask("writer", m.AttemptOutcome(table=table.reference, attempt=second.attempt))
+        s.require(
+            not isinstance(asked.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(asked, old[1], dropped),
+            table=table, expected="the attempt is version 2 of the dropped table: it has not landed in the new one",
+            observed="an attempt of the dropped table was reported as landed in the new one",
+        )  # fmt: skip
     s.land(table, client="other")
-    after = s.published(table)
-    lost = [version for version, content in before.items() if after.get(version) != content]
-    s.require(
-        not lost, "MC-FILES-08", "CM-FILES-07", evidence=(dropped, told), table=table, version=0,
-        expected="the drop concerns the files of the old table: those of the new one stay",
-        observed=f"published versions {lost} of the new table changed or disappeared",
-    )  # fmt: skip
+    keeps(s, table, before, dropped, told)
     s.backfill(table, table.versions - 1)
     s.published(table)
 

@@ -238,6 +238,20 @@ class TablesShareTheirVersions(ModelOwner):
         return super()._refusal(table, request, staged)
 
 
+@mutant("MC-FEATURE-02", "CM-FEATURE-01")
+class KeysRunTogether(ModelOwner):
+    """Stores a commit under name and version without a separator: version 1 of `orders1` replaces version 11 of
+    `orders`."""
+
+    def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
+        answer = super()._ratify(table, request, staged)
+        commit = table.unbackfilled.get(request.version)
+        for other in self.tables.values() if commit is not None else ():
+            alike = [each for each in other.unbackfilled if f"{other.name}{each}" == f"{table.name}{request.version}"]
+            other.unbackfilled |= dict.fromkeys(alike, commit)  # type: ignore[arg-type]
+        return answer
+
+
 # What was refused, or was applied already
 
 

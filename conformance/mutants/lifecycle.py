@@ -393,7 +393,7 @@ class DroppedTablesAreRead(ModelOwner):
         return m.Commits(commits=self._entries(table, request.start or 0, request.end), latest=self._latest(table))
 
 
-@mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
+@mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class ReusedNamesKeepAttempts(ModelOwner):
     """Keeps attempts by the table's name: a new table of that name answers for those of the dropped one."""
 
@@ -407,7 +407,7 @@ class ReusedNamesKeepAttempts(ModelOwner):
         return old.name == new.name
 
 
-@mutant("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01")
+@mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class ReusedPathsKeepAttempts(ReusedNamesKeepAttempts, DropDeletesFiles):
     """Keeps attempts by the table's path: a new table at that path answers for those of the dropped one."""
 
@@ -431,6 +431,19 @@ class LateDropDeletesANewTable(DropDeletesFiles):
                 old.location = ""
                 for name in self.storage.list(f"{table.location}/{LOG}"):
                     self.storage.remove(f"{table.location}/{LOG}/{name}")
+        return answer
+
+
+@mutant("MC-FILES-08", "CM-FILES-07")
+class DropDeletesByPrefix(ModelOwner):
+    """Deletes all files whose path begins with that of a dropped table, `orders2` with `orders`."""
+
+    def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
+        answer = super().drop_table(client, request)
+        table = self.tables.get(request.table)
+        for name in self.storage.list(self.storage.root) if table is not None else ():
+            if table is not None and name.startswith(table.name):
+                self.storage.remove(f"{self.storage.root}/{name}")
         return answer
 
 

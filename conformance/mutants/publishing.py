@@ -470,7 +470,7 @@ class ConflictNamesTheLoserAsWinner(ModelOwner):
         return m.Conflict(latest=answer.latest, winners=(m.CommitEntry(version=request.version, file_name=staged),))
 
 
-@mutant("MC-FEATURE-02", "CM-FEATURE-01")
+@mutant("CM-FEATURE-01")
 class ConflictHasTheLosersContent(ModelOwner):
     """Returns a conflict whose winner has the content that the loser proposed."""
 
