@@ -424,7 +424,7 @@ class RemovesStagedFiles(ModelOwner):
 class StagesVersion0(Promising):
     """Stages version 0 like any other commit of a table with staged commits."""
 
-    without = ("version-0-by-owner", "version-0-by-filesystem")
+    without: tuple[str, ...] = ("version-0-by-owner", "version-0-by-filesystem")
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         if version > 0 or table.commit_mode != "staged":

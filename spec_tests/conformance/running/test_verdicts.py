@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from conformance.interface.messages import Identity
-from conformance.requirements import load
+from conformance.requirements import Level, load
 from conformance.results import CaseResult, Layer, RequirementResult, RequirementVerdict, Verdict, Violation
 from conformance.running import verdicts
 from conformance.scenario.formatting import NO_SUCH_JOB
@@ -24,6 +24,18 @@ def test_every_requirement_has_a_verdict_in_order() -> None:
     found = verdicts.requirement_results([case()], RETRY)
     assert [each.requirement for each in found] == [each.id for each in load().requirements]
     assert all(each.paraphrase and each.source for each in found)
+
+
+def test_a_promise_is_cited_from_a_contract() -> None:
+    """Unity Catalog's API demands what the profile promises; of other subjects it stays a promise, and both fail."""
+    failed = case("limits/a[x/y]", Verdict.FAILED, ("PROFILE-RETRY-01",), requirements=("PROFILE-RETRY-01",))
+    signed = msgspec.structs.replace(RETRY, promises=("uc-delta-api",))
+    promise, contract = (verdict_of("PROFILE-RETRY-01", failed, who=who) for who in (RETRY, signed))
+    assert promise.verdict is contract.verdict is RequirementVerdict.VIOLATED
+    assert (promise.level, promise.source, promise.links) == (Level.PROMISE, "PROFILES.md", ())
+    assert (contract.level, contract.source) == (Level.MUST, "unity-catalog-delta-api")
+    assert contract.links[0].url.endswith("/api/delta.yaml")
+    assert verdicts.failing([failed]) == [failed]
 
 
 def test_one_passed_case_is_enough_to_hold() -> None:
