@@ -107,6 +107,11 @@ def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage:
     storage.after, storage.error, storage.fail_when = True, 17, lie_once
     assert transaction.commit().version == 1
     assert setting.again(table).snapshot().version == 1
+    assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "the fsync of it may have failed"
+    transaction = appending(table, "more")
+    storage.fail_when = lambda name, path: name in ("link", "replace")
+    with pytest.raises(OutcomeUnknown):
+        transaction.commit()
 
 
 def late(setting: Setting, table: Table, path: str = "late") -> Transaction:
@@ -162,16 +167,18 @@ def test_no_second_version_0_is_made_below_a_history(setting: Setting) -> None:
     assert names(table) == before
 
 
+@pytest.mark.parametrize("newest", [4, 2])
 @pytest.mark.parametrize("pointer", [True, False], ids=["hint", "no-hint"])
-def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Setting, pointer: bool) -> None:
-    """A cleanup of another program that died halfway: version 1 is there, 2 to 3 are gone, 4 is the newest."""
+def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Setting, pointer: bool, newest: int) -> None:
+    """A cleanup of another program that died halfway: version 1 is there, 2 to 3 are gone, 4 is the newest; or version
+    2 is the newest, and only in a checkpoint."""
     table = setting.table(None)
     setting.append(table, "first")
     transaction = late(setting, table)
-    for number in range(3):
+    for number in range(newest - 1):
         setting.append(table, f"other-{number}")
-    write_checkpoint(table, 4)
-    hide(table, 2, 3)
+    write_checkpoint(table, newest)
+    hide(table, *range(2, max(newest, 3)))
     if not pointer:
         hide(table, 1)
         table.log.delete(LAST_CHECKPOINT)
@@ -229,6 +236,23 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     assert interfered
     assert caught.value.version == 2
     assert ("late" in {path for path, _ in setting.again(table).snapshot().files}) is landed
+
+
+def test_a_cleanup_up_to_the_new_commit_leaves_no_doubt(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    interfered: list[bool] = []
+
+    def interfere(operation: str, path: Path) -> bool:
+        if not interfered and (operation, path) == ("fsync_directory", table.log.folder) and table.log.published(2):
+            interfered.append(True)
+            assert move_on(setting, table, commits=0) == 2
+        return False
+
+    storage.fail_when = interfere
+    assert transaction.commit().version == 2
+    assert interfered
 
 
 def test_a_winner_that_was_cleaned_up_is_reported(setting: Setting, storage: FailingFiles) -> None:

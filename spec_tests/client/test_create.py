@@ -14,7 +14,10 @@ from refimpl.client.create import Creation, create_filesystem_table, create_tabl
 from refimpl.client.features import WRITTEN, check_writable
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
+from refimpl.commits import Conflict, Outcome, Rejected, RejectionReason
 from refimpl.errors import (
+    CommitRejectedError,
+    DeltaError,
     InvalidRequestError,
     LocationError,
     NameTakenError,
@@ -228,10 +231,30 @@ def test_another_version_0_at_the_same_place_is_no_table_of_mine(setting: Settin
     create_filesystem_table(creation.location, setting.environment, SCHEMA)
     with pytest.raises(LocationError):
         creation.finish()
+    assert setting.owner.calls["drop_table"] == 1, "nothing stays staged"
     assert Table.by_path(creation.location, setting.environment).snapshot().feature is None
     with pytest.raises(TableNotFoundError):
         setting.owner.resolve("orders")
     assert setting.table().snapshot().version == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Conflict(latest_ratified_version=0, winners=()), LocationError),
+        (Rejected(reason=RejectionReason.INCONSISTENT_TABLE, detail="no"), CommitRejectedError),
+    ],
+    ids=["conflict", "rejected"],
+)
+def test_a_creation_that_the_owner_refuses_leaves_nothing(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, answer: Outcome, error: type[DeltaError]
+) -> None:
+    creation = begun(setting)
+    monkeypatch.setattr(setting.owner, "register_table", lambda *_: answer)
+    with pytest.raises(error):
+        creation.finish()
+    assert not creation.location.exists()
+    assert setting.owner.calls["drop_table"] == 1
 
 
 def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
