@@ -456,7 +456,8 @@ def _suppressed(scope: Scope) -> set[int]:
     return {
         id(each)
         for block in ast.walk(scope)
-        if isinstance(block, ast.With) and "suppress(OSError)" in text_of(block.items[0].context_expr)
+        if isinstance(block, ast.With)
+        and re.search(r"suppress\((OSError|Exception)\)", text_of(block.items[0].context_expr))
         for each in block.body
     }
 
