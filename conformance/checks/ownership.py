@@ -25,7 +25,7 @@ from conformance.scenario.ownership import (
     given_back,
     giving_back,
     hand_back,
-    in_a_folder,
+    is_local,
     owned,
     put_beside,
     restart,
@@ -611,7 +611,7 @@ def _while_taken_over(
     s: Scenario, table: TableHandle, request: m.TakeOver, delay: float, answers: list[Exchange], plant: m.Plant
 ) -> m.Answer:
     """Make the file so many seconds after the request is sent; before it, where the kit cannot write by itself."""
-    if not in_a_folder(s):
+    if not is_local(plant.table):
         answer = put_beside(s, plant)
         answers.append(s.ask("migrator", request, table))
         return answer

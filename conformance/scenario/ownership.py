@@ -75,18 +75,18 @@ def write_file(
     return exchange, won
 
 
-def in_a_folder(s: Scenario) -> bool:
-    """Whether filesystem tables are in a folder of this machine, where the kit can write beside the subject."""
-    return s.identity.storage is not None and Path(s.identity.storage).is_dir()
+def is_local(path: str) -> bool:
+    """Whether a filesystem table is in a folder of this machine, where the kit can write beside the subject."""
+    return (Path(path) / LOG / commit_file(0)).is_file()
 
 
 def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
     """Put-if-absent of a file while the subject is dead, or busy. A subject without such a folder is asked all the
     same."""
-    if not in_a_folder(s):
+    if not is_local(plant.table):
         return s.subject.ask("filesystem writer", plant)
     path = Path(plant.table) / LOG / plant.file
-    temporary = path.with_suffix(".tmp")
+    temporary = Path(plant.table) / f"{plant.file}.tmp"
     temporary.write_text(plant.content, "utf-8")
     try:
         os.link(temporary, path)
