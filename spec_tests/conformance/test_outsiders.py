@@ -32,6 +32,7 @@ FOUND_BY: Final = {
     "EmptyAnswerIsCached": "a-fully-published-table-accepts-commits",
     "TimestampsInSeconds": "the-owners-times-are-those-of-the-commits",
     "RowWithTheFirstCommit": "a-take-over-survives-restarts",
+    "RedoOverwrites": "a-request-that-lost-while-the-owner-was-dead",
     "HandBackIsForgotten": "a-hand-back-survives-a-restart",
     "SecondTakeOverResumes": "a-second-take-over-uses-the-current-log",
     "RecreatedTableInheritsRows": "a-reused-name-is-a-new-table",
@@ -55,8 +56,10 @@ def by_name(outsider: Outsider) -> str:
     return outsider.subject.__name__
 
 
-@pytest.mark.parametrize("outsider", [each for each in all_outsiders() if by_name(each) in FOUND_BY], ids=by_name)
+@pytest.mark.parametrize("outsider", [each for each in all_outsiders() if each.bad], ids=by_name)
 def test_a_mistake_is_found(outsider: Outsider) -> None:
+    if outsider.unseen:
+        pytest.skip(outsider.unseen)
     check = FOUND_BY[by_name(outsider)]
     found = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.name == check]
     assert any(kills.run(case, outsider.name).verdict is Verdict.FAILED for case in found)

@@ -26,6 +26,7 @@ from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
 from spec_tests.conformance.adapters.test_stdio import command
+from spec_tests.conformance.outsiders import all_outsiders
 
 GOOD = ModelOwner().hello("kit", m.Hello())
 
@@ -50,7 +51,8 @@ def failed(report: SmokeReport) -> Step:
 
 
 @pytest.mark.parametrize("name", ["model", "reference", *(f"good:{i}" for i, e in all_mutants().items()
-                                                          if not e.violates and e.side == "owner")])  # fmt: skip
+                                                          if not e.violates and e.side == "owner"),
+                                  *(each.name for each in all_outsiders() if not each.bad)])  # fmt: skip
 def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
     with open_subject(name, directory=tmp_path) as subject:
         report = smoke(subject)

@@ -223,7 +223,7 @@ class NegativeSlice(Owner):
 @outsider("bad owner", 'managed-commits, "Getting Un-backfilled Commits": the latest ratified version is returned too')
 class EmptyAnswerIsCached(Owner):
     """Wrong cache: each client's component keeps an answer without commits, with its `latest`, until that client
-    commits. Who only reads never sees another client's commit."""
+    commits. A client that only reads never sees another client's commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class RowWithTheFirstCommit(Owner):
     'managed-commits, "Converting an existing filesystem based table": its backfill races with filesystem commits',
 )
 class RedoOverwrites(Owner):
-    """Recovery: a promised ownership change is written again after a crash, over the file of whoever came first."""
+    """Recovery: a promised ownership change is written again after a crash, over a faster writer's file."""
 
     def _recover(self, table: OwnedTable) -> None:
         if table.promised is not None:
