@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    if sys.dont_write_bytecode:
+    if sys.dont_write_bytecode and getattr(config.option, "numprocesses", None):  # of a whole run, not of a mutant's
         folder = tempfile.mkdtemp(prefix="bytecode-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -22,7 +22,8 @@ ONE: Final = next(
     if check.family is Family.CONCURRENT_WRITERS
     and check.layer is Layer.EXAMPLE
     and not check.needs
-    and {"staged", "inline"} <= set(check.commit_modes)
+    and len(check.features) == 2
+    and {"staged", "inline", "direct"} <= set(check.commit_modes)
 )
 """Any check that an owner can be asked on several variants, and that lands a commit."""
 
