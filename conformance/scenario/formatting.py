@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Final
@@ -14,6 +15,10 @@ from conformance.interface.messages import name_of
 
 LONGEST: Final = 300
 """Characters of an answer that has no words of its own."""
+
+_LONGEST_VALUE: Final = 80
+"""Characters of the value of a field."""
+_MISSING: Final = object()
 
 NO_SUCH_JOB: Final = "the client does not do that"
 """How the reason of a case begins that needs an operation which a client under test does not have."""
@@ -84,8 +89,33 @@ def different_action(one: str, first: Iterable[str], other: str, second: Iterabl
     """Where two lists of actions part: the first action that is not the same in both."""
     for number, (mine, theirs) in enumerate(zip_longest(first, second, fillvalue=""), start=1):
         if mine != theirs and not _same_action(mine, theirs):
+            field = _different_field(mine, theirs)
+            if field is not None:
+                name, left, right = field
+                return f"action {number} differs in `{name}`: {one} {left}, {other} {right}"
             return f"action {number} is not the same: {difference(one, mine, other, theirs)}"
     return "the actions are the same"
+
+
+def _different_field(one: str, other: str) -> tuple[str, str, str] | None:
+    """The first field of two JSON objects that differs, such as `add.stats`, with both values."""
+    try:
+        left, right = json.loads(one or "{}"), json.loads(other or "{}")
+    except (ValueError, RecursionError):
+        return None
+    path: list[str] = []
+    while isinstance(left, dict) and isinstance(right, dict):
+        name = next((each for each in (*left, *right) if left.get(each, _MISSING) != right.get(each, _MISSING)), None)
+        if name is None:
+            return None  # a doubled key, or 1 and 1.0
+        path.append(name)
+        left, right = left.get(name, _MISSING), right.get(name, _MISSING)
+    return ".".join(path), _shown(left), _shown(right)
+
+
+def _shown(value: object) -> str:
+    text = "nothing" if value is _MISSING else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text):,} characters)"
 
 
 def _same_action(one: str, other: str) -> bool:

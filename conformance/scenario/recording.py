@@ -5,18 +5,24 @@ Time is a count of events, so that the same answers give the same bytes.
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
+from typing import Final
 
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.history import digests, events, translation
 from conformance.history.files import HistoryWriter, read_events
 from conformance.interface import log_names
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
+from conformance.interface.log_names import commit_file, version_of
 from conformance.models.proposals import attempt_of
+from conformance.scenario.formatting import different_action
 
+_DIGEST: Final = re.compile(r"\b([0-9a-f]{12})\.\.\.")
+"""How messages name a content."""
 NOWHERE = "-"
 """The table of requests that are about none."""
 
@@ -26,6 +32,8 @@ class Recording:
 
     def __init__(self, header: events.Header, clock: Callable[[], int] | None = None) -> None:
         self._stream = io.BytesIO()
+        self.texts: list[str | tuple[str, ...]] = []
+        """Contents of commits that were proposed or seen, as files or actions: the history has their digests only."""
         ticks = count(1)
         self._writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
 
@@ -41,11 +49,14 @@ class Recording:
 
     def invoke(self, client: str, table: str, request: m.Request) -> int:
         """Just before a request is sent. The number of the operation, in the history and for its answer."""
+        if actions := getattr(request, "actions", None):
+            self.texts.append(tuple(actions))
         about = translation.request(request) or events.Other(name="observe")
         return self._writer.invoke(client, table, about)
 
     def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
         """Just after the answer. Whether such a request can have such an answer: if not, the record says unknown."""
+        self.seen(commits=getattr(answer, "commits", None) or ())
         if translation.request(request) is None:
             named: events.Answer | None = events.Done()
         else:
@@ -65,7 +76,28 @@ class Recording:
 
     def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
         """What an `observe` that began at `since` showed. `absent`: versions that were looked for one by one."""
+        files = list(files)
+        self.seen(files=files)
         return self._writer.look(table, since, translation.published(files), absent)
+
+    def seen(self, files: Iterable[m.LogFile] = (), commits: Iterable[m.CommitEntry] = ()) -> None:
+        """Keep the contents."""
+        self.texts += [file.content for file in files if file.content is not None and version_of(file.name) is not None]
+        self.texts += [tuple(commit.actions) for commit in commits if commit.actions]
+
+    def difference(self, message: str) -> str:
+        """Where two contents part whose digests the message has; empty if they are not known."""
+        wanted = dict.fromkeys(_DIGEST.findall(message))
+        if len(wanted) != 2:
+            return ""
+        found: dict[str, list[str]] = {}
+        for text in self.texts:
+            actions = [line for line in text.split("\n") if line.strip()] if isinstance(text, str) else list(text)
+            for digest in _digests(text, actions):
+                if digest[:12] in wanted:
+                    found.setdefault(digest[:12], actions)
+        one, other = (found.get(each) for each in wanted)
+        return "" if one is None or other is None else different_action("the first has", one, "the second", other)
 
     def final_log(self, versions: Iterable[events.Witness]) -> None:
         for version in versions:
@@ -85,6 +117,14 @@ class Recording:
     def judge(self) -> HistoryVerdict:
         """What the checkers say of it. Raises `InvalidHistoryError` if it was not completed."""
         return check_events(list(read_events(io.BytesIO(self._stream.getvalue()))))
+
+
+def _digests(text: str | tuple[str, ...], actions: list[str]) -> Iterator[str]:
+    """All that a history may have in the place of the content."""
+    if isinstance(text, str):
+        yield digests.of_bytes(text.encode("utf-8", "surrogatepass"))
+    with contextlib.suppress(ValueError):
+        yield digests.of_actions(actions)
 
 
 def witnesses(

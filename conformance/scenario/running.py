@@ -169,10 +169,12 @@ def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
     held = tuple(each for each in broken if applies(each, scenario.identity, scenario.variant))
     if not held:
         return None
+    where = scenario.recording.difference(found.message) if found.rule is Rule.CONTENT_CHANGED else ""
     return Violation(
         requirements=held,
-        message=found.message,
+        message=f"{found.message} They differ: {where}." if where else found.message,
         expected=found.requirement,
+        observed=where,
         operations=tuple(operation.id for operation in found.operations),
         contradicting=found.contradicting,
         rule=found.rule.value,

@@ -502,6 +502,7 @@ class Scenario:
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
         commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that is given back has no owner
+        self.recording.seen(seen.files, commits)
         return witnesses(
             table.name,
             seen.files,

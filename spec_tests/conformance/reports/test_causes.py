@@ -235,3 +235,5 @@ def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: str, hea
     selection = Selection(family=(family,), layer=(Layer.EXAMPLE,))
     found = causes(execute(Options(subject=f"mutant:{mutant}", selection=selection), _Silent()))
     assert found[0].headline == headline
+    if mutant == "replaces-timestamps":
+        assert "differs in `commitInfo.inCommitTimestamp`: " in str(found[0].evidence[0])
