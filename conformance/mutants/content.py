@@ -60,9 +60,7 @@ class LargeCommitsAreSplit(ModelOwner):
         return answer
 
 
-CONTENT: Final = (
-    "MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03", "MC-API-03", "CM-CATALOG-03",
-)  # fmt: skip
+CONTENT: Final = ("MC-API-03", "CM-CATALOG-03")
 
 
 @mutant(*CONTENT)

@@ -534,14 +534,14 @@ class ListIsCutAfterAHundredCommits(ListIsCutAfterTenCommits):
     page = 100
 
 
-@mutant("MC-GET-01", "CM-GET-03")
+@mutant("CM-GET-03")
 class ListIsCutAfterAThousandCommits(ListIsCutAfterTenCommits):
     """Lists at most 1,000 commits, without a next page."""
 
     page = 1000
 
 
-@mutant("MC-GET-01", "CM-GET-03", "LOG-05")
+@mutant("MC-GET-01", "CM-GET-03")
 class PagesBeginOneTooLate(ModelOwner):
     """Begins every page of 100 commits but the first one version too late."""
 
@@ -550,7 +550,7 @@ class PagesBeginOneTooLate(ModelOwner):
         return tuple(entry for number, entry in enumerate(entries) if number % 100 or not number)
 
 
-@mutant("MC-GET-01", "CM-GET-03", "LOG-05")
+@mutant("MC-GET-01", "CM-GET-03")
 class ListsLeaveOutEveryNinetySeventhVersion(ModelOwner):
     """Leaves every 97th version out of its lists."""
 

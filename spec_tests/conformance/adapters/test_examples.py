@@ -19,6 +19,7 @@ from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.results import Layer, Verdict
+from conformance.running.verdicts import failing
 from conformance.scenario.check import Family
 from conformance.scenario.running import run_case
 from conformance.subjects.names import open_subject
@@ -100,7 +101,8 @@ def test_they_are_what_the_kit_asks_for(name: str) -> None:
             variants = check.variants(subject.identity) if check.side == "owner" and check.family in CORE else []
             if variants and check.layer is Layer.EXAMPLE:
                 result = run_case(check, variants[-1], subject)
-                assert result.verdict is Verdict.PASSED, f"{result.case}: {result.reason}{result.violations}"
+                advice_only = result.verdict is Verdict.FAILED and not failing([result])
+                assert advice_only or result.verdict is Verdict.PASSED, (result.case, result.reason, result.violations)
 
 
 def test_the_durable_one_survives_a_kill_and_a_torn_write(tmp_path: Path) -> None:
