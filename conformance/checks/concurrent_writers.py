@@ -198,7 +198,10 @@ def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
     """What a list says that a version is: its file, or its content in whatever format. None: nothing."""
     for commit in commits:
         if commit.version == version and commit.actions is not None:
-            return digests.of_actions(commit.actions)
+            try:
+                return digests.of_actions(commit.actions)
+            except ValueError:
+                return "\n".join(commit.actions)
         if commit.version == version:
             return commit.file_name
     return None
@@ -303,7 +306,7 @@ def a_ratified_direct_commit_is_visible_and_complete(s: Scenario) -> None:
                   expected=f"version {version} was ratified by publishing it: it is in the log",
                   observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
         actions = tuple(won.request.actions)  # type: ignore[union-attr,arg-type]
-        same = digests.of_actions(actions) == digests.of_actions(seen[version].splitlines())
+        same = digests.same_actions(actions, seen[version].splitlines())
         s.require(same, *WHOLE, evidence=(won,), table=table, version=version,
                   expected=f"the file of version {version} has the {len(actions)} actions that were proposed",
                   observed=f"version {version} has {len(seen[version].splitlines())}")  # fmt: skip

@@ -294,7 +294,7 @@ def inline_content_is_returned_until_published(s: Scenario) -> None:
         version = told.request.version
         if version not in published:
             served = listed.commits[version].actions if version in listed.commits else None
-            same = served is not None and digests.of_actions(served) == digests.of_actions(told.request.actions or ())
+            same = served is not None and digests.same_actions(served, told.request.actions or ())
             s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.exchange), table=table,
                       version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
@@ -306,8 +306,7 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
     """A defective writer proposes a schema that cannot be parsed. The owner should reject it and may accept it
     (RULINGS.md#validation), but does not repair it; a commit that restores the schema is ratified."""
     table = s.create()
-    first = (json.loads(line) for line in lines(s.published(table).get(0, "")))
-    body = next((action["metaData"] for action in first if "metaData" in action), None)
+    body = proposals.body_of(s.published(table).get(0, ""), "metaData")
     if body is None:
         raise Inconclusive("version 0 is not published: what metadata the owner made of it is not known")
     attempt = s.attempt()

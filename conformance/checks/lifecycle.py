@@ -250,8 +250,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     attempt, time = s.attempt(), s.timestamp(1)
     before = _inner(answer.metadata, "metaData")
     had = before.get("configuration") or {}  # what is not changed stays: some of it may be the owner's
-    first = (json.loads(line) for line in s.published(table).get(0, "").splitlines())
-    logged: dict[str, Any] = next((action["metaData"] for action in first if "metaData" in action), {})
+    logged = proposals.body_of(s.published(table).get(0, ""), "metaData") or {}
     table_id = before.get("id") or logged.get("id") or s.attempt()  # not every resolution tells the log's id
     changed = proposals.metadata(str(table_id), time, {**had, "kit.changed": "yes"})
     change = s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), changed))

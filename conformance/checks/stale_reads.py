@@ -10,7 +10,7 @@ from typing import Final
 
 from conformance.checks.backfill import UNPUBLISHED
 from conformance.checks.registry import check
-from conformance.history.digests import of_actions
+from conformance.history.digests import same_actions
 from conformance.history.events import Promise
 from conformance.interface.log_names import attempt_of
 from conformance.interface.messages import Commit, Conflict, Gap, GetCommits, Rejected
@@ -185,7 +185,7 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
                   observed=f"the conflict names version {winner.version} as a winner")  # fmt: skip
         won = landed[winner.version - 1]
         assert isinstance(won.request, Commit)
-        same = winner.actions is None or of_actions(winner.actions) == of_actions(won.request.actions or ())
+        same = winner.actions is None or same_actions(winner.actions, won.request.actions or ())
         s.require(same and (winner.file_name is None or attempt_of(winner.file_name) == won.request.attempt),
                   "MC-FEATURE-02", "CM-FEATURE-01", evidence=(lost, won), table=table, version=winner.version,
                   expected=f"version {winner.version} is attempt {won.request.attempt}",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
@@ -141,7 +140,7 @@ def timed(s: Scenario, table: TableHandle, time: int) -> m.Commit:
 
 def time_of(content: str) -> int | None:
     """The in-commit timestamp of a published commit."""
-    info = json.loads(content.partition("\n")[0]).get("commitInfo", {})
+    info = proposals.body_of(content.partition("\n")[0], "commitInfo") or {}
     found = info.get("inCommitTimestamp")
     return found if isinstance(found, int) else None
 

@@ -257,11 +257,8 @@ def version_0(s: Scenario, table: TableHandle) -> str:
 
 def configuration(content: str) -> dict[str, Any]:
     """The table's properties, as version 0 sets them."""
-    for line in content.splitlines():
-        action = json.loads(line)
-        if "metaData" in action:
-            return dict(action["metaData"].get("configuration", {}))
-    return {}
+    found = (proposals.body_of(content, "metaData") or {}).get("configuration")
+    return found if isinstance(found, dict) else {}
 
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-01", needs=(Profile.VERSION_0_BY_OWNER,))

@@ -35,6 +35,14 @@ def of_actions(actions: Iterable[str | bytes]) -> Digest:
     return digest.hexdigest()
 
 
+def same_actions(first: Iterable[str | bytes], second: Iterable[str | bytes]) -> bool:
+    """Whether they have one digest; what is no JSON is not the same as anything."""
+    try:
+        return of_actions(first) == of_actions(second)
+    except ValueError:
+        return False
+
+
 def _canonical(action: str | bytes) -> bytes:
     try:
         parsed = json.loads(action)

@@ -110,6 +110,18 @@ def content(actions: Iterable[str]) -> str:
     return "".join(f"{action}\n" for action in actions)
 
 
+def body_of(content: str, kind: str) -> dict[str, Any] | None:
+    """The first action of this kind in a commit; lines that are no actions are ignored."""
+    for line in content.split("\n"):
+        try:
+            action = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(action, dict) and isinstance(action.get(kind), dict):
+            return dict(action[kind])
+    return None
+
+
 def attempt_of(text: str) -> str | None:
     """The attempt whose commit this content is: the `txnId` of its first action. None: it is not one of the kit's."""
     try:

@@ -688,6 +688,29 @@ class ThrottlesRequests(_BusyAtFirst):
         return m.Rejected(reason="throttled; retry", retryable=True)
 
 
+@good("FREE-POLICY-01")
+class LimitsTheRate(ModelOwner):
+    """Rejects every seventh commit, read, backfill or lookup as retryable, replays too."""
+
+    requests = 0
+
+    def _limited(self) -> m.Answer | None:
+        self.requests += 1
+        return m.Rejected(reason="429 Too Many Requests", retryable=True) if self.requests % 7 == 0 else None
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        return self._limited() or super().commit(client, request)
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        return self._limited() or super().get_commits(client, request)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._limited() or super().backfill_to_version(client, request)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        return self._limited() or super().attempt_outcome(client, request)
+
+
 @good("MC-FILES-13", "FREE-LATEST-02")
 class PublishesDirectlyOnly(Promising):
     """Offers direct commits only, and no profile besides."""

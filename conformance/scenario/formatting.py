@@ -88,7 +88,7 @@ def difference(one: str, first: str, other: str, second: str) -> str:
 def different_action(one: str, first: Iterable[str], other: str, second: Iterable[str]) -> str:
     """Where two lists of actions part: the first action that is not the same in both."""
     for number, (mine, theirs) in enumerate(zip_longest(first, second, fillvalue=""), start=1):
-        if mine != theirs and not _same_action(mine, theirs):
+        if mine != theirs and not digests.same_actions([mine], [theirs]):
             field = _different_field(mine, theirs)
             if field is not None:
                 name, left, right = field
@@ -116,13 +116,6 @@ def _different_field(one: str, other: str) -> tuple[str, str, str] | None:
 def _shown(value: object) -> str:
     text = "nothing" if value is _MISSING else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text):,} characters)"
-
-
-def _same_action(one: str, other: str) -> bool:
-    try:
-        return digests.of_actions([one]) == digests.of_actions([other])
-    except ValueError:
-        return False
 
 
 def _from(text: str, at: int) -> str:

@@ -33,8 +33,8 @@ TRIES: Final = 5
 """Proposals before a subject that refuses by a policy of its own cannot be judged."""
 
 READS: Final = (m.GetCommits, m.LoadTable, m.MaintenancePolicy, m.Observe)
-REPEATABLE: Final = (*READS, m.CreateTable, m.DropTable)
-"""Requests that their client sends again, unchanged, when they are refused for now."""
+REPEATABLE: Final = (*READS, m.CreateTable, m.DropTable, m.AttemptOutcome)
+"""Requests that their client sends again, unchanged, when they are refused for now. So are replays of any proposal."""
 
 A = TypeVar("A", bound=m.Message)
 
@@ -140,6 +140,8 @@ class Scenario:
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
         """By table and version: the operation that was first answered with it."""
+        self.sent: set[m.AttemptId] = set()
+        """Attempts that were sent: another request with one of them is a replay."""
         self.unresolved: dict[tuple[str, int], int] = {}
         """By table and version: the last proposal that the subject answered by `unknown`."""
         self.looked: int | None = None
@@ -163,20 +165,25 @@ class Scenario:
 
     def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask, and record it. A request that can be repeated safely is sent again while it is refused for now."""
-        name = self._name(request) if table is None else table.name
+        repeatable = isinstance(request, REPEATABLE) or getattr(request, "attempt", None) in self.sent
         for _ in range(TRIES):
-            number = self.recording.invoke(client, name, request)
+            number = self._invoke(client, request, table)
             exchange = self._ended(number, request, self.subject.ask(client, request))
-            if not (isinstance(request, REPEATABLE) and _refused_for_now(exchange.answer)):
+            if not (repeatable and _refused_for_now(exchange.answer)):
                 return exchange
         if isinstance(request, READS):
             raise Inconclusive(f"operation {number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
         return exchange
 
+    def _invoke(self, client: str, request: m.Request, table: TableHandle | None) -> int:
+        if isinstance(attempt := getattr(request, "attempt", None), str):
+            self.sent.add(attempt)
+        return self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been. A
         transport that can lose it on the wire does, so that the subject sees a client that hung up."""
-        number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+        number = self._invoke(client, request, table)
         self.recording.fault("lost answer", client)
         answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
         self.recording.lost(number, "the answer was lost")
@@ -185,7 +192,7 @@ class Scenario:
 
     def delay(self, client: str, request: m.Request, table: TableHandle | None = None) -> Delayed:
         """Send a request that the network holds back."""
-        number = self.recording.invoke(client, self._name(request) if table is None else table.name, request)
+        number = self._invoke(client, request, table)
         return Delayed(number=number, client=client, request=request)
 
     def give_up(self, delayed: Delayed) -> None:

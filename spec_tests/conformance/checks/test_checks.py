@@ -115,3 +115,48 @@ def test_a_case_is_reproducible() -> None:
     first, second = next(results(check, mutant.make)), next(results(check, mutant.make))
     assert first.history is not None
     assert first == second
+
+
+class Garbled(ModelOwner):
+    """Every action that can be read is cut off, or is no action."""
+
+    def __init__(self, garbled: str) -> None:
+        super().__init__()
+        self.garbled = garbled
+
+    def _list(self, commits: tuple[m.CommitEntry, ...] | None) -> tuple[m.CommitEntry, ...] | None:
+        return commits and tuple(
+            msgspec.structs.replace(each, actions=each.actions and (self.garbled,)) for each in commits
+        )
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        answer = super().commit(client, request)
+        if isinstance(answer, m.Conflict):
+            return msgspec.structs.replace(answer, winners=self._list(answer.winners))
+        return answer
+
+    def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
+        answer = super().get_commits(client, request)
+        assert isinstance(answer, m.Commits)
+        return msgspec.structs.replace(answer, commits=self._list(answer.commits))
+
+    def observe(self, client: str, request: m.Observe) -> m.Answer:
+        answer = super().observe(client, request)
+        assert isinstance(answer, m.Observation)
+        files = (msgspec.structs.replace(each, content=each.content and self.garbled) for each in answer.files)
+        return msgspec.structs.replace(answer, files=tuple(files))
+
+
+READS_CONTENT = (
+    "a-conflict-contains-no-false-information", "a-losing-proposal-leaves-the-winner-unchanged",
+    "inline-content-is-returned-until-published", "a-ratified-direct-commit-is-visible-and-complete",
+    "a-resolution-contains-protocol-and-metadata", "times-far-from-the-wall-clock-are-kept",
+    "unreadable-metadata-is-rejected-or-kept", "the-owners-configuration-is-a-map-of-strings",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("garbled", ['{"metaData', '{"metaData":3}', '[1]\n{"commitInfo":[]}'])
+@pytest.mark.parametrize("name", READS_CONTENT)
+def test_content_that_cannot_be_read_is_judged(name: str, garbled: str) -> None:
+    (check,) = (each for each in EXAMPLES if each.name == name)
+    assert list(results(check, lambda: Garbled(garbled)))  # type: ignore[arg-type]  # and no exception
