@@ -180,7 +180,7 @@ def _refuse_new_owner(home: Path, environment: Environment) -> None:
         status = environment.files.stat(parent)
         if status is not None and not status.is_directory:
             raise LocationError(f"{home} cannot be a warehouse: {parent} is a file", location=str(home))
-    for parent in home.parents:  # at `place` itself another process may have created one meanwhile
+    for parent in home.parents:  # at `home` itself another process may have created one meanwhile
         if environment.files.stat(parent / OWNER_FOLDER) is not None:
             raise LocationError(
                 f"{home} is inside the warehouse {parent}; open that one, or choose a directory outside of it",
