@@ -32,9 +32,10 @@ def puzzle(
     ] = None,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Find what is wrong in the history of a wrong owner or client: the operation, and the rule.
+    """Find the violation in the history of a bad owner or client: the operation, and the rule.
 
-    Puzzles go from obvious to subtle; what you solved is recorded on this machine only. Exit code 1: a wrong answer.
+    The first puzzles are easy, the last ones hard. Solved ones are recorded on this machine only. Exit code 1: a wrong
+    answer.
     """
     from conformance.play import puzzles
 

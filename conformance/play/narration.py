@@ -35,27 +35,27 @@ _FILES: Final[dict[tuple[str, str], Sentence]] = {
     ("replace", "checkpoint"): ("{who} gives the checkpoint its name, {target}", "CM-MAINT-01"),
     ("read", "checkpoint"): ("{who} reads the checkpoint {target}", None),
     ("unlink", "checkpoint"): ("{who} deletes {target}", "CM-CLEANUP-04"),
-    ("read", "pointer"): ("{who} looks for a hint to the newest checkpoint", None),
-    ("replace", "pointer"): ("{who} lets `_last_checkpoint` name the new checkpoint", "FIELD-01"),
+    ("read", "pointer"): ("{who} reads `_last_checkpoint`, if it exists", None),
+    ("replace", "pointer"): ("{who} updates `_last_checkpoint` to the new checkpoint", "FIELD-01"),
 }
 _ANY: Final = {
     "list": "{who} lists {target}",
-    "make-directory": "{who} makes the folder {target}, if it is not there",
+    "make-directory": "{who} creates the folder {target}, if it is missing",
     "remove-directory": "{who} removes the folder {target}",
     "fsync-directory": "{who} syncs the folder {target}: the names in it are durable now",
     "done": "{who} is done",
-    "crash": "{who} dies: nothing of it happens any more, and its locks are free",
+    "crash": "{who} is killed: it does nothing more, and its locks are released",
 }
 
 _REQUESTS: Final[dict[str, Sentence]] = {
-    "resolve": ("{who} asks the owner for the table, before it knows anything of it", "CM-READ-08"),
-    "get_commits": ("{who} asks the owner for its commits and the latest version", "CM-READ-01"),
+    "resolve": ("{who} asks the owner for the table by its name", "CM-READ-08"),
+    "get_commits": ("{who} asks the owner for the unpublished commits and the latest version", "CM-READ-01"),
     "commit": ("{who} proposes version {version}", "CM-WRITE-03"),
-    "attempt_outcome": ("{who} asks what became of the attempt, instead of guessing", "PROFILE-UNKNOWN-01"),
-    "backfill_to_version": ("{who} asks the owner to publish", "CM-PUBLISH-04"),
-    "stage_table": ("{who} asks for a place for a new table", None),
+    "attempt_outcome": ("{who} asks the owner for the outcome of the attempt", "PROFILE-UNKNOWN-01"),
+    "backfill_to_version": ("{who} asks the owner to publish the ratified commits", "CM-PUBLISH-04"),
+    "stage_table": ("{who} asks the owner for a location for a new table", None),
     "register_table": ("{who} registers the table with its version 0", "CM-CREATE-02"),
-    "drop_table": ("{who} gives up the place of the table that lost its name", None),
+    "drop_table": ("{who} gives the location back: another table has the name", None),
     "take_over": ("{who} asks the owner to take the table over, as version {version}", "MC-CONVERT-02"),
     "hand_back": ("{who} asks the owner to give the table back, as version {version}", "MC-RELEASE-01"),
 }
@@ -89,8 +89,8 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
         case "error":
             return f"{who} ends with {target}: {happening.detail}", None
         case "power cut":
-            lost = f"Lost: {happening.detail}" if happening.detail else "No file of a log is lost"
-            return f"The power fails: what was not synced is gone. {lost}", "PROFILE-DURABLE-01"
+            lost = f"Lost: {happening.detail}" if happening.detail else "No file of the log is missing"
+            return f"The power fails: what was not synced is lost. {lost}", "PROFILE-DURABLE-01"
         case "link" if _COMMIT.match(target):
             return _put_if_absent(happening, who, before, after)
     staged = _STAGED.match(target)
@@ -123,8 +123,8 @@ def _put_if_absent(happening: Happening, who: str, before: View, after: View) ->
     if old is None:
         return f"{who} puts {target} in place. The name was free", rule
     if old == new:
-        return f"{who} tries to put {target} in place, but it is there already", rule
-    return f"{who} puts {target} in place. The store overwrites the one that was there", rule
+        return f"{who} tries to put {target} in place, but the file already exists", rule
+    return f"{who} puts {target} in place. The store overwrites the existing file", rule
 
 
 _ANSWERS: Final = {
@@ -171,7 +171,7 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
         if what == "promise":
             return f"{who} records its promise first: {text}, attempt {attempt}", "MC-CONVERT-07"
         if what == "resolved":
-            return f"{who} records for good that attempt {attempt} {text}", "PROFILE-OUTCOME-02"
+            return f"{who} records permanently that attempt {attempt} {text}", "PROFILE-OUTCOME-02"
     for row in new:
         if row[0] == "table":
             return f"{who} records: the table is {row[1]}, {row[3]}", "CM-PUBLISH-06"

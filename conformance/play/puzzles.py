@@ -1,4 +1,4 @@
-"""Puzzles: a short history of a wrong owner or client. Which operation contradicts the others, and which rule?
+"""Puzzles: a short history of a bad owner or client. Which operation contradicts the others, and which rule?
 
 The histories are the repository's bad ones, and the solutions are the checker's verdicts on them.
 """

@@ -229,7 +229,7 @@ _ALL: Final = (
         story=("A to link .*1.json", "B to link .*1.json", "A", "B"),
         setup=filesystem_table(),
         files=OverwritingFiles,
-        ends="Both writers believe that they committed version 1. The file of A is in no version.",
+        ends="Both writers believe that they committed version 1. A's file is in no version.",
     ),
     Scenario(
         name="commit",
@@ -247,7 +247,7 @@ _ALL: Final = (
         clients={"A": creates, "B": creates},
         story=("A to send register", "B to send register", "B", "A"),
         setup=an_owner,
-        ends="B created the table. A learns whose table has the name, and leaves nothing.",
+        ends="B created the table. A's creation fails, and leaves no file.",
     ),
     Scenario(
         name="lost-race",
@@ -270,7 +270,7 @@ _ALL: Final = (
     Scenario(
         name="lost-answer",
         title="The answer is lost",
-        about="The owner ratifies, and its answer does not arrive. The writer asks what became of its attempt.",
+        about="The owner ratifies, and its answer does not arrive. The writer asks for the outcome of its attempt.",
         clients={"A": appends("a")},
         story=("A to ^answer commit", "drop the answer for A", "A"),
         setup=table(),
@@ -307,11 +307,11 @@ _ALL: Final = (
     Scenario(
         name="lists-before-it-asks",
         title="A reader lists the log before it asks the owner",
-        about="L is wrong on purpose. Between its listing and its question a version is ratified and published.",
+        about="L is wrong on purpose. Between its listing and its request a version is ratified and published.",
         clients={"L": lists_first, "A": appends("a"), "R": reads},
         story=("L past list", "A", "L", "R"),
         setup=table(),
-        ends="L misses version 1: it is in neither of its two answers. R asks first.",
+        ends="L misses version 1: neither its listing nor the answer has it. R asks first.",
     ),
     Scenario(
         name="two-backfillers",
@@ -347,7 +347,7 @@ _ALL: Final = (
         clients={"T": takes_over(CATALOG_MANAGED), "W": appends("w", by_path=True)},
         story=("W to ^link .*1.json", "T", "W"),
         setup=filesystem_table(),
-        ends="The take-over is version 1. W lost, saw the owner and gave up.",
+        ends="The take-over is version 1. W lost, found that the table has an owner, and ended with an error.",
     ),
     Scenario(
         name="hand-back",
@@ -397,8 +397,8 @@ _ALL: Final = (
     ),
     Scenario(
         name="delayed-commit",
-        title="The delayed commit protocol: a task fails, and is done again",
-        about="Two tasks write data files and send messages. One dies before its message, and is done again.",
+        title="The delayed commit protocol: a failed task is retried",
+        about="Two tasks write data files and send messages. One is killed before its message, and is retried.",
         clients={"T0": task(0, 0), "T1": task(1, 1), "T1b": task(1, 2), "D": drives, "R": reads},
         story=("T0", "T1 to sends", "crash T1", "T1b", "D", "R"),
         setup=table(),

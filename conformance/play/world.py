@@ -524,10 +524,10 @@ def _answer(answer: Any) -> str:
         case Rejected():
             return f"rejected, {answer.detail}"
         case CommitsAnswer():
-            versions = ", ".join(str(each.version) for each in answer.commits) or "no commit"
+            versions = ", ".join(str(each.version) for each in answer.commits) or "no unpublished commits"
             return f"{versions}; the latest version is {answer.latest_ratified_version}"
         case ResolvedTable():
-            return f"a table of {answer.feature_name}; {_answer(answer.commits)}"
+            return f"a {answer.feature_name} table; {_answer(answer.commits)}"
         case Backfilled():
             return f"published through {answer.through}"
     return _word(answer)

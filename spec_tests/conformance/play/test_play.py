@@ -120,7 +120,7 @@ def _checks(before: Step, step: Step) -> int:
     elif found := re.search(r"puts (\S+) in place\. The store overwrites", text):
         old, new = ({each: content for each, _, content in view.log} for view in (then, now))
         assert old[found[1]] != new[found[1]]
-    elif found := re.search(r"tries to put (\S+) in place, but it is there already", text):
+    elif found := re.search(r"tries to put (\S+) in place, but the file already exists", text):
         assert found[1] in [each for each, _, _ in then.log]
     elif found := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
         assert any(f"/{found[2]}.{found[1]}.json" in each for each in files)

@@ -174,7 +174,7 @@ def test_a_fork_is_run_by_the_simulator() -> None:
     """At the decision: the second option is to kill A."""
     sentence, title, player = playing_with("d", "d", "f", "down", "enter")
     assert "What if: crash A" in title
-    assert "A dies" in sentence
+    assert "A is killed" in sentence
     assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
