@@ -429,8 +429,10 @@ class Process:
                 return
 
     def last_words(self) -> str:
-        """The last lines of its standard error, and the one that says why it died, as the rest of a sentence."""
-        lines = [line for line in bytes(self._last_words).decode("utf-8", "replace").splitlines() if line.strip()]
+        """The last lines of its standard error, and the one that says why it died, as the rest of a sentence. Lines
+        that only underline the one above are left out."""
+        text = bytes(self._last_words).decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if line.strip(" \t^~")]
         shown = lines[-LAST_LINES:]
         headlines = [number for number, line in enumerate(lines) if HEADLINE.match(line)]
         if headlines and headlines[-1] < len(lines) - LAST_LINES:

@@ -225,7 +225,11 @@ class LogChecker:
         problem = f"{{first}} was answered that attempt {name} is version {version}"
         other = self._ratified_at(version) if instead != "nothing" else None
         if table.unseen is None:
-            problem += f"; in the final log that is {instead}."
+            problem += (
+                f"; in the final log that is {instead}."
+                if instead != "nothing"
+                else "; the final log has no such version."
+            )
             if other is not None:
                 problem += " {second} was answered so for the other."
         elif other is not None:

@@ -20,7 +20,7 @@ from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
-from conformance.mutants.registry import all_mutants
+from conformance.mutants.registry import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING
@@ -41,7 +41,11 @@ MOST_MUTANTS: Final = 3
 """Subjects of the kit that are named for comparison with one cause."""
 
 TWO_RATIFIED: Final = "two-ratified"
+TABLE_LOST: Final = "table-lost"
+DROP_LOST: Final = "drop-lost"
 _SIGNS: Final[dict[str, str]] = {
+    DROP_LOST: "a table that was dropped is there again",
+    TABLE_LOST: "a table that was not dropped is not found",
     TWO_RATIFIED: "two attempts are ratified as one version",
     Rule.LANDED_TWICE.value: "one attempt becomes two versions",
     Rule.RATIFIED_ELSEWHERE.value: "a proposal is ratified as another version than the proposed one",
@@ -86,6 +90,7 @@ _BY_REQUIREMENT: Final = {
 """By requirement, what an answer shows that violates it, where that is one thing."""
 _RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
 _RESTART: Final = ("crash", "restart")
+_OF_RESTARTS: Final = "PROFILE-DURABLE-"
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
 """What the same finding of two table features cannot have in common; an id at the end of a cut text may be cut."""
 _COMPARED: Final = 500
@@ -177,10 +182,12 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     first = found[0].requirements[0] if found[0].requirements else ""
     shown = {each.rule or _BY_REQUIREMENT.get("".join(each.requirements[:1])) for each in found}
     sign = next((sign for sign in _SIGNS if sign in shown), first)
+    lost = "" if recorded is None else _lost_whole(recorded)
+    sign = lost or sign
     plainest = min(found, key=lambda each: not _says(each, sign))
     others = [each for each in found if each is not plainest]
     pair = None if recorded is None else two_ratified(recorded)
-    if pair is not None:
+    if pair is not None and not lost:
         sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
     elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, found):
         sign = TWO_RATIFIED
@@ -211,6 +218,30 @@ def two_ratified(recorded: Recorded) -> tuple[Operation, Operation] | None:
             if getattr(other.request, "attempt", None) != getattr(step.request, "attempt", None):
                 return other, step
     return None
+
+
+def _lost_whole(recorded: Recorded) -> str:
+    """The sign of a restart that lost a whole table, or its drop; else empty."""
+    restart = min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
+    if restart is None:
+        return ""
+    there: set[str] = set()
+    given_up: set[str] = set()
+    for step in recorded.steps:
+        if not isinstance(step, Operation):
+            continue
+        if step.table in given_up and step.invoked > restart:
+            if isinstance(step.answer, events.Ratified | events.Commits):
+                return DROP_LOST
+        elif step.table in there and step.invoked > restart and isinstance(step.answer, events.NotFound):
+            return TABLE_LOST
+        if isinstance(step.answer, events.Ratified):
+            there.add(step.table)
+        if _name(step.request) == "drop_table" and isinstance(step.answer, events.Done):
+            given_up.add(step.table)
+        elif _name(step.request) in ("drop_table", "hand_back"):
+            there.discard(step.table)
+    return ""
 
 
 def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
@@ -269,7 +300,13 @@ def _cause(result: RunResult, members: list[_Member]) -> Cause:
     first = ordered[0][0]
     requirements = [each for each in result.requirements if named[each.requirement]]
     own = first.violation.requirements[:1]
-    requirements.sort(key=lambda each: (each.requirement not in own, each.level not in BINDING))
+    requirements.sort(
+        key=lambda each: (
+            not (restarted and best != DROP_LOST and each.requirement.startswith(_OF_RESTARTS)),
+            each.requirement not in own,
+            each.level not in BINDING,
+        )
+    )
     violation = first.violation
     observed = violation.observed or violation.message.partition(". Expected: ")[0]
     text = _SIGNS.get(best) or one_line(in_letters(observed[:_COMPARED], first.recorded))
@@ -321,14 +358,15 @@ def _earlier(member: _Member) -> set[str]:
         return set()
     last = max(member.violation.operations[:2], default=0)
     return {
-        request.name if isinstance(request := step.request, events.Other) else _tag(request)
+        _name(step.request)
         for step in member.recorded.steps
         if isinstance(step, Operation) and step.id < last and isinstance(step.answer, events.Done | events.Ratified)
     }
 
 
-def _tag(value: object) -> str:
-    return str(type(value).__struct_config__.tag)  # type: ignore[attr-defined]
+def _name(request: object) -> str:
+    """Of the operation."""
+    return request.name if isinstance(request, events.Other) else str(type(request).__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
@@ -374,10 +412,21 @@ def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
 
 
 def mutants_like(result: RunResult, cause: Cause) -> list[str]:
-    """Subjects of the kit with such a defect: those first that violate most of the same requirements first of all."""
+    """Subjects of the kit with such a defect: those first that violate what is named first and are described in the
+    words of the cause."""
     names = [each.requirement for each in cause.requirements]
+    said = _stems(" ".join([cause.headline, *cause.hints, *(each.case.title for each in cause.evidence)]))
     found = [each for each in all_mutants().values() if each.side == result.subject.side and each.violates]
     near = [each for each in found if not set(names).isdisjoint(each.violates)]
-    near.sort(key=lambda each: (each.violates[0] != names[0], -len({*names} & {*each.violates}) / len(each.violates)))
-    subjects = [f"mutant:{each.id}" for each in near]
+
+    def likeness(each: Mutant) -> tuple[object, ...]:
+        words = _stems(each.title)
+        return names[0] not in each.violates, -len(words & said) / len(words), -len({*names} & {*each.violates})
+
+    subjects = [f"mutant:{each.id}" for each in sorted(near, key=likeness)]
     return [name for name in subjects if name != result.subject.named][:MOST_MUTANTS]
+
+
+def _stems(text: str) -> set[str]:
+    """How the longer words of a text begin."""
+    return {word[:6] for word in re.findall(r"[a-z0-9]{4,}", text.lower())} or {""}

@@ -145,13 +145,16 @@ def summarise(result: RunResult) -> Summary:
     requirements = Counter(each.verdict for each in result.requirements)
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
-    numbers = _numbers(requirements, cases)
-    why = _why(result, tone, requirements, cases)
+    numbers = ", ".join(_numbers(requirements, cases))
+    found = f"so far {numbers}" if not result.complete and requirements else numbers
+    why = _why(result, tone, cases)
+    # what is violated comes first: why other cases are without a verdict can be long
+    parts = (found, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, found)
     return Summary(
         tone=tone,
         verdict=verdict,
-        sentence=f"{verdict.capitalize()}: {why}{', '.join(numbers)}.",
-        brief=f"{verdict.capitalize()}: {', '.join(numbers)}.",
+        sentence=f"{verdict.capitalize()}: {'; '.join(parts)}.",
+        brief=f"{verdict.capitalize()}: {numbers}.",
         short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
         exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, cases)}",
         counted=_counted(result, cases),
@@ -193,7 +196,7 @@ def _verdict(
     return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
 
 
-def _why(result: RunResult, tone: Tone, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:
+def _why(result: RunResult, tone: Tone, cases: Counter[Standing]) -> list[str]:
     """What the numbers do not say."""
     parts = []
     if result.stopped:
@@ -206,8 +209,7 @@ def _why(result: RunResult, tone: Tone, requirements: Counter[RequirementVerdict
         parts.append("not everything was run")
     if result.stale:
         parts.append(stale_in_words(result.stale))
-    so_far = "so far " if not result.complete and requirements else ""
-    return "".join(f"{part}; " for part in parts) + so_far
+    return parts
 
 
 def stale_in_words(stale: Iterable[KnownFailure]) -> str:

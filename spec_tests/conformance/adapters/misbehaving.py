@@ -66,7 +66,7 @@ def misbehave(number: int) -> None:
         case "hang":
             hang()
         case "death":
-            print("Traceback (most recent call last):", "KeyError: 'orders'", sep="\n", file=sys.stderr)
+            print("Traceback (most recent call last):", "    ~~~~^^^^", "KeyError: 'orders'", sep="\n", file=sys.stderr)
             sys.exit(7)
         case "panic":
             stack = [f"main.step{depth}(...)\n\t/owner/main.go:{depth}" for depth in range(40)]

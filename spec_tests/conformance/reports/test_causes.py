@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import application
 from conformance.command.summary import show_result
-from conformance.reports.causes import causes, changes, recorded_of, two_ratified
+from conformance.reports.causes import causes, changes, mutants_like, recorded_of, two_ratified
 from conformance.results import CaseResult, Layer, RunResult, Verdict, Violation
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Selection
@@ -105,6 +105,20 @@ def test_a_restart_is_the_cause_only_of_what_never_shows_without_one(restarted: 
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
 
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_table_lost_in_a_restart_is_the_cause_of_what_follows(dropped: bool) -> None:
+    asked, _ = commit(3, SECOND)
+    answer = {"event": "fail", "at": 7, "id": 3, "answer": {"outcome": "not_found"}}
+    drop = [
+        json.dumps({"event": "invoke", "at": 4, "id": 2, "client": "c", "table": "t",
+                    "request": {"op": "other", "name": "drop_table"}}),
+        json.dumps({"event": "ok", "at": 5, "id": 2, "answer": {"outcome": "done"}}),
+    ]  # fmt: skip
+    text = history(*commit(1, FIRST), RESTART, *(drop if dropped else ()), asked, json.dumps(answer))
+    (cause,) = causes(runs.run(case("a", violation("PROFILE-RETRY-01", operations=(3,)), history=text)))
+    assert (cause.headline == "After a restart, a table that was not dropped is not found") is not dropped
+
+
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(*commit(1, FIRST), *commit(2, SECOND))
     found = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
@@ -186,6 +200,18 @@ def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
     assert f"compare: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
 
 
+def test_the_mutant_that_forgets_the_same_is_named_first() -> None:
+    """Not any that violates the requirement that the history shows too."""
+    text = history(commit(1, FIRST)[0], RESTART, commit(1, FIRST)[1].replace('"at": 3', '"at": 4'))
+    found = Violation(
+        requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(1,), contradicting=1
+    )
+    result = runs.run(case("unbackfilled commits survive a restart", found, history=text))
+    (cause,) = causes(result)
+    assert cause.requirements[0].requirement == "PROFILE-DURABLE-01"
+    assert "mutant:restart-forgets-unbackfilled-commits" in mutants_like(result, cause)
+
+
 def test_two_runs_are_compared(tmp_path: Path) -> None:
     a, b, c = (case(name, violation("LOG-05")) for name in "abc")
     fixed = msgspec.structs.replace(b, verdict=Verdict.PASSED, violations=())
@@ -224,6 +250,7 @@ class _Silent:
         ),
         ("replaces-timestamps", "in-commit-timestamps", "A ratified commit has other content than its writer proposed"),
         ("replay-is-a-conflict", "unknown-outcomes-and-replays", REFUSED),
+        ("restart-undoes-drops", "create-drop-discover", "After a restart, a table that was dropped is there again"),
         (
             "saves-on-shutdown-only",
             "restarts",

@@ -153,6 +153,12 @@ def test_an_incomplete_run_is_not_green_and_says_why() -> None:
     assert stopped in summarise(result).sentence
 
 
+def test_what_is_violated_comes_before_why_the_rest_is_without_a_verdict() -> None:
+    stopped = "2 cases ended because no answer came"
+    sentence = summarise(msgspec.structs.replace(runs.everything(), complete=False, stopped=stopped)).sentence
+    assert 0 < sentence.index(" are violated") < sentence.index(stopped)
+
+
 def test_advice_is_a_warning_and_strictly_a_failure() -> None:
     result = advice()
     case = result.cases[-1]
