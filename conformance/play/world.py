@@ -205,10 +205,10 @@ class World:
 
     def _start(self, clients: Mapping[str, Callable[[Actor], object]]) -> None:
         for number, (name, run) in enumerate(clients.items(), 1 + len(self.choices)):
-            actor = Actor(self, name, number)
 
-            def life(actor: Actor = actor, run: Callable[[Actor], object] = run) -> None:
+            def life(name: str = name, number: int = number, run: Callable[[Actor], object] = run) -> None:
                 self.reach(Kind.PAUSE, "start")
+                actor = Actor(self, name, number)  # on the disk that a power cut may have left
                 try:
                     run(actor)
                 except (DeltaError, OSError) as error:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from conformance.play.scenarios import SCENARIOS
+from conformance.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
 from conformance.play.story import Step, fork, forks_of, options_at, steps_of
-from conformance.play.world import CRASH, DROP, POWER, World
+from conformance.play.world import CRASH, DROP, POWER, Scenario, World
 
 ENDS = {
     "lost-write": (None, "version 1: b.parquet"),
@@ -206,3 +206,13 @@ def test_a_killed_client_takes_no_step() -> None:
         world.choose("A")
         world.choose(f"{CRASH} A")
         assert set(world.enabled()) == {"B"}
+
+
+def test_a_client_that_starts_after_a_power_cut_sees_what_is_left() -> None:
+    scenario = Scenario(
+        name="lost", title="", about="", ends="", setup=filesystem_table(),
+        clients={"A": appends("a", by_path=True), "R": reads_by_path}, story=("A past ^link", POWER, "R"),
+    )  # fmt: skip
+    *_, last = steps_of(scenario)
+    assert dict(last.view.readers)["by path"] == "version 0: no files"
+    assert "R: sees version 0 with no file" in [step.text for step in steps_of(scenario)]
