@@ -27,7 +27,7 @@ def a_conflict_tells_what_was_ratified(s: Scenario) -> None:
     s.land_all(table, 2)
     lost = s.contend(table, 1, client="other")
     if not isinstance(lost.answer, m.Conflict):
-        raise Inconclusive(f"operation {lost.number}: a lost race is answered {in_words(lost.answer)}")
+        raise Inconclusive(f"operation {lost.number}: expected a conflict, not {in_words(lost.answer)}")
     s.require(
         bool(lost.answer.winners) or lost.answer.latest is not None, "CM-COMMIT-09", evidence=(lost,), table=table,
         expected="the conflict names the latest ratified commits",

@@ -126,7 +126,7 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
     encoded = path.replace(" ", "%20")
     made = create_at(s, path, "a b")
     table = s.created("a b", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
-                                            expected="the place is empty: the table is created"))  # fmt: skip
+                                            expected="the location is empty: the table is created"))  # fmt: skip
     if Profile.OWNERSHIP_TRANSFER.value in s.identity.profiles:
         handle = TableHandle(name="twin", reference=encoded, versions=1, path=encoded)
         taken = s.ask("migrator", taking_over(s, handle), handle)
@@ -369,7 +369,7 @@ def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     path = place(s, "orders")
     made = create_at(s, path, "orders")
     table = s.created("orders", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
-                                               expected="the place is empty: the table is created"))  # fmt: skip
+                                               expected="the location is empty: the table is created"))  # fmt: skip
     sent = s.land_all(table, 2)
     dropped = drop(s, table)
     again = created_if_permitted(s, "returns", path)

@@ -245,7 +245,7 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
     outside = [version for version in seen.order if version < (start or 0) or (end is not None and version > end)]
     s.require(not outside, "PROFILE-CORE-09", evidence=(exchange, *because), table=table,
               expected=f"asked for {range_in_words(start, end)}: no version outside that range is listed",
-              observed=f"listed are {versions_in_words(seen.order)}")  # fmt: skip
+              observed=f"the list has versions {versions_in_words(seen.order)}")  # fmt: skip
     last = table.versions - 1 if end is None else min(end, table.versions - 1)
     wanted = [version for version in range(start or 0, last + 1) if version not in published]
     missing = [version for version in wanted if version not in seen.commits]
@@ -254,10 +254,10 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
         missing = [version for version in missing if version not in now]
     s.require(not missing, *RANGE[:2], evidence=(seen.exchange, *because), table=table,
               version=missing[0] if missing else None,
-              expected=f"asked for {range_in_words(start, end)}: of versions {versions_in_words(wanted)} those "
-              f"that are not published are listed",
-              observed=f"listed are {versions_in_words(seen.order)}; neither listed nor published are "
-              f"{versions_in_words(missing)}")  # fmt: skip
+              expected=f"asked for {range_in_words(start, end)}: the list has the unpublished versions "
+              f"{versions_in_words(wanted)}",
+              observed=f"the list has versions {versions_in_words(seen.order)}; versions {versions_in_words(missing)} "
+              f"are neither listed nor published")  # fmt: skip
     well_formed(s, table, seen, asked, *because)
     fresh(s, table, seen, *because)
 

@@ -77,7 +77,7 @@ def _show_cause(result: RunResult, number: int, cause: Cause, folder: Path | Non
     if others := [each.case.check for each in cause.evidence[1:]]:
         show(f"  shown too by: {listed(others, 4)}")
     if alike := mutants_like(result, cause):
-        show(f"  compare: {', '.join(alike)}")
+        show(f"  bad subjects with a similar defect: {', '.join(alike)}")
     show()
 
 

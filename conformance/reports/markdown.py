@@ -41,7 +41,7 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield f"- It declares: {profiles}"
     selection = f", only {code(result.selection)}" if result.selection else ""
     yield f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}"
-    yield f"- Run: {escaped(summary.counted)}"
+    yield f"- Cases: {escaped(summary.counted)}"
     yield ""
     found = causes(result)
     yield from _causes(result, folder, [each for each in found if not each.warning], "Violated")
@@ -94,7 +94,7 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
         yield f"And in {plural(len(cause.evidence) - MOST_CASES, 'more check')}."
         yield ""
     if like := mutants_like(result, cause):
-        yield f"Compare: {', '.join(map(code, like))}."
+        yield f"Bad subjects with a similar defect: {', '.join(map(code, like))}."
         yield ""
 
 

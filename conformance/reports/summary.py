@@ -169,7 +169,7 @@ def _counted(result: RunResult, cases: Counter[Standing]) -> str:
         return "no case"
     checks = plural(len({case.check for case in result.cases}), "check")
     standings = ", ".join(f"{cases[each]:,} {each}" for each in Standing if cases[each])
-    return f"{plural(len(result.cases), 'case')}, each of {checks} on each table feature and commit mode: {standings}"
+    return f"{plural(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
 
 
 def _exit_meaning(result: RunResult, cases: Counter[Standing]) -> str:

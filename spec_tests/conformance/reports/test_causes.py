@@ -192,12 +192,12 @@ def test_all_reports_have_the_same_causes_in_one_order() -> None:
 
 def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
     result = runs.run(case("one", violation("LOG-05")))
-    (line,) = [line for line in runs_console(result).splitlines() if "compare: " in line]
+    (line,) = [line for line in runs_console(result).splitlines() if "a similar defect: " in line]
     assert 0 < line.count("mutant:") <= 3
     itself = re.search(r"mutant:\S+?(?=,|$)", line)
     assert itself is not None and itself[0] in reports.to_html(result) and itself[0] in reports.to_markdown(result)
     subject = msgspec.structs.replace(result.subject, named=itself[0])
-    assert f"compare: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
+    assert f"a similar defect: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
 
 
 def test_the_mutant_that_forgets_the_same_is_named_first() -> None:
