@@ -183,6 +183,8 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     shown = {each.rule or _BY_REQUIREMENT.get("".join(each.requirements[:1])) for each in found}
     sign = next((sign for sign in _SIGNS if sign in shown), first)
     lost = "" if recorded is None else _lost_whole(recorded)
+    if recorded is not None and _skips_a_version(recorded):
+        sign = Rule.RATIFIED_OUT_OF_ORDER.value
     sign = lost or sign
     plainest = min(found, key=lambda each: not _says(each, sign))
     others = [each for each in found if each is not plainest]
@@ -242,6 +244,22 @@ def _lost_whole(recorded: Recorded) -> str:
         elif _name(step.request) in ("drop_table", "hand_back"):
             there.discard(step.table)
     return ""
+
+
+def _skips_a_version(recorded: Recorded) -> bool:
+    """Whether a version was answered as ratified before the one below it was even proposed."""
+    asked = [step for step in recorded.steps if isinstance(step, Operation)]
+    attempts = {getattr(step.request, "attempt", None) for step in asked}
+    known = {(witness.table, witness.version) for witness in recorded.log if witness.attempt not in attempts}
+    began_at: dict[tuple[str, int | None], int] = {}
+    for step in asked:
+        began_at.setdefault((step.table, getattr(step.request, "version", None)), step.invoked)
+    for step in asked:
+        if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
+            below, end = (step.table, step.answer.version - 1), step.answered
+            if below[1] > 0 and below not in known and (below not in began_at or end is None or began_at[below] > end):
+                return True
+    return False
 
 
 def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:

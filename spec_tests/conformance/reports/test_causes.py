@@ -119,6 +119,14 @@ def test_a_table_lost_in_a_restart_is_the_cause_of_what_follows(dropped: bool) -
     assert (cause.headline == "After a restart, a table that was not dropped is not found") is not dropped
 
 
+@pytest.mark.parametrize("skipped", [True, False])
+def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bool) -> None:
+    earlier = () if skipped else commit(1, SECOND)
+    text = history(*earlier, *commit(2, FIRST, 2))
+    (cause,) = causes(runs.run(case("a", violation("CM-FEATURE-01", rule="not-proposed"), history=text)))
+    assert (cause.headline == "A version is ratified before the version below it") is skipped
+
+
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(*commit(1, FIRST), *commit(2, SECOND))
     found = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
