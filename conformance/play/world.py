@@ -446,8 +446,8 @@ class World:
             connect=connected,
         )
         with self.unnoticed():
-            ledger, through = _ledger_and_reader(environment, connected)
             by_path = _seen(lambda: Table.by_path(LOCATION, environment).snapshot())
+            ledger, through = _ledger_and_reader(environment, connected)  # last: it may complete a take-over
         for connection in connections:
             connection.close(True)
         return View(

@@ -81,19 +81,21 @@ def is_local(path: str) -> bool:
 
 
 def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
-    """Put-if-absent of a file while the subject is dead, or busy. A subject without such a folder is asked all the
-    same."""
+    """Put-if-absent of a file while the subject is dead, or busy. A subject without such a folder, or with one that the
+    kit cannot write, is asked all the same."""
     if not is_local(plant.table):
         return s.subject.ask("filesystem writer", plant)
     path = Path(plant.table) / LOG / plant.file
     temporary = Path(plant.table) / f"{plant.file}.tmp"
-    temporary.write_text(plant.content, "utf-8")
     try:
+        temporary.write_text(plant.content, "utf-8")
         os.link(temporary, path)
     except FileExistsError:
         return m.Conflict()
+    except OSError:
+        return s.subject.ask("filesystem writer", plant)
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     return m.Done()
 
 

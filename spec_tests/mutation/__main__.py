@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(["the run has no result:", *result.broken]), file=sys.stderr)
         return 3
     killed = {each.mutant.key: each.killer for each in result.verdicts if each.killer is not None}
-    stale = run.stale(entries, mutation.mutants, killed)
+    stale = run.stale(entries, mutation.mutants, killed, package.targets)
     survivors = [each for each in result.verdicts if each.killer is None and each.reason is None]
     if options.json:
         print(json.dumps({"verdicts": [asdict(each) for each in result.verdicts], "stale": stale}, indent=1))

@@ -274,7 +274,9 @@ def test_one_entry_explains_a_class_of_mutants() -> None:
     one, other = explained
     assert stale(entries, known, {one: "test_it_is_durable"}) == []
     assert len(stale(entries, known, {one: "test_it_is_durable", other: "test_it_ends"})) == 1
-    assert stale(entries, [each for each in known if each.key not in explained], {})
+    without = [each for each in known if each.key not in explained]
+    assert stale(entries, without, {}, targets=[entries[0].file])
+    assert stale(entries, without, {}) == [], "another package makes only some edits in these files"
 
 
 @pytest.mark.parametrize(

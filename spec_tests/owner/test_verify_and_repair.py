@@ -185,6 +185,23 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
     assert setting.latest() == 4
 
 
+def test_nothing_is_adopted_above_a_version_that_cannot_be_published(setting: Setting) -> None:
+    setting.commit(1)
+
+    def go_on() -> None:
+        setting.commit(2)
+        setting.owner.backfill_to_version(setting.table.table_id)
+
+    restore_the_ledger_of(setting, go_on)
+    setting.file(1).write_bytes(made.one_add(2))
+    done = repair(setting.owner, adopt_published=True)
+    assert not any(action.done for action in done if action.code == "adopt")
+    with setting.owner.ledger.read() as view:
+        table = view.table(setting.table.table_id)
+    assert table is not None
+    assert table.latest == 1
+
+
 def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
     setting.commit(1)
     setting.file(1).write_bytes(made.one_add(2))

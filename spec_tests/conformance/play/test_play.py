@@ -92,6 +92,13 @@ def test_clocks_go_back_and_versions_do_not() -> None:
     assert times[2] == times[1] + 1, "the second writer's clock is an hour behind"
 
 
+def test_a_reader_by_path_sees_the_take_over_when_its_file_is_there() -> None:
+    """A reader through the owner may complete it; looking changes nothing for the reader by path."""
+    for step in story("take-over"):
+        published = "1.json" in [name for name, _, _ in step.view.log]
+        assert ("catalogManaged" in step.view.readers[1][1]) == published
+
+
 _TIME = re.compile(r"of the time \+([\d,]+) ms")
 
 
