@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -27,7 +29,7 @@ from refimpl.commits import (
     RejectionReason,
     StagedProposal,
 )
-from refimpl.environment import clock_ms
+from refimpl.environment import Environment, HostLock, clock_ms, host_lock
 from refimpl.errors import CorruptionError, CorruptLedgerError
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
@@ -200,6 +202,27 @@ def test_nothing_is_adopted_above_a_version_that_cannot_be_published(setting: Se
         table = view.table(setting.table.table_id)
     assert table is not None
     assert table.latest == 1
+
+
+def test_commits_that_land_before_the_lock_are_not_adopted(setting: Setting) -> None:
+    """A version lands whenever the repair is about to take the lock."""
+    versions = count(1)
+
+    def lock(path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextmanager
+        def late() -> Iterator[None]:
+            setting.commit(next(versions))
+            with real():
+                yield
+
+        return late
+
+    with refimpl.open(setting.directory, environment=Environment(host_lock=lock)) as second:
+        done = repair(second.owner, adopt_published=True)
+    assert next(versions) > 2
+    assert [action.code for action in done if action.done and action.code == "adopt"] == []
 
 
 def test_foreign_file_halts_the_table_until_it_is_removed(setting: Setting) -> None:
