@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface.log_names import version_in
+from conformance.models.proposals import lines
 
 SIDECARS: Final = "_sidecars"
 HINT: Final = "_last_checkpoint"
@@ -84,7 +85,7 @@ def actions_in(path: Path) -> list[dict[str, Any]]:
     """Of a commit, a compaction or a V2 manifest: one JSON object on each line. Raises `Unreadable`, also for an empty
     file; `FileNotFoundError` if it is gone."""
     try:
-        actions = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
+        actions = [json.loads(line) for line in lines(path.read_text("utf-8"))]
     except ValueError as error:
         raise Unreadable(f"{path.name} cannot be read: {error}") from error
     if not actions or not all(isinstance(action, dict) for action in actions):

@@ -110,9 +110,15 @@ def content(actions: Iterable[str]) -> str:
     return "".join(f"{action}\n" for action in actions)
 
 
+def lines(content: str) -> list[str]:
+    """Of a commit, without blank ones. Only a line feed ends a line: `str.splitlines` would also end one inside of a
+    string."""
+    return [line for line in content.split("\n") if line.strip()]
+
+
 def body_of(content: str, kind: str) -> dict[str, Any] | None:
     """The first action of this kind in a commit; lines that are no actions are ignored."""
-    for line in content.split("\n"):
+    for line in lines(content):
         try:
             action = json.loads(line)
         except (ValueError, RecursionError):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from conformance.interface import messages as m
+from conformance.models.proposals import lines as lines_of
 
 OWNER: Final = "delta.managedCommit.commitOwner"
 OWNER_CONF: Final = "delta.managedCommit.commitOwnerConf"
@@ -244,7 +245,7 @@ def after(before: Before, content: str) -> Before:
     """The table as the next version leaves it."""
     protocol, metadata = before.protocol, before.metadata
     info: Mapping[str, Any] = {}
-    for action in _parsed([each for each in content.split("\n") if each.strip()]) or ():
+    for action in _parsed(lines_of(content)) or ():
         protocol = action.get("protocol", protocol)
         metadata = action.get("metaData", metadata)
         info = action.get("commitInfo", info)

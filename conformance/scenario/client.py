@@ -109,7 +109,7 @@ class ClientScenario(Scenario):
 
     def actions_of(self, table: TableHandle, version: int, kind: str) -> list[dict[str, Any]]:
         """The bodies of a commit's actions of this kind, wherever its content stands."""
-        parsed = [json.loads(each) for each in self.content_of(table, version).split("\n") if each.strip()]
+        parsed = [json.loads(each) for each in proposals.lines(self.content_of(table, version))]
         return [action[kind] for action in parsed if kind in action]
 
     def decoded(self, path: str) -> str:
@@ -266,7 +266,7 @@ class ClientScenario(Scenario):
             return None
         table = self.owner.owner.tables[request.table]
         file = self.owner.owner.storage.read(f"{table.location}/{LOG}/{STAGING[table.feature]}/{staged}")
-        return None if file is None else tuple(each for each in file.content.split("\n") if each.strip())
+        return None if file is None else tuple(proposals.lines(file.content))
 
     def _name(self, request: m.Request) -> str:
         named = getattr(request, "table", None)

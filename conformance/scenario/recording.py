@@ -18,7 +18,7 @@ from conformance.history.files import HistoryWriter, read_events
 from conformance.interface import log_names
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file, version_of
-from conformance.models.proposals import attempt_of
+from conformance.models.proposals import attempt_of, lines
 from conformance.scenario.formatting import different_action
 
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})\.\.\.")
@@ -92,7 +92,7 @@ class Recording:
             return ""
         found: dict[str, list[str]] = {}
         for text in self.texts:
-            actions = [line for line in text.split("\n") if line.strip()] if isinstance(text, str) else list(text)
+            actions = lines(text) if isinstance(text, str) else list(text)
             for digest in _digests(text, actions):
                 if digest[:12] in wanted:
                     found.setdefault(digest[:12], actions)

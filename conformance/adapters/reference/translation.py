@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from conformance.interface import messages as m
+from conformance.models.proposals import lines
 from refimpl import commits
 from refimpl.actions import Metadata, Protocol
 from refimpl.errors import DeltaError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
@@ -42,7 +43,7 @@ def content_of(actions: Iterable[str]) -> bytes:
 
 def actions_of(content: bytes) -> tuple[str, ...]:
     """The lines of a commit that are not blank."""
-    return tuple(line for line in content.decode("utf-8", "replace").split("\n") if line.strip())
+    return tuple(lines(content.decode("utf-8", "replace")))
 
 
 def with_owner(actions: Iterable[str], feature: TableFeature, owner: str) -> tuple[str, ...]:
