@@ -222,9 +222,13 @@ def two_ratified(recorded: Recorded) -> tuple[Operation, Operation] | None:
     return None
 
 
+def _first_restart(recorded: Recorded) -> int | None:
+    return min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
+
+
 def _lost_whole(recorded: Recorded) -> str:
     """The sign of a restart that lost a whole table, or its drop; else empty."""
-    restart = min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
+    restart = _first_restart(recorded)
     if restart is None:
         return ""
     there: set[str] = set()
@@ -275,7 +279,7 @@ def _is_killed(case: CaseResult) -> bool:
 
 def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
     """Whether the subject restarted before an answer that is wrong, or before the final log was read."""
-    restart = min((fault.at for fault in recorded.faults if fault.kind in _RESTART), default=None)
+    restart = _first_restart(recorded)
     begun = {step.id: began(step) for step in recorded.steps}
     return restart is not None and any(
         violation.contradicting < 2 or any(begun.get(each, 0) > restart for each in violation.operations[:2])
