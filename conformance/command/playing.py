@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +12,7 @@ import typer
 
 from conformance.command.options import JsonOption
 from conformance.command.output import say, show, show_json, show_rows
+from conformance.command.running import require_library
 from conformance.running.errors import UnusableError
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def play(
     In the terminal you go forward and back, and at any step you may let another client go first, lose an answer, kill
     a process or cut the power, and see what happens.
     """
-    _require("greenlet", "conformance")
+    require_library("greenlet", "conformance")
     from conformance.play.scenarios import SCENARIOS
 
     if html is not None:
@@ -66,11 +67,6 @@ def play(
         _watch(_named(scenario))
 
 
-def _require(library: str, extra: str) -> None:
-    if find_spec(library) is None:
-        raise UnusableError(f"the module {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'")
-
-
 def _named(name: str | None) -> Scenario:
     from conformance.play.scenarios import SCENARIOS
 
@@ -87,7 +83,7 @@ def _watch(scenario: Scenario) -> None:
             f"the terminal has {columns} columns and {lines} lines, and the player needs {SMALLEST[0]} and "
             f"{SMALLEST[1]}: make it larger, or use --plain or --html FILE"
         )
-    _require("textual", "learn")
+    require_library("textual", "learn")
     from conformance.play.terminal import Player
 
     Player(scenario).run()
@@ -97,14 +93,9 @@ def _write_page(scenarios: list[Scenario], path: Path) -> None:
     from conformance.play.page import page
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    done = 0
-
-    def progress(name: str) -> None:
-        nonlocal done
-        done += 1
-        say(f"{done} of {len(scenarios)}: {name}")
-
-    path.write_text(page(scenarios, progress=progress), encoding="utf-8")
+    numbers = count(1)
+    text = page(scenarios, progress=lambda name: say(f"{next(numbers)} of {len(scenarios)}: {name}"))
+    path.write_text(text, encoding="utf-8")
     show(str(path))
 
 

@@ -159,11 +159,13 @@ def require_libraries(subject: str, *, report: bool = False) -> None:
         *(["py4j", "pyspark"] if subject.startswith("jvm:") else []),
     ]
     for library in needed:
-        if importlib.util.find_spec(library) is None:
-            extra = _EXTRA_OF[library]
-            raise UnusableError(
-                f"the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'"
-            )
+        require_library(library, _EXTRA_OF[library])
+
+
+def require_library(library: str, extra: str) -> None:
+    """Raises `UnusableError` if it is missing. `extra`: installs it."""
+    if importlib.util.find_spec(library) is None:
+        raise UnusableError(f"the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'")
 
 
 @contextmanager

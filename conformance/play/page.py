@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
+from conformance.play.html_page import filled
 from conformance.play.narration import decides
 from conformance.play.story import Step, forks_of, steps_of
 from conformance.play.world import OWNER, Scenario, View
@@ -23,18 +20,8 @@ def page(scenarios: Sequence[Scenario], *, progress: Callable[[str], None] = lam
     for scenario in scenarios:
         progress(scenario.name)
         shown.append(course.scenario(scenario))
-    data = {"scenarios": shown, **course.tables()}
-    text = msgspec.json.encode(data).decode().replace("</", "<\\/")
-    here = files("conformance.play")
     title = scenarios[0].title if len(scenarios) == 1 else "Managed commits, step by step"
-    return (
-        (here / "page.html")
-        .read_text(encoding="utf-8")
-        .replace("{{title}}", html.escape(title))
-        .replace("{{style}}", (here / "page.css").read_text(encoding="utf-8"))
-        .replace("{{script}}", (here / "page.js").read_text(encoding="utf-8"))
-        .replace("{{data}}", text)
-    )
+    return filled("page.html", {"scenarios": shown, **course.tables()}, title=title)
 
 
 class _Course:

@@ -5,7 +5,6 @@ The histories are the repository's bad ones, and the solutions are the checker's
 
 from __future__ import annotations
 
-import html
 import os
 import random
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from conformance.checkers.rules import Rule
 from conformance.history.events import Fault, FileLook, Witness
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
+from conformance.play.html_page import filled
 
 NAMES: Final = (
     "lost-on-restart", "two-winners-of-one-version", "backfill-answered-and-not-done", "published-out-of-order",
@@ -143,15 +143,8 @@ def record(number: int) -> None:
 
 def page() -> str:
     """All puzzles on one self-contained page."""
-    here = files("conformance.play")
-    text = msgspec.json.encode([document(puzzle(number)) for number in range(1, len(NAMES) + 1)]).decode()
-    return (
-        (here / "puzzles.html")
-        .read_text(encoding="utf-8")
-        .replace("{{style}}", (here / "page.css").read_text(encoding="utf-8"))
-        .replace("{{count}}", html.escape(str(len(NAMES))))
-        .replace("{{data}}", text.replace("</", "<\\/"))
-    )
+    documents = [document(puzzle(number)) for number in range(1, len(NAMES) + 1)]
+    return filled("puzzles.html", documents, count=str(len(NAMES)))
 
 
 def document(found: Puzzle) -> dict[str, Any]:

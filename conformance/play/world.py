@@ -10,7 +10,7 @@ import contextlib
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Self, cast
@@ -74,8 +74,6 @@ class View:
     """Names below `_delta_log`, whether a power cut would leave them whole, and a checksum of the content."""
     readers: tuple[tuple[str, str], ...]
     """What two readers see now: through the owner, and by path."""
-    pending: tuple[tuple[str, str], ...]
-    """What each client that is not done does next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -427,7 +425,7 @@ class World:
         """Looked at from outside, on a copy: looking changes nothing."""
         if self._seen is None or self._seen[:2] != (self.disk, self.disk.revision):
             self._seen = self.disk, self.disk.revision, self._look()
-        return replace(self._seen[2], pending=tuple(sorted(self.enabled().items())))
+        return self._seen[2]
 
     def _look(self) -> View:
         copy = self.disk.copy()
@@ -454,7 +452,6 @@ class World:
             ledger=tuple(tuple(self.label(each) for each in row) for row in ledger),
             log=tuple(self._log(self.disk)),
             readers=(("through the owner", self.label(through)), ("by path", self.label(by_path))),
-            pending=(),
         )
 
     def _log(self, disk: Disk) -> list[tuple[str, bool, int]]:

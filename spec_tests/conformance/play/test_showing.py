@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from conformance.command import playing
 from conformance.command.application import application
+from conformance.command.running import require_library
 from conformance.play.page import page
 from conformance.play.scenarios import SCENARIOS
 from conformance.play.terminal import Player
@@ -80,7 +81,7 @@ def test_a_terminal_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
     with pytest.raises(Exception, match=r"no_such is missing; install it: pip install 'delta-commit-owner\[learn\]'"):
-        playing._require("no_such", "learn")
+        require_library("no_such", "learn")
 
 
 def test_the_owners_command_plays_too() -> None:
